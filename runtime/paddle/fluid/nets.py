@@ -49,8 +49,9 @@ def img_conv_group(
     pool_type: str = "max",
     use_cudnn: bool = True,
 ) -> Variable:
-    """Append convolutions and a pooling layer; return the pooled output. Batch norm, where used, applies the
-    activation.
+    """Append convolutions and a pooling layer; return the pooled output.
+
+    Batch norm, where used, applies the activation.
 
     Args:
         conv_num_filter: number of filters of each convolution.

@@ -287,7 +287,10 @@ class Optimizer:
         return self._learning_rate_map.get(program or default_main_program(), own)
 
     def _create_param_lr(self, param_and_grad: Pair) -> Variable:
-        """Return the learning rate of a parameter: a number is a factor, a variable replaces the rate."""
+        """Return the variable of a parameter's learning rate.
+
+        A number in its attributes is a factor, a variable replaces it.
+        """
         factor = param_and_grad[0].optimize_attr["learning_rate"]
         if isinstance(factor, Variable):
             return factor

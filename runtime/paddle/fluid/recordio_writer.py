@@ -23,8 +23,10 @@ _Batches = Callable[[], Iterable[Any]]
 def create_recordio_writer(
     filename: str, compressor: Compressor = Compressor.Snappy, max_num_records: int = 1000
 ) -> Iterator[RecordIOWriter]:
-    """Open a file for writing within the context; it appears under its name at the end, or is discarded after an
-    error."""
+    """Open a file for writing within the context.
+
+    It appears under its name at the end, or is discarded after an error.
+    """
     writer = RecordIOWriter(filename, compressor, max_num_records)
     try:
         yield writer

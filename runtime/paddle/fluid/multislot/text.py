@@ -207,8 +207,10 @@ def _integers(
 def _decimals(
     raw: NDArray[np.uint8], starts: _Ints, lengths: _Ints
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Parse tokens as decimals; return their digits, number of decimals, sign, and whether they contain nothing
-    else."""
+    """Parse tokens as decimals.
+
+    Return their digits, number of decimals, sign, and whether they contain nothing else.
+    """
     order, longer = _by_length(lengths, _DIGITS + 2)
     places, count = starts[order], len(order)
     whole = np.zeros(count, np.uint64)

@@ -18,8 +18,9 @@ from paddle.ops.base.errors import OpError
 
 
 class Meeting:
-    """Connects the places of one trainer, each with its thread, and the group of all trainers. See
-    `ops.base.body.Peers`.
+    """Connects the places of one trainer, each with its thread, and the group of all trainers.
+
+    See `ops.base.body.Peers`.
 
     Attributes:
         group: the group of all trainers; None if there is only one.

@@ -67,8 +67,10 @@ class Pass:
 
 
 class PassBuilder:
-    """The passes that a script adds to a build strategy. The only pass is `multi_batch_merge_pass` (gradient
-    accumulation)."""
+    """The passes that a script adds to a build strategy.
+
+    The only pass is `multi_batch_merge_pass` (gradient accumulation).
+    """
 
     def __init__(self) -> None:
         self._passes: list[Pass] = []

@@ -153,8 +153,7 @@ class Block(graph.Block):
 
     @property
     def run_ops(self) -> Sequence[graph.Operator]:
-        """Return the operators as executed, with the variables' own names even if memory_optimize shows different
-        names."""
+        """Return the operators as executed, with the variables' own names even if memory_optimize shows others."""
         return [op.under_own_names() if isinstance(op, Operator) else op for op in self.ops]
 
     def _prepend_op(self, type: str, *slots_and_attrs: Any, **named: Any) -> Operator:

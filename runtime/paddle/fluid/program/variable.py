@@ -205,8 +205,10 @@ class Variable(graph.Variable):
         raise TypeError(f"variable {self.name!r} cannot be iterated over: use layers.split or layers.unstack")
 
     def __getitem__(self, item: Any) -> Any:
-        """Append a slice operator and return its output; the index has integers or slices of step 1 for the first
-        axes."""
+        """Append a slice operator and return its output.
+
+        The index has integers or slices of step 1 for the first axes.
+        """
         return sliced(self, item)
 
     @property

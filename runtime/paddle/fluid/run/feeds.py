@@ -62,8 +62,10 @@ def entering(value: Any, block: Block, name: str) -> Any:
 
 
 def _fitting(value: Any, variable: graph.Variable | None) -> Any:
-    """Convert an array to a variable's dtype if that represents all its numbers exactly; otherwise return it
-    unchanged."""
+    """Convert an array to a variable's dtype if that represents all its numbers exactly.
+
+    Otherwise return it unchanged.
+    """
     if variable is None or value.dtype == variable.dtype:
         return value
     if value.dtype.kind in "iu" and variable.dtype.kind in "iuf":

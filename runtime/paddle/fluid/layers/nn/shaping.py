@@ -143,8 +143,10 @@ get_tensor_from_selected_rows = layer(
 def split(
     input: Variable, num_or_sections: int | Sequence[int], dim: int = -1, name: str | None = None
 ) -> list[Variable]:
-    """Split a variable along a dimension into equal parts, or into parts of the given sizes; return a list of
-    variables."""
+    """Split a variable along a dimension into equal parts, or into parts of the given sizes.
+
+    Return a list of variables.
+    """
     helper = LayerHelper("split", name)
     sections = () if isinstance(num_or_sections, int) else tuple(num_or_sections)
     num = num_or_sections if isinstance(num_or_sections, int) else 0

@@ -34,8 +34,9 @@ linear_chain_crf = layer(
 
 
 def crf_decoding(input: Variable, param_attr: ParamAttrLike, label: Variable | None = None) -> Variable:
-    """Return the best tags, (rows, 1), or, if a label is given, whether each tag equals it. param_attr names the CRF's
-    parameter."""
+    """Return the best tags, (rows, 1), or, if a label is given, whether each tag equals it.
+
+    param_attr names the CRF's parameter."""
     helper = LayerHelper("crf_decoding", param_attr=param_attr)
     name = helper.param_attr.name if helper.param_attr else None
     if not name:
