@@ -16,7 +16,6 @@ from paddle.errors import ConfigError
 from paddle.optim.schedule import (
     FORMULAS,
     STEP_SCHEDULES,
-    Formula,
     check_arguments,
     read_segments,
     read_step_schedule,
@@ -56,18 +55,28 @@ class LearningRate:
         Raises:
             ConfigError: the schedule overflowed, or needs a number of updates that was not given.
         """
-        if self._step_rate is not None:
-            if num_updates is None:
-                raise ConfigError(
-                    f"learning rate schedule {self._spec.schedule} counts updates: pass num_updates"
-                )
-            try:
+        spec = self._spec
+        if self._step_rate is not None and num_updates is None:
+            raise ConfigError(f"learning rate schedule {spec.schedule} counts updates: pass num_updates")
+        try:
+            if self._formula is not None:
+                rate = self._formula(spec.learning_rate, spec.decay_a, spec.decay_b, num_samples)
+            elif self._step_rate is not None and num_updates is not None:
                 rate = self._step_rate(num_updates)
-            except OverflowError:
-                rate = math.inf
-            return self._finite(rate, f"{num_updates} updates")
-        if self._formula is not None:
-            return self._computed(self._formula, num_samples)
+            else:
+                rate = self._by_segment(num_samples, pass_id)
+        except OverflowError:
+            rate = math.inf
+        if not math.isfinite(rate):
+            arguments = spec.schedule_args or f"a={spec.decay_a:g}, b={spec.decay_b:g}"
+            after = f"{num_samples} samples" if self._step_rate is None else f"{num_updates} updates"
+            raise ConfigError(
+                f"learning rate schedule {spec.schedule} with {arguments}: expected a finite rate, got {rate} "
+                f"after {after}. Change the arguments"
+            )
+        return rate
+
+    def _by_segment(self, num_samples: int, pass_id: int) -> float:
         bounds, factors = self._segments
         position = pass_id if self._spec.schedule == "pass_manual" else num_samples
         segment = min(bisect_left(bounds, position), len(factors) - 1)
@@ -75,24 +84,6 @@ class LearningRate:
         if self._segment is not None and segment != self._segment:
             _log.info(" learning_rate changes to %g", rate)
         self._segment = segment
-        return rate
-
-    def _computed(self, formula: Formula, num_samples: int) -> float:
-        spec = self._spec
-        try:
-            rate = formula(spec.learning_rate, spec.decay_a, spec.decay_b, num_samples)
-        except OverflowError:
-            rate = math.inf
-        return self._finite(rate, f"{num_samples} samples")
-
-    def _finite(self, rate: float, after: str) -> float:
-        spec = self._spec
-        if not math.isfinite(rate):
-            arguments = spec.schedule_args or f"a={spec.decay_a:g}, b={spec.decay_b:g}"
-            raise ConfigError(
-                f"learning rate schedule {spec.schedule} with {arguments}: expected a finite rate, got {rate} "
-                f"after {after}. Change the arguments"
-            )
         return rate
 
 

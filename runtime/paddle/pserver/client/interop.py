@@ -71,13 +71,14 @@ def target(array: Any, what: str) -> Target:
     Raises:
         ConfigError: the value is not an array, or it is read-only.
     """
-    if not isinstance(array, np.ndarray) and backend.array_module(array) is not np:
-        return _through_buffer(array.shape, array.dtype, lambda host: array.set(host))
-    plain = _detached(array)
-    if hasattr(plain, "__dlpack__") and not isinstance(plain, np.ndarray) and not _is_on_host(plain):
-        seen = host_array(array, what)
-        return _through_buffer(seen.shape, seen.dtype, lambda host: _send(host, plain))
-    view = _writeable(plain, host_array(array, what), what)
+    plain, view = array, array
+    if not isinstance(array, np.ndarray):
+        if backend.array_module(array) is not np:
+            return _through_buffer(array.shape, array.dtype, lambda host: array.set(host))
+        plain, view = _detached(array), host_array(array, what)
+        if hasattr(plain, "__dlpack__") and not _is_on_host(plain):
+            return _through_buffer(view.shape, view.dtype, lambda host: _send(host, plain))
+    view = _writeable(plain, view, what)
     if view.flags.c_contiguous:
         return Target(view, _nothing)
     return _through_buffer(view.shape, view.dtype, lambda host: np.copyto(view, host))

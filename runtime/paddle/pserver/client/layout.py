@@ -128,8 +128,9 @@ class Layout:
     def home(self, index: int, number: int, views: Mapping[str, Array]) -> Array | None:
         """Return the part of whole parameters (size,) that a server's chunk covers, if that part is contiguous."""
         (first, *more) = self._pieces[index][number]
-        is_one = not more and first.blocks == 1 and first.name in views
-        return first.of(views[first.name])[0] if is_one else None
+        if more or first.blocks > 1 or first.name not in views:
+            return None
+        return views[first.name][first.start : first.start + first.here.stop - first.here.start]
 
     def parameter(self, name: str) -> ParameterSpec:
         """Return the parameter with this name. Raises ConfigError: the servers do not have it."""

@@ -102,7 +102,8 @@ class Request:
     def begin(self) -> Iterator[Message]:
         """Return the first messages to send."""
         yield self.head
-        yield from self._more()
+        if self._states:
+            yield from self._more()
 
     def again(self) -> Iterator[Message]:
         """Return the message to send after a message was lost and it is unknown which.
@@ -153,7 +154,8 @@ class Request:
             for index, state in enumerate(self._states):
                 if state is _State.SENT:
                     self._become(index, _State.TAKEN)
-        yield from self._more()
+        if self._states:
+            yield from self._more()
 
     def record_message(self, now: float) -> None:
         """Record that a message came from the server, and whether the request made progress."""

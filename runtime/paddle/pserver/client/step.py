@@ -23,7 +23,7 @@ from paddle.pserver.client.stored_values import RequestedRows, StoredValues, rep
 from paddle.pserver.store.dense_step import DenseThreads
 from paddle.pserver.transports.shm import ROWS
 from paddle.pserver.transports.transport import SharedSlabs
-from paddle.pserver.wire.arithmetic import is_looked_at_once
+from paddle.pserver.wire.arithmetic import AT_ONCE_BYTES
 from paddle.pserver.wire.half import packed, widened
 from paddle.pserver.wire.message import Message, Section, chunk_span
 from paddle.pserver.wire.placement import DenseShare
@@ -77,7 +77,7 @@ class WithinNode:
             ConfigError: a gradient contains NaN or infinity.
         """
         slab = self.shared[index].gradient
-        look = len(self._layout.shares) > 1 or not is_looked_at_once(slab.nbytes)
+        look = len(self._layout.shares) > 1 or slab.nbytes < AT_ONCE_BYTES
         for part, here in self._homes[index]:
             name = part.parameter.name
             gradient = flat.get(name)
@@ -185,7 +185,7 @@ class TrainerStep:
                 in_place.add(i)
             else:
                 pushes[i] = _Push(self._layout, i, endpoint, inspection, views), head, theirs
-        if requests or any(push.count <= 1 for push, _, _ in pushes.values()):
+        if requests:
             inspection.finish()  # what goes out in one message cannot be taken back
         for i, (push, head, theirs) in pushes.items():
             requests[i] = push.request(head, theirs)
@@ -334,9 +334,10 @@ class _Push:
                 record=head.expect(PushPull)._replace(chunks=self.count), sections=tuple(rows)
             )
             return Request(head, self.count, self._chunk, self._deliver, self._place)
-        if not self.count:
-            return Request(head._replace(sections=(Section("", np.zeros(0, np.float32)), *rows)))
-        return Request(head._replace(sections=(self._chunk(0), *rows)), place=self._place)
+        if self.count:
+            return Request(Message(head.record, sections=(self._chunk(0), *rows)), place=self._place)
+        self._inspection.finish()  # as the only chunk of a server does
+        return Request(Message(head.record, sections=(Section("", np.zeros(0, np.float32)), *rows)))
 
     def finish(self, values: Section) -> None:
         """Accept all values, if they arrived with the reply.

@@ -49,6 +49,7 @@ class Engine:
     Attributes:
         stamp: number that identifies the server's process; see `__init__`.
         handled: number of requests received so far.
+        long: the types of requests that may take minutes.
         ports: the section about the job's ports in an answer to HELLO, if there is one.
     """
 
@@ -79,6 +80,7 @@ class Engine:
         self._service = serve(
             EngineInterface(options, self._sessions.left, self._answer_trainer, self._tell_trainer, keeper)
         )
+        self.long = self._service.long
         self._readers = Readers(self._service, stamp, clock)
         self._tasks = TaskQueues(options.num_trainers, clock) if tasks is None else tasks
         self._waiting_since: float | None = None
@@ -99,11 +101,6 @@ class Engine:
     def background(self) -> float:
         """Do a small part of the deferred work; return the number of seconds until there is more to do."""
         return self._keeper.background()
-
-    @property
-    def long(self) -> frozenset[Verb]:
-        """The types of requests that may take minutes."""
-        return self._service.long
 
     @property
     def doing(self) -> str:

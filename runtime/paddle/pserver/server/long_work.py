@@ -114,7 +114,7 @@ class Attended:
 
     def background(self) -> float:
         """Do a small part of the deferred work; see `Engine.background`."""
-        return _LOOK_S if self.is_at_work else self.engine.background()
+        return self.engine.background() if self._work is None else _LOOK_S
 
     def _attend(self, work: _Work, address: bytes, message: Message) -> list[Reply]:
         """Answer requests that do not need the engine, queue the others, and report the work in progress to peers

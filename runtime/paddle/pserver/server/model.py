@@ -257,18 +257,16 @@ class PushAnswers:
     def to(self, gradient: Gradient) -> Message:
         """Return the answer to a push. Values for a push that came in chunks are sent separately, in chunks."""
         store = self._store
-        rows = tuple(
-            [
-                Section(name, packed(store.rows_of(name).rows_here(ids), gradient.rows_as))
-                for name, ids in gradient.asked.items()
-            ]
-        )
+        sections = [
+            Section(name, packed(store.rows_of(name).rows_here(ids), gradient.rows_as))
+            for name, ids in gradient.asked.items()
+        ]
         if gradient.in_place:
-            return Message(Ok(store.version, store.pass_id, store.slab_number), sections=rows)
-        if not gradient.is_answered_separately and not self._values:
-            self._values = (Section("", store.dense()),)
-        values = () if gradient.is_answered_separately else self._values
-        return Message(state_of(store), sections=(*values, *rows))
+            return Message(Ok(store.version, store.pass_id, store.slab_number), sections=tuple(sections))
+        if not gradient.is_answered_separately:
+            self._values = self._values or (Section("", store.dense()),)
+            sections[:0] = self._values
+        return Message(state_of(store), sections=tuple(sections))
 
 
 def _part_of_table(store: Store, message: Message) -> Message:

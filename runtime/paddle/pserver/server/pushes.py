@@ -165,7 +165,7 @@ class Pushes:
         store.begin(sum([gradient.num_samples for _, gradient in members]))
         count = store.num_chunks
         self._used, self._ready, self._computed = [False] * count, [None] * count, 0
-        if not all(gradient.is_checked for _, gradient in members):
+        if False in [gradient.is_checked for _, gradient in members]:
             self._begin_unchecked(store, members)
         self._members = dict(members)
         if self._computed < count:

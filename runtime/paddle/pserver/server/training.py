@@ -9,7 +9,7 @@ old. Replies are sent through the engine, immediately or when the last trainer a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from paddle.pserver.server.model import Model, PushAnswers, state_of, values_of
 from paddle.pserver.server.pushes import AsyncPush, AsyncPushes, Pushes, RefusedPush
 from paddle.pserver.server.service import Barrier, EngineInterface, ReaderView, Service, Waiting
 from paddle.pserver.server.staleness import LagGate, PushCount
-from paddle.pserver.store.gradient import Gradient, read_gradient
+from paddle.pserver.store.gradient import read_gradient
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import REFUSALS, Message, error_message, refusal
@@ -277,8 +277,9 @@ class Training(Service):
             for trainer, _ in self._start.take():
                 self._in_pass.add(trainer)
                 self._answer(trainer, Message(state_of(store)))
-        self._apply(store)
-        if self._shrink.is_open(self._left | self._finish.arrived):
+        excused = self._left | self._finish.arrived
+        self._apply(store, excused)
+        if self._shrink.is_open(excused):
             asked = self._shrink.take()
             reply = self._outcome(lambda: self._shrink_tables(store, asked))
             for trainer, _ in asked:
@@ -295,27 +296,23 @@ class Training(Service):
         except REFUSALS as error:
             return refusal(error)
 
-    def _apply(self, store: Store) -> None:
-        """Apply the batch if it is complete."""
-        try:
-            pushes = self._advanced(store)
-        except REFUSALS as error:
-            for trainer, _ in self._pushes.take():
-                self._answer(trainer, refusal(error))
-            return
+    def _apply(self, store: Store, excused: Set[int]) -> None:
+        """Apply the batch if it is complete without the excused trainers; refuse all invalid pushes."""
+        while True:
+            try:
+                pushes = self._pushes.advance(store, excused)
+                break
+            except RefusedPush as refused:
+                self._answer(refused.trainer, error_message(str(refused), is_non_finite=True))
+            except REFUSALS as error:
+                for trainer, _ in self._pushes.take():
+                    self._answer(trainer, refusal(error))
+                return
         if pushes:
             self._log_statistics(store)
             answers = PushAnswers(store, self._pushes.values(store))
             for trainer, gradient in pushes:  # an error for rows that cannot be read: the batch was applied
                 self._answer(trainer, self._outcome(partial(answers.to, gradient)))
-
-    def _advanced(self, store: Store) -> list[tuple[int, Gradient]]:
-        """Refuse all invalid pushes, and return the result of `Pushes.advance`."""
-        while True:
-            try:
-                return self._pushes.advance(store, self._left | self._finish.arrived)
-            except RefusedPush as refused:
-                self._answer(refused.trainer, error_message(str(refused), is_non_finite=True))
 
     def _shrink_tables(self, store: Store, asked: Sequence[tuple[int, Mapping[str, float]]]) -> Message:
         if any(least != asked[0][1] for _, least in asked):

@@ -9,8 +9,7 @@ and never decreases.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,7 +26,7 @@ from paddle.pserver.store.dense_step import DenseStep, DoubleBuffer
 from paddle.pserver.store.gradient import Gradient, NonFiniteGradient, Slab
 from paddle.pserver.store.observer import UNWATCHED, Elements, Watch
 from paddle.pserver.store.table import Table
-from paddle.pserver.wire.arithmetic import is_looked_at_once
+from paddle.pserver.wire.arithmetic import AT_ONCE_BYTES
 from paddle.pserver.wire.message import MAX_FRAME_BYTES, Section, chunk_count, chunk_span, part_span
 from paddle.pserver.wire.placement import ServerShare
 from paddle.pserver.wire.shared_memory import SharedArray
@@ -162,14 +161,15 @@ class Store:
         """
         if gradient.slab is not None:
             self._expect("gradient", gradient.slab.array, self._slabs.now.size)
-            gradient.is_checked = not (gradient.in_place and is_looked_at_once(gradient.slab.array.nbytes))
+            gradient.is_checked = not (gradient.in_place and gradient.slab.array.nbytes >= AT_ONCE_BYTES)
             if gradient.is_checked:
                 self._inspect("gradient", gradient.slab, 0)
         for name, rows in gradient.rows.items():
             self.rows_of(name).check(rows)
             if name in self.growing:
                 self.growing[name].table.prepare([rows])
-        self.check_requested(gradient.asked.items())
+        if gradient.asked:
+            self.check_requested(gradient.asked.items())
         gradient.expect(self._slabs.now.size)
 
     def check_requested(self, asked: Iterable[tuple[str, npt.NDArray[np.int64]]]) -> None:
@@ -267,8 +267,10 @@ class Store:
         """
         for name, growing in self.growing.items():
             growing.table.reserve([each[name] for each in rows if name in each], self._rates.of(name))
-        with self._whole(_CUTS):
+        try:
             self._commit(rows)
+        except _CUTS as error:
+            raise self._cut(error) from None
 
     def _commit(self, rows: Sequence[Mapping[str, RowGradient]]) -> None:
         rates = self._rates
@@ -292,9 +294,12 @@ class Store:
     def catch_up(self) -> None:
         """Apply pending updates to all sparse rows."""
         rates = self._schedule.at(self.num_samples, self.pass_id, max(self.version - 1, 0))
-        with self._whole(_CUTS):
-            for name, table in self._row_holders():
+        holders: dict[str, Table | ServedTable] = {**self.tables, **self.growing}
+        try:
+            for name, table in holders.items():
                 table.catch_up(rates.of(name))
+        except _CUTS as error:
+            raise self._cut(error) from None
 
     def check_scores(self, least: Mapping[str, float]) -> None:
         """Check that these growing tables can be shrunk. Raises PserverError: a table is unknown, or has no scores."""
@@ -308,9 +313,11 @@ class Store:
     def shrink(self, least: Mapping[str, float]) -> None:
         """Drop the rows of growing tables with scores below the given minimum of each table; see `check_scores`."""
         self.shrunk_at = self.version
-        with self._whole(_NO_MEMORY):  # a disk error precedes the change of its table
+        try:
             for name, score in least.items():
                 self.growing[name].table.shrink(score)
+        except _NO_MEMORY as error:  # a disk error precedes the change of its table
+            raise self._cut(error) from None
 
     def finish_pass(self) -> None:
         """End a pass: apply pending updates to sparse rows, and advance the pass number of schedules."""
@@ -318,25 +325,18 @@ class Store:
         self.pass_id += 1
         self.pass_version = self.version
 
-    @contextmanager
-    def _whole(self, errors: tuple[type[Exception], ...]) -> Iterator[None]:
-        """Around a change that must be complete: if one of the errors cuts it, set `failure` and raise PserverError."""
-        try:
-            yield
-        except errors as error:
-            cause, remedy = "memory ran out", ", with more servers or with GrowingTable(memory=...)"
-            if isinstance(error, DiskError):
-                cause, remedy = "a disk failed", ""
-            self.failure = (
-                f"{cause} after batch {self.version}, and the next change is incomplete: "
-                f"{error or 'an allocation failed'}; {self._sizes()}. All requests are refused now: resume from a "
-                f"checkpoint{remedy}"
-            )
-            raise PserverError(self.failure) from None
-
-    def _sizes(self) -> str:
-        sizes = [f"table {name}: {each.table.nbytes} bytes" for name, each in self.growing.items()]
-        return ", ".join([*sizes, f"dense values: {self._slabs.now.nbytes} bytes"])
+    def _cut(self, error: Exception) -> PserverError:
+        """Set `failure`, because an error cut a change that must be complete; return the exception to raise."""
+        cause, remedy = "memory ran out", ", with more servers or with GrowingTable(memory=...)"
+        if isinstance(error, DiskError):
+            cause, remedy = "a disk failed", ""
+        tables = "".join(f"table {name}: {each.table.nbytes} bytes, " for name, each in self.growing.items())
+        self.failure = (
+            f"{cause} after batch {self.version}, and the next change is incomplete: "
+            f"{error or 'an allocation failed'}; {tables}dense values: {self._slabs.now.nbytes} bytes. All requests "
+            f"are refused now: resume from a checkpoint{remedy}"
+        )
+        return PserverError(self.failure)
 
     def _notify_of_step(self, span: slice) -> None:
         """Notify the watch that a span of later values is computed, if it overwrites those before the last step."""
@@ -354,9 +354,6 @@ class Store:
 
     def _tell_part(self, name: str, version: int, start: int, stop: int) -> None:
         self._watch.dense(Elements(name, start, stop, version))
-
-    def _row_holders(self) -> list[tuple[str, Table | ServedTable]]:
-        return [*self.tables.items(), *self.growing.items()]
 
     def _check(self, what: str, section: Section, start: int, size: int) -> None:
         """Check an array for the elements of the slab from `start` on."""

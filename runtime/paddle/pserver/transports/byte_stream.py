@@ -24,7 +24,7 @@ from typing import TypeAlias
 import numpy as np
 
 from paddle.errors import WireError
-from paddle.pserver.wire.arithmetic import Findings, is_looked_at_once
+from paddle.pserver.wire.arithmetic import AT_ONCE_BYTES, Findings
 from paddle.pserver.wire.arrival import Arrival, ReusedMemory
 from paddle.pserver.wire.codec import encode
 from paddle.pserver.wire.message import (
@@ -176,20 +176,20 @@ class StreamReader:
             ConnectionError: the connection is closed.
             WireError: the bytes do not follow the protocol.
         """
-        while True:
-            if self._lengths is None:
+        while self._lengths is None:
+            if self._start < self._stop:
                 if (small := self._small()) is not None:
                     return small
-                if not self._begin():
-                    if not self._fill():
-                        return None
-                    continue
-            assert self._lengths is not None
-            while len(self._frames) <= len(self._lengths):
-                if not self._read_array(self._lengths[len(self._frames) - 1]):
-                    return None
-            frames, self._frames, self._lengths = self._frames, [], None
-            return frames
+                if self._begin():
+                    break
+            if not self._fill():
+                return None
+        assert self._lengths is not None
+        while len(self._frames) <= len(self._lengths):
+            if not self._read_array(self._lengths[len(self._frames) - 1]):
+                return None
+        frames, self._frames, self._lengths = self._frames, [], None
+        return frames
 
     def take(self, count: int) -> bytes | None:
         """Return the first `count` bytes of the connection, or None if they have not all arrived; does not block."""
@@ -243,11 +243,8 @@ class StreamReader:
             is_only = len(self._lengths or ()) == 1
             place = self._place(bytes(self._frames[0])) if is_only else None
             if place is None or len(place) != length:
-                place = (
-                    self._memory.take(length)
-                    if is_looked_at_once(length)
-                    else np.empty(length, np.uint8).data
-                )
+                is_large = length >= AT_ONCE_BYTES
+                place = self._memory.take(length) if is_large else np.empty(length, np.uint8).data
             self._array, self._got = place, min(length, self._stop - self._start)
             place[: self._got] = self._buffer[self._start : self._start + self._got]
             self._start += self._got
@@ -266,7 +263,7 @@ class StreamReader:
             if self._arrival is not None:
                 self._arrival.look(self._got)
         self._source.wake_for(1)
-        self._is_streaming = is_looked_at_once(length)
+        self._is_streaming = length >= AT_ONCE_BYTES
         self.found = self._arrival.findings if self._arrival is not None else None
         self._frames.append(self._array)
         self._array = self._arrival = None

@@ -21,7 +21,9 @@ Floats = npt.NDArray[np.float32]
 KERNELS = library.Kernels(inspect="pnpp", descend="pppfpnp:i", look="pp", receive="ipnpnp")
 """The loops of `dense.c`."""
 
-_COMPILED_FROM_BYTES = 1 << 16  # below this size, calling the loops costs as much as they save
+AT_ONCE_BYTES = 1 << 16
+"""From this size on, `inspect` costs no more than `checksum_of`; below it, calling compiled loops does not pay."""
+
 _MASK = 0xFFFFFFFFFFFFFFFF
 _WORD, _FLOAT = np.dtype("<u8"), np.dtype("<f4")
 
@@ -51,11 +53,6 @@ class Descent(NamedTuple):
     is_finite: bool
 
 
-def is_looked_at_once(nbytes: int) -> bool:
-    """Return whether `inspect` costs no more than `checksum_of` for this number of bytes."""
-    return nbytes >= _COMPILED_FROM_BYTES
-
-
 def inspect(frame: bytes | memoryview) -> Findings:
     """Compute the checksum and the finiteness of a frame in one pass."""
     if (kernels := loops(len(frame))) is not None:
@@ -80,11 +77,11 @@ def checksum_of(frame: bytes | memoryview) -> int:
 
     A CRC of the whole frame would take several times as long as all other processing of it.
     """
-    if len(frame) >= _COMPILED_FROM_BYTES:
+    if len(frame) >= AT_ONCE_BYTES:
         return inspect(frame).checksum
-    if not len(frame) % 8:  # as nearly all are; every small message pays for each call here
+    count, rest = divmod(len(frame), 8)
+    if not rest:  # as nearly all are; every small message pays for each call here
         return int(np.add.reduce(np.frombuffer(frame, _WORD)))
-    count = len(frame) // 8
     return _with_rest(int(np.add.reduce(np.frombuffer(frame, _WORD, count))), frame[8 * count :])
 
 
@@ -153,4 +150,4 @@ def _with_rest(total: int, rest: bytes | memoryview) -> int:
 
 def loops(nbytes: int) -> Any:
     """Return the compiled loops for an array of this many bytes, or None if the plain form should be used."""
-    return None if nbytes < _COMPILED_FROM_BYTES else KERNELS.loaded
+    return None if nbytes < AT_ONCE_BYTES else KERNELS.loaded

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import WireError
-from paddle.pserver.wire.arithmetic import Findings
+from paddle.pserver.wire.arithmetic import AT_ONCE_BYTES, Findings, checksum_of, inspect
 from paddle.pserver.wire.message import (
     MAX_FRAME_BYTES,
     MAX_HEADER_BYTES,
@@ -179,15 +179,11 @@ def decode_short(header: Frame, frame: Frame, found: Findings | None = None) -> 
         return None
     if 4 * size != len(frame) or not size or crc != _crc_of(header):
         return None
-    if found is None:
-        section = Section("", np.frombuffer(frame, _FLOATS))
-        if section.checksum != checksum:
-            return None
-    else:
-        if found.checksum != checksum:
-            return None
-        section = Section("", np.frombuffer(frame, _FLOATS), checksum)
-        section.note(found)
+    if found is None and len(frame) >= AT_ONCE_BYTES:
+        found = inspect(frame)
+    if checksum != (checksum_of(frame) if found is None else found.checksum):
+        return None
+    section = Section("", np.frombuffer(frame, _FLOATS), checksum, found)
     return Message(layout.record(header, fields), trainer, session, request, stamp, (section,))
 
 
@@ -200,9 +196,7 @@ def decode_any(frames: Sequence[Frame], found: Findings | None = None) -> Messag
         raise DamagedError(f"not a message: expected {_MAGIC!r}, got {header[: len(_MAGIC)]!r}")
     if _CRC.unpack_from(header, _CRC_AT)[0] != _crc_of(header):
         raise DamagedError("a message was damaged in transit: the checksum of its header differs")
-    message, checksums = _parse(header, frames)
-    if found is not None and len(message.sections) == 1:
-        message.sections[0].note(found)
+    message, checksums = _parse(header, frames, found)
     for section, checksum in zip(message.sections, checksums, strict=True):
         if section.checksum != checksum:
             raise DamagedError("a message was damaged in transit: its checksum differs", message)
@@ -229,7 +223,9 @@ def parse(frames: Sequence[Frame]) -> Message:
     return _parse(bytes(frames[0]), frames)[0]
 
 
-def _parse(header: bytes, frames: Sequence[Frame]) -> tuple[Message, list[int]]:
+def _parse(
+    header: bytes, frames: Sequence[Frame], of_only: Findings | None = None
+) -> tuple[Message, list[int]]:
     layout = _layout(header)
     _, _, _, count, trainer, _, session, request, stamp, *fields = layout.unpack(header)
     if count != len(frames) - 1 or count > MAX_SECTIONS:
@@ -238,13 +234,14 @@ def _parse(header: bytes, frames: Sequence[Frame]) -> tuple[Message, list[int]]:
     if not count and len(header) == layout.size:
         return Message(record, trainer, session, request, stamp), []
     found = _arrays(header, layout.size, frames[1:])
-    sections = tuple([Section(name, array) for name, array, _ in found])
+    of_each = of_only if count == 1 else None
+    sections = tuple([Section(name, array, None, of_each) for name, array, _ in found])
     return Message(record, trainer, session, request, stamp, sections), [each.checksum for each in found]
 
 
 def _crc_of(header: Frame) -> int:
     """Return the CRC of a header, whose CRC field counts as zeros."""
-    return zlib.crc32(header[_CRC_AT + _CRC.size :], zlib.crc32(_NO_CRC, zlib.crc32(header[:_CRC_AT])))
+    return zlib.crc32(b"".join((header[:_CRC_AT], _NO_CRC, header[_CRC_AT + _CRC.size :])))
 
 
 def _layout(header: bytes) -> _Layout:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import PaddleError, WireError
-from paddle.pserver.wire.arithmetic import Findings, checksum_of, inspect, is_looked_at_once, is_small_finite
+from paddle.pserver.wire.arithmetic import AT_ONCE_BYTES, Findings, checksum_of, inspect, is_small_finite
 from paddle.pserver.wire.verbs import VERBS, Error, Record, Verb
 
 WIRE_VERSION = 8
@@ -60,16 +60,19 @@ class Section:
 
     __slots__ = ("_checksum", "_findings", "array", "name")
 
-    def __init__(self, name: str, array: npt.NDArray[Any], checksum: int | None = None) -> None:
+    def __init__(
+        self, name: str, array: npt.NDArray[Any], checksum: int | None = None, found: Findings | None = None
+    ) -> None:
         """Name a C-contiguous array of a dtype in `codec.DTYPES`; it must not change until it is sent.
 
         Args:
             checksum: checksum of its bytes, if it is known.
+            found: result of `inspect` for its bytes, if it is known.
         """
         self.name = name
         self.array = array
         self._checksum = checksum
-        self._findings: Findings | None = None
+        self._findings = found
 
     @classmethod
     def text(cls, name: str, text: str) -> Section:
@@ -89,7 +92,7 @@ class Section:
     def checksum(self) -> int:
         """`Findings.checksum` of the array's bytes."""
         if self._checksum is None:
-            at_once = is_looked_at_once(self.array.nbytes) and self.array.dtype == _FLOATS
+            at_once = self.array.nbytes >= AT_ONCE_BYTES and self.array.dtype == _FLOATS
             self._checksum = self._inspect().checksum if at_once else checksum_of(self.frame)
         return self._checksum
 
@@ -97,11 +100,7 @@ class Section:
     def is_finite(self) -> bool:
         """Return whether a float32 array contains neither NaN nor infinity."""
         array = self.array
-        return self._inspect().is_finite if is_looked_at_once(array.nbytes) else is_small_finite(array)
-
-    def note(self, found: Findings) -> None:
-        """Store the result of `inspect` for the array's bytes."""
-        self._findings = found
+        return self._inspect().is_finite if array.nbytes >= AT_ONCE_BYTES else is_small_finite(array)
 
     def _inspect(self) -> Findings:
         if self._findings is None:
@@ -144,7 +143,7 @@ class Message(NamedTuple):
 
     def has_section(self, name: str) -> bool:
         """Return whether there is a section with this name."""
-        return any(section.name == name for section in self.sections)
+        return name in [section.name for section in self.sections]
 
     def section(self, name: str) -> Section:
         """Return the section with this name. Raises WireError: the message has no such section."""
