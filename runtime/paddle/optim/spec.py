@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from paddle.errors import ConfigError
 from paddle.optim.rules.rule import Rule
 from paddle.optim.rules.table import HYPER_RANGES, OTHER_RANGE, RULES
-from paddle.optim.schedule import SAMPLE_SCHEDULES, STEP_SCHEDULES
+from paddle.optim.schedule import SAMPLE_SCHEDULES, STEP_SCHEDULES, read_segments
 
 _MAX_DISCARD_RATIO = 1e6
 # Offsets in bytes must fit in 64 bits for elements of any size.
@@ -88,6 +88,15 @@ class OptimizerSpec:
         )
         _require(isinstance(self.schedule_args, str), "schedule_args", "text", self.schedule_args)
         _require(isinstance(self.is_async, bool), "is_async", "true or false", self.is_async)
+
+    def after_passes(self, passes: int) -> Self:
+        """Return this optimizer for training that begins after the given number of passes."""
+        if not passes or self.schedule != "pass_manual":
+            return self
+        pairs = zip(*read_segments(self.schedule_args), strict=True)
+        return replace(
+            self, schedule_args=",".join(f"{bound - passes}:{factor!r}" for bound, factor in pairs)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary of JSON types."""

@@ -20,7 +20,7 @@ class Trainer:
         self._spec = (config.configuration.optimizer or Momentum()).spec
         self._updater: LocalUpdater | None = None
         self._of: gradient_machine.GradientMachine | None = None
-        self._step = self._pass = 0
+        self._step = 0
         self._outputs = Arguments()
         self._cost = self._samples = 0.0
 
@@ -38,16 +38,10 @@ class Trainer:
     def startTrain(self) -> None:
         """Start training: set up the optimizer."""
 
-    finishTrain = startTrain
-
-    def startTrainPass(self) -> None:
-        """Begin a pass over the data."""
-        if self._updater is not None:
-            self._updater.start_pass(self._pass)
+    startTrainPass = finishTrain = startTrain
 
     def finishTrainPass(self) -> None:
         """End the pass over the data."""
-        self._pass += 1
         if self._updater is not None:
             self._updater.finish_pass()
 

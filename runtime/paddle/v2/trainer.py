@@ -214,7 +214,7 @@ class SGD:
         started, samples = time.monotonic(), 0
         handler(events.BeginPass(pass_id))
         self._log.start_pass(pass_id)
-        updater.start_pass(pass_id)
+        updater.start_pass()
         reads_ahead = updater.looks_ahead and may_be_read_ahead(reader)
         batches = Batches(reader(), feeder)
         for batch_id, batch in enumerate(batches):
@@ -250,9 +250,11 @@ class SGD:
         if not batches.count and not pass_id:
             self._reporter.progress(Progress(0, samples_per_s=0.0, step=self._step))
         self._log.finish_pass(batches.count)
-        updater.finish_pass()
         if self._averager is not None:
+            while updater.follow():
+                self._averager.add()
             self._averager.finish_pass()
+        updater.finish_pass()
         self._reporter.flush()
         handler(
             events.EndPass(
@@ -261,7 +263,7 @@ class SGD:
         )
 
     def _start_updater(self) -> Updater:
-        spec = self._optimizer.spec
+        spec = self._optimizer.spec.after_passes(self.first_pass)
         if not self._is_local and self._updater is not None:
             return self._updater
         updater: Updater
@@ -283,6 +285,8 @@ class SGD:
         self._step += updater.first_step
         average = self._optimizer.model_average
         if average is not None:
+            if updater.first_step or updater.passes_over:
+                _log.warning("model_average: the mean lacks the batches before this process started")
             parameters = self._topology.network.parameters
             trained = [name for name, config in parameters.items() if not config.is_static]
             self._averager = Averager(average, trained, self._machine.flat, self._machine.show)

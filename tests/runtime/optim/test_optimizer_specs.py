@@ -96,8 +96,11 @@ def test_what_is_no_spec_at_all_is_refused(data: object) -> None:
         OptimizerSpec.from_json(data)
 
 
-def rate(schedule: str, n: int, a: float = 0.0, b: float = 0.0, args: str = "", pass_id: int = 0) -> float:
-    return LearningRate(OptimizerSpec("momentum", {}, 0.5, schedule, a, b, args)).at(n, pass_id)
+def rate(
+    schedule: str, n: int, a: float = 0.0, b: float = 0.0, args: str = "", pass_id: int = 0, after: int = 0
+) -> float:
+    spec = OptimizerSpec("momentum", {}, 0.5, schedule, a, b, args).after_passes(after)
+    return LearningRate(spec).at(n, pass_id)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +120,8 @@ def rate(schedule: str, n: int, a: float = 0.0, b: float = 0.0, args: str = "", 
         (rate("manual", 9999, args="100:1.0,200:0.5,300:0.25"), 0.125),
         (rate("pass_manual", 9999, args="1:1.0,2:0.1", pass_id=1), 0.5),
         (rate("pass_manual", 0, args="1:1.0,2:0.1", pass_id=2), 0.05),
+        (rate("pass_manual", 0, args="1:1.0,2:0.1", after=2), 0.05),
+        (rate("pass_manual", 0, args="1:1.0,3:0.1,4:0.5", pass_id=2, after=1), 0.05),
     ],
 )
 def test_a_schedule_follows_its_formula(got: float, expected: float) -> None:

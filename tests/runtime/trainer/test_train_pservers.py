@@ -35,6 +35,7 @@ from paddle.trainer_config_helpers import *
 part = get_config_arg('part', str, 'all')
 define_py_data_sources2([part], None, 'linear', 'process')
 settings(batch_size=4 if part == 'all' else 2, learning_rate=1e-2, learning_method=AdamOptimizer(),
+         learning_rate_schedule='pass_manual', learning_rate_args='0:1.0,1:0.1',
          regularization=L2Regularization(1e-3))
 hidden = fc_layer(input=data_layer('x', 4), size=6)
 outputs(regression_cost(input=fc_layer(input=hidden, size=1, act=LinearActivation()), label=data_layer('y', 1)))
@@ -87,7 +88,9 @@ def test_two_trainers_of_a_configuration_equal_one_on_the_joined_batch(workspace
 def test_a_trainer_starts_a_server_beside_itself_and_leaves_none_behind(workspace: Path) -> None:
     (workspace / "linear.py").write_text(PROVIDER)
     (workspace / "net.py").write_text(CONFIG)
-    train("--config=net.py", "--num_passes=2", "--save_dir=alone")
+    train("--config=net.py", "--num_passes=1", "--save_dir=first")
+    later = ("--config=net.py", "--num_passes=2", "--start_pass=1", "--init_model_path=first/pass-00000")
+    train(*later, "--save_dir=alone")
     flags = (
         "--local=0",
         "--start_pserver=1",
@@ -96,7 +99,7 @@ def test_a_trainer_starts_a_server_beside_itself_and_leaves_none_behind(workspac
         "--save_dir=own",
     )
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "paddle", "train", "--config=net.py", "--num_passes=2", *flags],
+        [sys.executable, "-P", "-m", "paddle", "train", *later, *flags],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "runtime"), "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -39,7 +39,17 @@ from paddle.pserver.wire.half import number_of
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.table_rows import score_section
-from paddle.pserver.wire.verbs import Configured, FinishPass, Ok, Pull, Ready, Record, Shrink, StartPass
+from paddle.pserver.wire.verbs import (
+    Configured,
+    FinishPass,
+    Ok,
+    Pull,
+    PushPull,
+    Ready,
+    Record,
+    Shrink,
+    StartPass,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +89,7 @@ class TrainerSession:
         self._num_sparse = num_sparse
         self._everyone = range(len(network.endpoints))
         self._closed = False
+        self._versions: list[int] = []
         self.resumed: Position | None = None
         self._lay_out(Layout([], len(self._everyone) - num_sparse, num_sparse), {})
         try:
@@ -222,12 +233,21 @@ class TrainerSession:
 
     def start_pass(self) -> None:
         """Wait until every trainer starts a pass."""
-        self._exchange.run({i: Message(StartPass()) for i in self._everyone})
+        self._note_versions(self._exchange.run({i: Message(StartPass()) for i in self._everyone}))
 
     def shrink(self, name: str, min_score: float) -> None:
         """Drop the rows of a growing table with scores below `min_score`, once every trainer has requested it."""
         asked = Message(Shrink(), sections=(score_section(name, min_score),))
         self._exchange.run({index: asked for index, _ in self._layout.holders(name)})
+
+    def follow(self) -> bool:
+        """Wait, in synchronous training, for the batch of trainers that have more data than this one.
+
+        Returns:
+            Whether a batch was applied; False: every trainer has processed all its data.
+        """
+        push = Message(PushPull(wants_values=False))
+        return self._note_versions(self._exchange.run(dict.fromkeys(self._everyone, push)))
 
     def finish_pass(self) -> None:
         """Report that this trainer has processed all its data, and wait until every trainer has reported the same."""
@@ -260,11 +280,12 @@ class TrainerSession:
         """
         wanted = [self._stored.want(name, ids) for name, ids in ahead.items()]
         came = self._step.run(grads, num_samples, out, wanted)
+        self._note_versions(came)
         return dict(zip(ahead, self._stored.rows_of(wanted, came), strict=True))
 
     def push(self, grads: Mapping[str, Array | RowGradient], num_samples: int) -> None:
         """Push this batch's gradients like `push_pull` without receiving values."""
-        self._step.run(grads, num_samples, {}, is_quiet=True)
+        self._note_versions(self._step.run(grads, num_samples, {}, is_quiet=True))
 
     def gradient_array(self, name: str) -> Array:
         """Return an array (size,) float32 in which to compute a dense parameter's gradients.
@@ -339,6 +360,12 @@ class TrainerSession:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _note_versions(self, replies: Mapping[int, Message]) -> bool:
+        """Note the number of batches that each server has applied; return whether it has changed."""
+        before = self._versions
+        self._versions = [replies[i].expect(Ok).version for i in self._everyone]
+        return self._versions != before
 
     def _lay_out(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
         self._layout, self._node = layout, WithinNode(layout, shared)

@@ -137,6 +137,8 @@ class Pushes:
     def advance(self, store: Store, excused: Collection[int]) -> list[tuple[int, Gradient]]:
         """Return the pushes of the batch that is applied now; empty if the batch is incomplete.
 
+        Pushes that follow wait for the batch too. If only they have arrived, they are returned and no batch is applied.
+
         Raises:
             RefusedPush: a push must be refused; the other pushes wait, and the batch may be complete without it.
             ConfigError: the batch has no learning rate; `take` returns its pushes.
@@ -144,7 +146,10 @@ class Pushes:
         if not self._members:
             if not self.arrived.is_open(excused):
                 return []
-            self._begin(store, self.arrived.items())
+            pushed = [(trainer, each) for trainer, each in self.arrived.items() if not each.follows]
+            if not pushed:
+                return self.take()
+            self._begin(store, pushed)
         return self._finish(store)
 
     def take(self) -> list[tuple[int, Gradient]]:
@@ -216,9 +221,10 @@ class Pushes:
             given = self._ready if store.is_plain else _sections(store, store.slab)
         for trainer, each in in_chunks:
             self._given[trainer] = given if each.wants_values else [None] * store.num_chunks
-        for trainer, _ in members:
+        done = members + [(trainer, each) for trainer, each in self.arrived.items() if each.follows]
+        for trainer, _ in done:
             self.arrived.withdraw(trainer)
-        return members
+        return done
 
     def _give(self, store: Store, trainer: int, index: int) -> None:
         """Send a trainer part of the answer to its push, possibly again."""

@@ -235,8 +235,11 @@ class Training(Service):
                 f"trainer {trainer} pushed a gradient outside a pass. Start a pass before pushing."
             )
         gradient = read_gradient(message)
-        store.check(gradient)
         chunks = message.expect(PushPull).chunks
+        if not gradient.follows:
+            store.check(gradient)
+        elif self._model.lag is not None:
+            raise WireError("a trainer of asynchronous training cannot follow the batches of others")
         if gradient.slab is None and chunks != store.num_chunks:
             raise WireError(f"the push has {chunks} chunks; expected {store.num_chunks}")
         if self._model.lag is None:
@@ -309,7 +312,8 @@ class Training(Service):
                     self._answer(trainer, refusal(error))
                 return
         if pushes:
-            self._log_statistics(store)
+            if not all(gradient.follows for _, gradient in pushes):
+                self._log_statistics(store)
             answers = PushAnswers(store, self._pushes.values(store))
             for trainer, gradient in pushes:  # an error for rows that cannot be read: the batch was applied
                 self._answer(trainer, self._outcome(partial(answers.to, gradient)))

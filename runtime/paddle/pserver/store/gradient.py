@@ -45,6 +45,7 @@ class Gradient:
         wants_values: whether the trainer gets the values after the step.
         asked: requested row ids (n,), by name of their parameter, to be sent with the answer.
         rows_as: dtype of these rows on the wire, see `half.WIRE_DTYPES`.
+        follows: whether there is no gradient, because the trainer has no more data but waits for the others' batch.
     """
 
     slab: Section | None
@@ -57,6 +58,7 @@ class Gradient:
     wants_values: bool = True
     asked: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     rows_as: int = 0
+    follows: bool = False
 
     @property
     def is_answered_separately(self) -> bool:
@@ -84,7 +86,7 @@ class Gradient:
 def read_gradient(message: Message) -> Gradient:
     """Parse a push: a slab; for each sparse parameter, row ids and values under its name; then requested row ids.
 
-    If chunks follow, there is no slab.
+    If chunks follow, there is no slab. A push of 0 samples without any array only follows.
 
     Raises:
         WireError: the message has a different structure. The store checks the contents of the arrays.
@@ -120,4 +122,5 @@ def read_gradient(message: Message) -> Gradient:
         wants_values=push.wants_values,
         asked=wanted,
         rows_as=check_number(push.rows_as),
+        follows=not (push.num_samples or push.chunks or push.in_place or message.sections),
     )

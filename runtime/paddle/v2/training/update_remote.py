@@ -45,7 +45,7 @@ class RemoteUpdater(Updater):
             UsageError: the parameters cannot be trained this way.
             PserverError: the servers cannot be reached or refuse.
         """
-        self._machine = machine
+        self._machine, self._is_async = machine, optimizer.is_async
         trained = [config for config in machine.network.parameters.values() if not config.is_static]
         self._sparse = {config.name: config for config in trained if config.sparse_remote_update}
         dense = [config for config in trained if not config.sparse_remote_update]
@@ -88,7 +88,7 @@ class RemoteUpdater(Updater):
             self._client.close()
             raise
 
-    def start_pass(self, pass_id: int) -> None:
+    def start_pass(self) -> None:
         """Wait until the other trainers also start the pass."""
         self._ahead = None
         self._client.start_pass()
@@ -119,6 +119,14 @@ class RemoteUpdater(Updater):
         self._take(far)
         if ahead is not None:
             self._ahead = _Ahead(ahead, ids, rows)
+
+    def follow(self) -> bool:
+        """Wait for a batch of the other trainers, and fetch the dense weights; see `Updater.follow`."""
+        self._go_home()
+        if self._is_async or not self._client.follow():
+            return False
+        self._fetch()
+        return True
 
     def finish_pass(self) -> None:
         """Wait until every trainer has finished the pass, then fetch the dense weights."""

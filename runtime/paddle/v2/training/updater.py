@@ -38,7 +38,7 @@ class Updater:
     passes_over = batches_over = first_step = 0
     looks_ahead = False
 
-    def start_pass(self, pass_id: int) -> None:
+    def start_pass(self) -> None:
         """Begin a pass over the data."""
 
     def prepare(self, feed: Feed) -> None:
@@ -51,6 +51,10 @@ class Updater:
             ahead: the next batch, if it is known.
         """
         raise NotImplementedError
+
+    def follow(self) -> bool:
+        """Wait for a batch of the other trainers, once this one has no more data; return whether there was one."""
+        return False
 
     def finish_pass(self) -> None:
         """End a pass over the data; all weights are up to date afterwards."""
@@ -87,10 +91,6 @@ class LocalUpdater(Updater):
             else:
                 self._dense[name] = DenseUpdater(optimizer, spec, config.size)
 
-    def start_pass(self, pass_id: int) -> None:
-        """Begin a pass over the data."""
-        self._pass_id = pass_id
-
     def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:
         """Apply the gradients of a batch."""
         self._samples += num_samples
@@ -105,6 +105,7 @@ class LocalUpdater(Updater):
     def finish_pass(self) -> None:
         """Apply the rows' pending decay."""
         self.catch_up()
+        self._pass_id += 1
 
     def catch_up(self) -> None:
         """Apply the rows' pending decay."""

@@ -61,8 +61,24 @@ def test_two_runs_agree_bit_by_bit_whatever_the_order_of_arrival() -> None:
 
 
 def test_a_trainer_with_fewer_batches_does_not_stop_the_others() -> None:
-    steps = {0: 3, 1: 8, 2: 5}
-    found = InProcessJob(3).run(lambda c, t: train(c, t, SGD, steps[t]))
+    steps, followed = {0: 3, 1: 8, 2: 5}, {}
+
+    def follow(client: TrainerSession, trainer: int) -> dict[str, np.ndarray]:
+        out = MODEL.empty()
+        client.configure(MODEL.parameters, SGD, MODEL.values() if trainer == 0 else {})
+        client.start_pass()
+        for step in range(steps[trainer]):
+            client.push_pull(MODEL.gradients(trainer, step), 1, out)
+        followed[trainer] = 0
+        while client.follow():
+            followed[trainer] += 1
+            client.pull(out)
+        client.finish_pass()
+        return out
+
+    found = InProcessJob(3, num_dense=2).run(follow)
+    assert followed == {0: 5, 1: 0, 2: 3}
+    found += InProcessJob(3).run(lambda c, t: train(c, t, SGD, steps[t]))
     values = {name: value.astype(np.float64) for name, value in MODEL.values().items()}
     for step in range(8):
         for name in values:

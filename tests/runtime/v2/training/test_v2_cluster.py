@@ -144,8 +144,9 @@ def test_two_synchronous_runs_are_bit_equal_also_with_dropout_and_read_ahead(tmp
     assert all(first[0][name].tobytes() == second[1][name].tobytes() for name in first[0])
 
 
-def test_a_trainer_with_less_data_ends_its_pass_without_stopping_the_others(tmp_path: Path) -> None:
-    saved, costs, _ = train(tmp_path, 2, passes=2, missing=40)
+@pytest.mark.parametrize("table", ["sparse", "averaged"])
+def test_a_trainer_with_less_data_saves_what_the_others_save(tmp_path: Path, table: str) -> None:
+    saved, costs, _ = train(tmp_path, 2, passes=2, table=table, missing=40)
     assert [len(found) for found in costs] == [24, 14]
     assert all(saved[0][name].tobytes() == saved[1][name].tobytes() for name in saved[0])
 

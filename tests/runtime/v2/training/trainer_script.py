@@ -2,8 +2,8 @@
 """One trainer of a cluster, as a user writes it: trains word2vec on every n-th sample and saves what it ends with.
 
 Arguments: number of trainers, samples per batch and trainer, passes, file for the parameters, "async" or "sync",
-"sparse", "dense" or "ahead" (sparse, and samples may be read ahead), dropout rate, number of samples this trainer
-leaves out at the end.
+"sparse", "dense", "averaged" (dense, and a mean is saved) or "ahead" (sparse, and samples may be read ahead), dropout
+rate, number of samples this trainer leaves out at the end.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from tests.runtime.v2.training.word2vec import network, samples
 def main() -> None:
     trainers, size, passes, file, mode, table, drop_rate, missing = sys.argv[1:]
     paddle.init()
-    _, cost = network(float(drop_rate), sparse=table != "dense")
+    _, cost = network(float(drop_rate), sparse=table in ("sparse", "ahead"))
     parameters = paddle.parameters.create(cost)
     adagrad = paddle.optimizer.AdaGrad(
         is_async=mode == "async",
         async_lagged_grad_discard_ratio=10.0,
         learning_rate=3e-2,
         regularization=paddle.optimizer.L2Regularization(8e-4),
+        model_average=paddle.optimizer.ModelAverage(0.5) if table == "averaged" else None,
     )
     trainer = paddle.trainer.SGD(cost, parameters, adagrad, is_local=False)
     rank = settings.current().trainer_id
