@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the C library retain freed memory, because training steps and messages need the same sizes repeatedly.
+"""Makes the C library retain freed memory, because training repeatedly allocates blocks of the same sizes.
 
 This affects the whole process. It is therefore done at the first run of a program, at a server's start, and when a
 trainer connects to servers, but never by an import or a constructor.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log lines and log files in the format of glog.
+"""Writes log lines and log files in the format of glog.
 
 With GLOG_logtostderr set to 0, lines are written to `<GLOG_log_dir>/<program>.<host>.<user>.log.INFO.<time>.<pid>`,
 reachable through the symlink `<program>.INFO`, and errors also to stderr; otherwise everything is written to stderr.
@@ -117,14 +117,14 @@ class _FileHandler(_LineHandler):
 def open_log(
     program: str, environment: JobEnvironment | None = None, *, echo: bool = False
 ) -> logging.Logger:
-    """Write the lines of the logger "paddle" and its children to glog's file, or to stderr.
+    """Make the logger "paddle" and its children write to glog's log file, or to stderr.
 
     A second call replaces the first. If the file cannot be created, lines are written to stderr, with the reason.
 
     Args:
         program: `TRAINER` or `PSERVER`; part of the file's name.
-        environment: source of GLOG_*, by default this process.
-        echo: when lines are written to the file, write all of them to stdout too, instead of errors to stderr.
+        environment: source of the GLOG_* variables; by default, this process's environment.
+        echo: whether all lines that are written to the file also go to stdout, instead of only errors to stderr.
 
     Returns:
         The logger "paddle".

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Package namespaces whose parts are loaded on first use: an import loads only what most scripts need.
+"""Package namespaces whose parts are loaded on first use, so that an import loads only what most scripts need.
 
 The names of the parts resolve as if they had been imported: by an attribute, `from package import name`, `dir`,
 `hasattr` and `import *`.

@@ -89,7 +89,7 @@ def _check_rewritten(path: list[Operator], name: str, required: set[str]) -> Non
 
 
 def _keeps(op: Operator, name: str) -> bool:
-    """Return whether the operator's gradient reads the value that the variable has at the operator."""
+    """Return whether the operator's gradient reads the value that the variable has when the operator runs."""
     rule = op.definition.gradient
     if not isinstance(rule, str):
         return False
@@ -99,7 +99,7 @@ def _keeps(op: Operator, name: str) -> bool:
 
 
 def allowed(variable: Variable, excluded: set[str]) -> bool:
-    """Return whether a variable may have a gradient and is not excluded."""
+    """Return whether a variable can have a gradient and is not excluded."""
     return not (
         variable.stop_gradient or variable.name in excluded or not np.issubdtype(variable.dtype, np.floating)
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Binder: turns operators into calls over numbered registers.
 
-Register 0 holds the step number, register 1 is always None (absent optional inputs), and register 2 receives the
-outputs that nothing reads.
+Register 0 holds the step number. Register 1 is always None, for absent optional inputs. Register 2 receives outputs
+that are never read.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Binder:
         """Compile the call of one operator.
 
         Args:
-            look_out: which outputs must not share memory with which inputs.
+            look_out: the outputs that must not share memory with certain inputs.
             spent: the input slots whose arrays the kernel may overwrite.
         """
         definition = op.definition
@@ -145,7 +145,7 @@ def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
 
 
 def with_keywords(kernel: Callable[..., Any], keywords: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return a kernel with keyword values bound: as defaults of a copy if it names them, which calls faster."""
+    """Return a kernel with keyword values bound, if possible as defaults of a copy, which is faster to call."""
     if not keywords or not isinstance(kernel, FunctionType):
         return partial(kernel, **keywords) if keywords else kernel
     code = kernel.__code__
@@ -158,7 +158,7 @@ def with_keywords(kernel: Callable[..., Any], keywords: Mapping[str, Any]) -> Ca
 
 
 def onto(value: Any, xp: Any) -> Any:
-    """Return a value with its arrays in the library `xp`, itself if they are; of lists and tuples, a copy."""
+    """Return a value with its arrays converted to the library `xp`; lists and tuples are copied."""
     if isinstance(value, np.ndarray | np.generic):
         return value if xp is np else xp.asarray(value)
     if isinstance(value, LoDArray):
@@ -174,7 +174,7 @@ def onto(value: Any, xp: Any) -> Any:
 
 
 def _moving(kernel: Callable[..., Any], xp: Any) -> Callable[..., Any]:
-    """Return the kernel with its results on the GPU, since readers and some kernels return arrays of the host."""
+    """Return the kernel wrapped to move its results to the GPU, since some kernels return host arrays."""
     return lambda *values, **drawn: onto(kernel(*values, **drawn), xp)
 
 
@@ -183,7 +183,7 @@ def _room_of(op: Operator, rooms: Rooms) -> Callable[[str], Any]:
 
 
 def _by_name(op: Operator, seed: int, xp: Any) -> Callable[[Mapping[str, Any], int], dict[str, Any]]:
-    """Return an operator without a body as a function of (values by name, step)."""
+    """Compile an operator without a body to a function of (values by name, step)."""
     names = dict.fromkeys((*op.reads, *op.writes))
     numbers = {name: number + 3 for number, name in enumerate(names)}
     call = Binder(Program(), numbers, numbers, ALL, frozenset(), seed, xp).call(op, (), NOT_EXPOSED)
@@ -229,7 +229,10 @@ def _drawing(
 def _calling(
     kernel: Callable[..., Any], inputs: list[Index], outputs: list[Index], dead: tuple[int, ...]
 ) -> Call:
-    """Return a closure over register numbers; the common signatures have specialised closures, for speed."""
+    """Return a call of a kernel as a closure over register numbers.
+
+    Common signatures have specialised closures, for speed.
+    """
     if (
         len(outputs) != 1
         or isinstance(outputs[0], tuple)

@@ -56,10 +56,10 @@ class Block:
         stop_gradient: bool = False,
         lod_level: int = 0,
     ) -> Variable:
-        """Create a variable, or return the existing one if it has the same description.
+        """Create a variable, or return the existing variable with this name if it has the same description.
 
         Raises:
-            GraphError: a variable of that name exists with a different shape, dtype, level or lifetime.
+            GraphError: a variable of that name exists with a different shape, dtype, LoD level or lifetime.
         """
         variable = self.variable_class(
             self,
@@ -80,14 +80,14 @@ class Block:
         trainable: bool = True,
         initializer: Callable[..., Any] | None = None,
     ) -> Parameter:
-        """Create a parameter, or return the existing one if its description is the same (shared parameters).
+        """Create a parameter, or return the existing (shared) parameter with this name if it has the same description.
 
         Args:
             trainable: whether it gets a gradient.
             initializer: a function from the shape to the initial value, or None.
 
         Raises:
-            GraphError: the name is taken by something else.
+            GraphError: the name belongs to a different kind of variable.
         """
         return self._add(
             self.parameter_class(
@@ -109,8 +109,8 @@ class Block:
     ) -> Operator:
         """Append an operator and infer its outputs.
 
-        An output given by name is created if the block does not have it. An existing one must match the inferred
-        description; if it has the shape (), it takes the inferred shape.
+        An output given by name is created if the block does not have it. An existing variable must match the inferred
+        description, but if its shape is (), it takes the inferred shape.
 
         Raises:
             OpError: the operator, a slot or an attribute is unknown, or shapes do not fit; the message names the
@@ -139,7 +139,7 @@ class Block:
         return op
 
     def _with_intermediates(self, op_type: str, outputs: dict[str, list[str]]) -> dict[str, list[str]]:
-        """Name the intermediate outputs that were left out, because the gradient may need them.
+        """Return the outputs with generated names for omitted intermediate outputs, which the gradient may need.
 
         Each operator gets separate names, even if several operators write to one variable, such as an array.
         """
@@ -154,18 +154,17 @@ class Block:
         return next(each for each in names if self.find(each) is None)
 
     def reach(self, name: str) -> Variable:
-        """Return the variable of that name from this block or an enclosing one.
+        """Return the variable with this name in this block or an enclosing block.
 
         Raises:
-            UnknownVariableError: there is no such variable.
+            UnknownVariableError: no visible block has a variable of this name.
         """
         return self.find(name) or self.var(name)
 
     def find(self, name: str) -> Variable | None:
-        """Return the variable of that name, or None if there is none.
+        """Return the variable with this name, or None if there is none.
 
-        The name is looked up in this block, then in the enclosing ones and, for gradients, in the block that they
-        belong to.
+        The search covers this block, then the enclosing blocks and, for gradients, the block to which they belong.
         """
         waiting: list[Block] = [self]
         while waiting:
@@ -191,18 +190,18 @@ class Block:
 
     @property
     def run_ops(self) -> Sequence[Operator]:
-        """Return the operators in execution order, which here is their order in the block."""
+        """Return the operators in execution order, which is their order in the block."""
         return self.ops
 
     def __index__(self) -> int:
-        """Return the number by which attributes of operators refer to a block."""
+        """Return the index by which attributes of operators refer to a block."""
         return self.idx
 
     def var(self, name: str) -> Variable:
-        """Return the variable of that name.
+        """Return the variable with this name in this block.
 
         Raises:
-            UnknownVariableError: there is no such variable.
+            UnknownVariableError: the block has no variable of this name.
         """
         found = self.vars.get(name)
         if found is None:
@@ -210,7 +209,7 @@ class Block:
         return found
 
     def has_var(self, name: str) -> bool:
-        """Return whether the block itself has a variable of that name."""
+        """Return whether this block, not an enclosing one, has a variable with this name."""
         return name in self.vars
 
     def all_parameters(self) -> list[Parameter]:
@@ -230,7 +229,7 @@ class Block:
         return old
 
     def infer(self, op: Operator) -> None:
-        """Infer the outputs of an operator and declare them; see `append_op`."""
+        """Infer the shapes and dtypes of an operator's outputs and declare them; see `append_op`."""
         definition = op.definition
         if definition.infer is None:
             for name in op.writes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled bodies of operators: blocks that a loop or conditional runs over values by name; and their tapes.
+"""Compiled bodies of operators (blocks that loops and conditionals run over named values), and their tapes.
 
 A tape records what the operators of a body read and wrote in one run, and propagates gradients back through it. Each
 run has its own values, so a body may assign a variable repeatedly, as loops do: a gradient always belongs to the value
@@ -30,7 +30,7 @@ _AFTER = "@AFTER"  # the value that an operator gave to a variable that it also 
 
 
 class Maker(Protocol):
-    """Turns a gradient operator into a call over named values."""
+    """The interface of functions that turn a gradient operator into a call over named values."""
 
     def __call__(self, op: Operator) -> Any:
         """Return a function of (values by name, step) that returns the outputs by name."""
@@ -49,7 +49,7 @@ class Derivation:
     """The gradient calls of a body's operators, stored with the body so that each is created only once.
 
     Attributes:
-        smooth: the variables that may have gradients.
+        smooth: the variables that can have gradients.
         make: makes the calls.
         bounds: the `Variable.error_bounds` of the variables that have them.
     """
@@ -100,7 +100,7 @@ class Tape:
     step: int
 
     def back(self, grads: dict[str, Any], wanted: frozenset[str], products: Products | None = None) -> None:
-        """Replace, in `grads`, the gradients of the run's outputs with those of its inputs."""
+        """Backpropagate one run: replace, in `grads`, the gradients of the outputs with those of the inputs."""
         required = self.derivation.required([entry.op for entry in self.entries], wanted)
         for entry in reversed(self.entries):
             self._entry_back(entry, grads, required, products or {})
@@ -229,7 +229,7 @@ class BoundBody:
         return self.compiled.writes
 
     def run(self, values: dict[str, Any], turn: int | None = None) -> None:
-        """Run all operators: read inputs from `values`, None for absent ones, and store outputs there."""
+        """Run all operators; read inputs from `values` (None for absent ones), and store outputs there."""
         registers, at = self._registers(values, turn), 0
         try:
             for at, call in enumerate(self.compiled.recorded()):  # noqa: B007 - told when the call fails
@@ -241,7 +241,7 @@ class BoundBody:
         self._finish(registers, values)
 
     def trace(self, values: dict[str, Any], turn: int | None = None) -> Tape:
-        """Run like `run`, and return the record that the gradients need."""
+        """Run all operators like `run`, and return the tape from which gradients are computed."""
         registers, entries = self._registers(values, turn), []
         for at, (op, call, (reads, writes)) in enumerate(
             zip(self.compiled.ops, self.compiled.recorded(), self.compiled.places, strict=True)

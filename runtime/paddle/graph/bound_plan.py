@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BoundPlan: a plan bound to the cells of one scope, ready to run step after step.
+"""BoundPlan: a plan bound to the cells of one scope, ready to be run repeatedly.
 
 The dtypes of all inputs and the shapes of values in the scope are checked; the shapes of fed values may differ from
 their declarations if the operators accept them. Results never share memory with each other. A persistable array that a
@@ -33,7 +33,7 @@ _MOST = 10_000  # cached sets of shapes
 
 
 class UnexpectedLod(Exception):
-    """A value in the scope has LoD, but the plan was compiled for one without LoD; raised before any operator runs."""
+    """Raised, before any operator runs, when a value in the scope has LoD and the plan does not expect it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -185,7 +185,7 @@ class BoundPlan:
         return value if on_host else onto(value, self._device.module())
 
     def _fetched(self, feed: Mapping[str, Any], registers: Registers) -> list[Any]:
-        """Return the fetched values; those that share memory with anything but their own room are copied."""
+        """Return the fetched values; values that share memory with anything but their own room are copied."""
         if not self._fetches:
             return []
         # What was fed and loaded, not its register: an operator may have set that to another array.
@@ -218,7 +218,7 @@ class BoundPlan:
 
 
 class _Misfits:
-    """Checks whether operators accept values whose shapes differ from the declared ones; once for each set of shapes.
+    """Checks, once per set of shapes, whether operators accept values whose shapes differ from the declared ones.
 
     The declared shapes of fed variables are placeholders: a padded batch can be shorter than declared. Operators then
     get other shapes than when the program was built, so their shape rules are checked again.
@@ -229,7 +229,7 @@ class _Misfits:
         self._passed: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
 
     def odd(self, values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes that differ from the declarations."""
+        """Return the shapes that differ from the declared shapes."""
         return {
             name: tuple(value.shape)
             for name, value in values.items()
@@ -284,11 +284,11 @@ def _shape_fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
 
 
 class _Refused(ExecutionError):
-    """An operator does not accept the fed values."""
+    """Raised when an operator does not accept the fed values."""
 
 
 def _apart(changed: list[tuple[Cell, Any, bool]]) -> list[tuple[Cell, Any, bool]]:
-    """Copy the values that share memory with an array that is overwritten, as when a program swaps two variables."""
+    """Copy values that share memory with an array that will be overwritten, as when variables are swapped."""
     replaced = {id(owner(cell.value)) for cell, _, _ in changed if cell.value is not None}
     return [
         (cell, copied(value) if id(owner(value)) in replaced else value, has_lod)

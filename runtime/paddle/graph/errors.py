@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors in building or running a program; each message names the operator and the variables."""
+"""Errors in building or running a program. Messages name the operator and the variables."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from paddle.errors import ConfigError, PaddleError
 
 
 class GraphError(ConfigError):
-    """The program is invalid."""
+    """Raised when a program is invalid."""
 
 
 class UnknownVariableError(GraphError):
-    """The block has no variable of the given name."""
+    """Raised when a block has no variable of the given name."""
 
 
 class BackwardError(GraphError):
-    """The program cannot be differentiated."""
+    """Raised when a program cannot be differentiated."""
 
 
 class FeedError(ConfigError):
-    """A fed value does not match its variable, or a variable is neither fed nor computed."""
+    """Raised when a fed value does not match its variable, or a variable is neither fed nor computed."""
 
 
 class NotInitialisedError(ConfigError):
-    """A persistable variable has no value in the scope yet.
+    """Raised when a persistable variable has no value in the scope yet.
 
     Attributes:
         name: the name of the variable.
@@ -35,7 +35,7 @@ class NotInitialisedError(ConfigError):
 
 
 class ExecutionError(PaddleError):
-    """An operator failed while a program was running.
+    """Raised when an operator failed while a program was running.
 
     Attributes:
         op_type: the type of the operator.

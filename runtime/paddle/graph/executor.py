@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Executor: runs programs against a scope.
 
-A program is compiled once per (version, feeds, fetches); a step then runs a list of calls. The caller owns every array
-that a run returns: none shares memory with the scope, with fed values or with another result. Not thread-safe: use one
-executor per thread, and a scope from only one thread at a time.
+A program is compiled once per (version, feeds, fetches); each step then runs a list of calls. The caller owns every
+array that a run returns; none shares memory with the scope, with fed values or with another result. Not thread-safe:
+use one executor per thread, and a scope from only one thread at a time.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Executor:
         """Create an executor.
 
         Args:
-            remote: connects operators that communicate with other processes; None: such operators fail.
+            remote: connects operators to other processes; None: operators that communicate fail.
             rooms: variable name -> array of its shape and dtype in which an operator may store its value instead of
                 allocating one; read in each run. Fetching such a variable returns that array.
-            checks_finite: stop at the first operator that produces NaN or infinity.
+            checks_finite: whether to stop at the first operator that produces NaN or infinity.
             lane: a number below 65,536; executors with different lanes draw different random numbers in runs without an
                 explicit step.
         """
@@ -70,7 +70,8 @@ class Executor:
             feed: variable name -> array or `LoDArray` of the variable's dtype and a matching shape; neither changed nor
                 retained.
             fetch_list: variables or names; gradients are named `<name>@GRAD`.
-            scope: holds the values of persistable variables. None: a new scope, for programs without any.
+            scope: holds the values of persistable variables; None: a new scope, for programs without persistable
+                variables.
             step: the number that determines the random numbers of the run; None: the executor's count of runs of this
                 program. A run that resumes from a checkpoint passes its own step, to draw the same numbers as an
                 uninterrupted run.

@@ -51,7 +51,7 @@ def _sample(value: Any, row: int) -> str:
 
 
 class NotFiniteError(OpError):
-    """An operator produced NaN or infinity."""
+    """Raised when an operator produced NaN or infinity."""
 
 
 def checked(call: Any, op: Operator, numbers: Mapping[str, int]) -> Any:

@@ -89,7 +89,10 @@ class Builder:
             self._emit(_Pending(grad_op.type, given, outputs, attrs, op.origin))
 
     def _leave(self, op: Operator) -> None:
-        """Forget the gradients of values that the operator overwrote: from here on, the names mean earlier values."""
+        """Forget the gradients of values that the operator overwrote.
+
+        For earlier operators, the names mean earlier values.
+        """
         for name in self.rewritten.intersection(op.writes):
             self.clipped.discard(name)
             self.writers.pop(name, None)
@@ -135,8 +138,7 @@ class Builder:
             self.writers[name] = [(clip, "Out", 0)]
 
     def _settle(self, name: str) -> None:
-        """Reduce the writers of a variable's gradient to one: several writers get separate names and a sum
-        after them."""
+        """Reduce the writers of a variable's gradient to one: several writers get separate names, followed by a sum."""
         parts = self.writers[name]
         if len(parts) == 1:
             return
@@ -167,7 +169,7 @@ class Builder:
         return [name if name.removesuffix(GRAD) in self.required else EMPTY for name in names]
 
     def _available(self, grad_op: GradOp, op: Operator) -> dict[str, list[str]]:
-        """Return the input gradients under their final names, with zeros for those that no operator wrote.
+        """Return the input gradients by their final names; gradients that no operator wrote become zeros.
 
         Variables that the operator itself reads or writes may be gradients, but not of this differentiation.
         """
@@ -236,7 +238,7 @@ def _slot_names(both: dict[str, tuple[str, ...]], slot: str) -> list[str]:
 
 @dataclass(frozen=True)
 class BodyGradients:
-    """The queries available to the gradient maker of an operator with a body.
+    """Answers the queries of the gradient maker of an operator with a body.
 
     See `ops.base.registry.gradient_maker`.
     """
@@ -245,9 +247,9 @@ class BodyGradients:
     reached: set[str]
 
     def wanted(self, names: Sequence[str]) -> list[str]:
-        """Return the names that need a gradient."""
+        """Return which of the names need a gradient."""
         return [name for name in names if name in self.required]
 
     def arriving(self, names: Sequence[str]) -> list[str]:
-        """Return the names that have a gradient."""
+        """Return which of the names have a gradient."""
         return [name for name in names if name in self.reached]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hides in-place updates from readers that need the earlier values, and finds inputs with no later reader.
+"""Protects readers of earlier values from in-place updates, and finds inputs that have no later reader.
 
 The first part finds outputs that must not share memory with an array that an operator changes in place while they are
 still needed. A value may share memory with such an array if an operator computed it, without being `fresh`, from the
@@ -42,7 +42,7 @@ def copied(value: Any) -> Any:
 
 
 def copying(kernel: Callable[..., Any], op: Operator, feeds: frozenset[str]) -> Callable[..., Any]:
-    """Return the kernel, wrapped to copy those inputs that it would change although their variables must not change."""
+    """Return the kernel wrapped to copy inputs that it would change although their variables must not change."""
     definition = op.definition
     positions = []
     for out_slot, in_slot in definition.in_place.items():
@@ -64,7 +64,7 @@ def copying(kernel: Callable[..., Any], op: Operator, feeds: frozenset[str]) -> 
 def unsharing(
     kernel: Callable[..., Any], late: Sequence[bool], sources: Sequence[bool]
 ) -> Callable[..., Any]:
-    """Return the kernel wrapped to copy, slot by slot, `late` outputs that share memory with `sources`."""
+    """Return the kernel wrapped to copy outputs in the slots `late` that share memory with inputs in `sources`."""
 
     def call(*values: Any, **keywords: Any) -> Any:
         result = kernel(*values, **keywords)
@@ -90,7 +90,7 @@ def _apart(result: Any, owners: set[int]) -> Any:
 
 
 class Exposed(NamedTuple):
-    """Slots of one operator that need copies.
+    """The slots of one operator that need copies.
 
     Attributes:
         late: outputs that are read after a change in place of an array whose memory they may share.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Propagation of LoD through a program: a value with sequences is a `LoDArray`, all others are plain arrays.
+"""Propagates LoD through a program; a value with sequences is a `LoDArray`, all others are plain arrays.
 
 - An operator with slots marked `+` in its signature gets such inputs with their LoD, and sets the LoD of its outputs
   itself.
@@ -23,7 +23,7 @@ __all__ = ["LoDArray", "Lod", "carriers", "lod_of", "offsets_of", "plain", "shar
 
 
 def carriers(ops: Iterable[Operator], sources: Iterable[str], never: Collection[str]) -> set[str]:
-    """Return the variables that may have LoD while the operators run.
+    """Return the variables that can have LoD while the operators run.
 
     Args:
         sources: the variables that have LoD beforehand.

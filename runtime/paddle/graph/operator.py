@@ -30,7 +30,7 @@ class OpRole(IntFlag):
 
 @dataclass(frozen=True)
 class Operator:
-    """One call: its type, the variable names in each slot, and all attributes with defaults filled in.
+    """One operator call: its type, the variable names in each slot, and all attributes, including defaults.
 
     Attributes:
         origin: its creator, if known: "at file:line" of a script, or "by layer 'name'".
@@ -65,7 +65,7 @@ class Operator:
 
     @property
     def definition(self) -> OpDef:
-        """Return the operator's entry in the table."""
+        """Return the operator's entry in the operator table."""
         return lookup(self.type)
 
     @cached_property

@@ -33,7 +33,7 @@ def fused(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
     """Return the operators, with some adjacent ones fused.
 
     Args:
-        kept: variables that are fetched or persistable; the operators that compute them stay.
+        kept: variables that are fetched or persistable; the operators that compute them are not removed.
     """
     return _with_scaled_terms(_with_joined_tables(_with_joined_losses(ops, kept), kept), kept)
 
@@ -157,7 +157,7 @@ class PlanRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps of a run: load, call, store, fetch.
+    """A compiled program: the values to load, the calls to make, and the values to store and fetch.
 
     Attributes:
         asked: the request that it was compiled for.
@@ -228,7 +228,7 @@ def compile_plan(
 
 
 def _fixed(block: Block, feeds: set[str]) -> set[str]:
-    """Return the fed variables that keep their values: those that the program computes before it reads them.
+    """Return the fed variables that keep their fed values: those that the program computes before it reads them.
 
     For other variables, the fed value is only the initial value, such as for a data variable that an operator
     increments in place.
@@ -264,7 +264,10 @@ def _live_ops(
 
 
 def _lost(ops: Sequence[tuple[int, Operator]]) -> list[list[str]]:
-    """Return the variables of each operator whose values have no later reader; a later operator may set them again."""
+    """Return, for each operator, the variables whose values have no later reader.
+
+    A later operator can set them again.
+    """
     needed: set[str] = set()
     lost = []
     for _, op in reversed(ops):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profile: while it is on, records the run time of each operator in this process.
+"""Profile: records the run time of each operator in this process while it is on.
 
 There is one profile per process, because the executors of all threads run operators. While the profile is off, a run
 checks it only once; while it is on, each operator takes about 1 µs longer.
@@ -37,7 +37,7 @@ class Event(NamedTuple):
 
 
 class Profile:
-    """The events since the profile was started or reset. Thread-safe.
+    """Records the events since its start or last reset. Thread-safe.
 
     Attributes:
         on: whether runs are recorded; a change does not affect a run in progress.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program: describes a computation. It holds blocks and a random seed; values are stored in a scope.
+"""Program: a description of a computation, with blocks and a random seed; values are stored in a scope.
 
 The executor runs block 0; the others are bodies of its operators, such as loops. An API with its own classes derives
 from Program and names its block class.
@@ -33,7 +33,7 @@ class Program:
 
     @property
     def random_seed(self) -> int:
-        """The seed of random operators without a seed; 0 draws a new one per executor."""
+        """The seed of random operators that have none; 0 draws a new seed per executor."""
         return self._random_seed
 
     @random_seed.setter
@@ -81,7 +81,7 @@ class Program:
         """Return an independent copy.
 
         Args:
-            for_test: set `is_test` on every operator that has it. Nothing is removed, so clone before
+            for_test: whether to set `is_test` on every operator that has it. Nothing is removed, so clone before
                 `append_backward`, or prune the copy to the required targets.
         """
         copy = type(self)()

@@ -3,8 +3,8 @@
 
 The executor holds references to cells instead of names, so that a step needs no lookup. Not thread-safe for writers.
 
-Arrays that a run returns convert to a number if they hold one element: numpy before 2.4 did so for any rank, and most
-scripts use `"%.2f" % loss`, `float(row)` or `round(cost, 3)`.
+Arrays that a run returns convert to a number if they have one element, because most scripts use `"%.2f" % loss`,
+`float(row)` or `round(cost, 3)`; numpy 2.4 and newer allow this only for scalars.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Scope:
 
     @property
     def layout(self) -> int:
-        """A number that changes whenever a name may refer to a different cell."""
+        """A number that changes whenever a name might refer to a different cell."""
         return self._layout[0]
 
     def get(self, name: str) -> Any:
         """Return a name's value from this scope or a parent: the stored array, not a copy.
 
         Raises:
-            NotInitialisedError: there is no value.
+            NotInitialisedError: the name has no value.
         """
         cell = self._find(name)
         if cell is None or cell.value is None:
@@ -68,7 +68,7 @@ class Scope:
         return [name for name, cell in self._cells.items() if cell.value is not None]
 
     def cell(self, name: str) -> Cell:
-        """Return the cell that the name refers to; an empty one is created if there is none."""
+        """Return the cell to which the name refers; create an empty one if there is none."""
         return self._find(name) or self._create(name)
 
     def new_scope(self) -> Scope:
@@ -90,7 +90,7 @@ class Scope:
 
 
 class Fetched(np.ndarray[Any, Any]):
-    """An array that converts to a number if it holds one element; so do its rows, and arrays derived from it may."""
+    """An array that converts to a number if it has one element; so do its rows and arrays derived from it."""
 
     def __float__(self) -> float:
         return float(self._number())
@@ -131,6 +131,6 @@ class Fetched(np.ndarray[Any, Any]):
 
 
 def fetched(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an array, as `Fetched` if it has one element or its last axis has size 1 (so that its rows convert)."""
+    """Return an array as `Fetched` if it has one element or its last axis has size 1; otherwise unchanged."""
     one = value.ndim and (value.size == 1 or value.shape[-1] == 1)
     return value.view(Fetched) if one else np.asarray(value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unique names: `fc_0`, `fc_1`, ...; counters start at 0 and belong to the current generator."""
+"""Generates unique names: `fc_0`, `fc_1`, ... Counters start at 0 and belong to the current generator."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def generate(key: str) -> str:
 
 
 def switch(new_generator: NameGenerator | None = None) -> NameGenerator:
-    """Replace the current generator (by a new one if None) and return the old one."""
+    """Replace the current generator and return the old one; None means a new generator."""
     old = _generator()
     _current.set(new_generator or NameGenerator())
     return old
@@ -40,7 +40,7 @@ def switch(new_generator: NameGenerator | None = None) -> NameGenerator:
 
 @contextmanager
 def guard(new_generator: NameGenerator | str | None = None) -> Iterator[None]:
-    """Use a different generator inside the block: a new one, a new one with this prefix, or the given one."""
+    """Inside the block, use the given generator, a new one with the given prefix, or (for None) a new one."""
     if not isinstance(new_generator, NameGenerator):
         new_generator = NameGenerator(new_generator or "")
     token = _current.set(new_generator)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variable and Parameter: the named values of a program, described before they are computed."""
+"""Variable and Parameter: descriptions of the named values of a program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Variable:
     Attributes:
         shape: the shape, with -1 for the batch size.
         persistable: whether the value is stored in the scope between runs; otherwise it is freed at the end of a run.
-        stop_gradient: whether gradients neither enter nor pass through it. Data variables should set it.
+        stop_gradient: whether the variable gets no gradient and passes none on; data variables should set it.
         lod_level: 0 for plain batches, 1 for sequences, 2 for sequences of sequences.
     """
 
@@ -53,7 +53,7 @@ class Variable:
 
     @property
     def spec(self) -> Spec:
-        """The shape, dtype and sequence level, as operators see them."""
+        """The shape, dtype and LoD level, as operators see them."""
         return Spec(self.shape, self.dtype, self.lod_level)
 
     def describe(self) -> str:
@@ -71,10 +71,10 @@ class Variable:
 
 
 class Parameter(Variable):
-    """A persistable variable that training changes.
+    """A persistable variable that training updates.
 
     Attributes:
-        trainable: False leaves it unchanged and without a gradient.
+        trainable: if False, training does not update it and computes no gradient for it.
         initializer: a function from the shape to the initial value, or None if the value is set otherwise.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets the agent request the stacks of all threads from any Python process of a job, by a signal reserved for this.
+"""Lets the agent request the stacks of all threads from any Python process of a job, by a reserved signal.
 
 Its directory is first on PYTHONPATH, so that every interpreter of a job loads it, whatever the script imports. A
 sitecustomize of the user or the distribution that it hides is loaded after it as usual. Errors in this module never
@@ -16,7 +16,7 @@ SIGNAL_VARIABLE = "PADDLE_STACKS_SIGNAL"
 
 
 def register() -> None:
-    """Write all threads' stacks to standard error on each signal."""
+    """Install a signal handler that writes the stacks of all threads to standard error."""
     try:
         faulthandler.register(int(os.environ[SIGNAL_VARIABLE]), file=2, all_threads=True, chain=False)
     except (KeyError, ValueError, OverflowError, OSError, RuntimeError, AttributeError):
@@ -24,7 +24,7 @@ def register() -> None:
 
 
 def load_hidden() -> None:
-    """Run the sitecustomize that would have been found without this one."""
+    """Run the sitecustomize module that this one hides, if there is one."""
     here = os.path.dirname(os.path.abspath(__file__))
     path = [entry for entry in sys.path if os.path.abspath(entry) != here]
     spec = PathFinder.find_spec("sitecustomize", path)

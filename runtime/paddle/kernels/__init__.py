@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops in C, compiled when the project is set up and loaded by ctypes; each also has a plain numpy form.
+"""Kernels in C, compiled when the project is set up and loaded by ctypes; each also has a plain numpy form.
 
 To add a kernel:
 

@@ -2,8 +2,8 @@
 """Compiles the kernels for this machine: `python -m paddle.kernels.build`, which the setup scripts run.
 
 It uses the system's C compiler; if none works, it uses `ziglang`, a compiler packaged as a wheel, in a temporary
-environment that is removed afterwards. An existing library that fits the sources and can be loaded is not compiled
-again. Standard library only.
+environment that is removed afterwards. An existing library that matches the sources and can be loaded is not compiled
+again. This module uses only Python's standard library.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _LIMIT_S = 300
 
 
 class BuildError(Exception):
-    """The kernels cannot be compiled; the message gives the cause."""
+    """Raised when the kernels cannot be compiled; the message gives the cause."""
 
 
 class NoCompiler(BuildError):
-    """This machine has no C compiler."""
+    """Raised when this machine has no C compiler."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Compiler:
         return [*self.command, *(("-target", TARGETS[target]) if self.is_zig else ())]
 
     def flags(self, target: str, level: int) -> tuple[str, ...]:
-        """Return the flags for a speed level: zig's compiler needs more than the names of instruction sets."""
+        """Return the compiler flags for a speed level; zig needs more than the names of instruction sets."""
         machine = target.split("-")[1]
         is_named = self.is_zig and machine == "x86_64"
         return (f"-march=x86_64_v{level}",) if is_named else library.LEVELS[machine][level]
@@ -145,7 +145,7 @@ def build_here(may_download: bool, folder: Path = library.FOLDER / library.BUILT
 
 
 def _build_by_any(may_download: bool, target: str, folder: Path) -> None:
-    """Compile with the first of the system's compilers that works, else with zig."""
+    """Compile with the first working compiler of the system, or else with zig."""
     failures = []
     for command in filter(None, map(shutil.which, _COMPILERS)):
         try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the compiled library for this platform, verifies that it matches the sources, and binds its functions.
 
-If no library fits, `reason` gives the cause in one line, and the plain form of every kernel is used.
+If no library matches, `reason` gives the cause in one line, and the plain form of every kernel is used.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Kernels:
     """Functions of the library, by name: `Kernels(add="ppn", sum="pn:q").loaded.add(...)`.
 
     An argument is one letter: p address, n size or any signed 64-bit number, i int, u uint32, q uint64, f float32,
-    d float64. The result's letter follows a colon; without one there is none. Calls release the interpreter's lock.
+    d float64. A letter after a colon is the type of the result; without it, there is no result. Calls release the
+    interpreter's lock.
     """
 
     def __init__(self, **signatures: str) -> None:
@@ -97,7 +98,7 @@ def address(
     Args:
         dtype: the dtype that the kernel expects.
         size: the number of elements that the kernel assumes; None if the caller passes the array's own size.
-        written: the kernel writes to an array that the caller did not create.
+        written: whether the kernel writes to an array that the caller did not create.
 
     Raises:
         ValueError: the array has a different dtype or size, or is strided, unaligned or, if written, read-only.
@@ -150,7 +151,7 @@ def sources() -> list[Path]:
 
 @functools.cache
 def digest() -> str:
-    """Return the identity of a library: a digest of sources, flags and the ABI's number."""
+    """Return a digest that identifies a library: of its sources, flags and ABI number."""
     state = hashlib.blake2b(f"{ABI} {FLAGS} {LEVELS}".encode(), digest_size=12)
     for path in sources():
         content = path.read_bytes()
@@ -160,7 +161,7 @@ def digest() -> str:
 
 
 def is_usable(path: Path) -> bool:
-    """Return whether this machine can load a library and it was compiled from these sources."""
+    """Return whether a library was compiled from these sources and this machine can load it."""
     return os.path.isfile(path) and _opened(path).handle is not None
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single operators: their descriptions from the operator table, and runs outside a program. Scripts import this module
-as `paddle.fluid.op`.
+"""Single operators: describes them from the operator table, and runs them outside a program.
+
+Scripts import this module as `paddle.fluid.op`.
 
 An operator reads its inputs from a scope and stores its outputs there.
 """
@@ -21,7 +22,7 @@ from paddle.ops.base.registry import OpDef, find, lookup, registered
 
 
 class SlotProto(NamedTuple):
-    """One slot: `duplicable` if it takes several variables, `dispensable` if it can be omitted."""
+    """Describes a slot, which is `duplicable` if it takes several variables and `dispensable` if it can be omitted."""
 
     name: str
     duplicable: bool
@@ -30,7 +31,7 @@ class SlotProto(NamedTuple):
 
 
 class AttributeProto(NamedTuple):
-    """One attribute; attributes that every operator has are `generated`."""
+    """Describes an attribute, which is `generated` if every operator has it."""
 
     name: str
     type: AttrType
@@ -38,7 +39,7 @@ class AttributeProto(NamedTuple):
 
 
 class OpProto(NamedTuple):
-    """The slots and attributes of an operator."""
+    """Describes an operator by its slots and attributes."""
 
     type: str
     inputs: Sequence[SlotProto]
@@ -47,11 +48,11 @@ class OpProto(NamedTuple):
 
 
 class OpProtoHolder:
-    """The descriptions of all operators; `OpProtoHolder.instance()` as in the original."""
+    """The descriptions of all operators; `OpProtoHolder.instance()` returns them, as in the original."""
 
     @classmethod
     def instance(cls) -> Self:
-        """Return a holder. It has no state: the descriptions come from the operator table."""
+        """Return a holder, which has no state: the descriptions come from the operator table."""
         return cls()
 
     def get_op_proto(self, type: str) -> OpProto:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LoDTensor: an array with the offsets of its sequences; it can be fed, fetched and stored in scopes."""
+"""LoDTensor: an array with the offsets of its sequences, which can be fed, fetched and stored in scopes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LoDTensor:
         self._cell.value = with_lod(rows, levels) if fits else rows
 
     def value(self) -> Any:
-        """Return the array, or the array with its sequences."""
+        """Return the value: an array, or a `LoDArray` if it has sequences."""
         return self._cell.value
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -56,7 +56,7 @@ class LoDTensor:
         return [level.tolist() for level in lod_of(self._cell.value)]
 
     def set_lod(self, lod: Lengths) -> None:
-        """Set sequences by offsets.
+        """Set the offsets of the sequences at each level, such as [[0, 2, 5]].
 
         Raises:
             FluidError: the offsets do not fit the rows or each other.
@@ -69,7 +69,7 @@ class LoDTensor:
         return value.lengths() if isinstance(value, LoDArray) else []
 
     def set_recursive_sequence_lengths(self, lengths: Lengths) -> None:
-        """Set sequences by lengths.
+        """Set the lengths of the sequences at each level, such as [[2, 3]].
 
         Raises:
             FluidError: the lengths do not fit the rows or each other.

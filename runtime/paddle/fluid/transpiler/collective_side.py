@@ -24,7 +24,7 @@ def transpile_collective(
     current_endpoint: str,
     sync_mode: bool,
 ) -> None:
-    """Record the trainers in a program, and add the operators that connect them to its startup program.
+    """Record the trainers in a program, and add operators to its startup program that connect them.
 
     Raises:
         FluidError: an argument is invalid; the message names it.
@@ -88,7 +88,7 @@ def _check_groups(config: DistributeTranspilerConfig, count: int) -> None:
 
 
 def _identities(config: DistributeTranspilerConfig) -> list[str]:
-    """Return the names of all variables that the original's ranks use to meet."""
+    """Return the names of all variables with which the original's ranks find each other."""
     rings = range(config.nccl_comm_num)
     names = [f"NCCLID_{ring}" if ring else "NCCLID" for ring in rings]
     if config.use_hierarchical_allreduce:

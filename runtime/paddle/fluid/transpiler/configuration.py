@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributeTranspilerConfig: how a program is distributed; dispatchers, which assign slices to servers."""
+"""DistributeTranspilerConfig, the settings for distribution, and dispatchers, which assign slices to servers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class DistributeTranspilerConfig:
         print_log: ignored.
         wait_port: whether `get_trainer_program` waits for the servers.
         runtime_split_send_recv: not supported: gradients are split by operators.
-        sync_mode: False: asynchronous; None or True: `transpile` decides.
+        sync_mode: False: asynchronous; None or True: the argument of `transpile` decides.
         nccl_comm_num: number of connections between ranks.
         use_hierarchical_allreduce: whether to reduce within groups first.
         hierarchical_allreduce_inter_nranks: number of ranks per group.

@@ -98,7 +98,7 @@ class DistributeTranspiler:
         """Change a program and its startup program into a trainer's programs, in place.
 
         Args:
-            trainer_id: rank of the trainer, from 0; any number on servers.
+            trainer_id: rank of the trainer, from 0; ignored on servers.
             program: the program after `minimize`; None: the default main program.
             trainers: number of trainers; in mode "nccl2", the "ip:port,ip:port" of all trainers.
             sync_mode: whether servers (in mode "nccl2", trainers) wait for all trainers in every step.
@@ -146,8 +146,8 @@ class DistributeTranspiler:
                 intervals. The trainer's deadlines start after this wait; False: they start with its first run.
 
         Raises:
-            FluidError: nothing was transpiled, or there is no such trainer.
-            ConfigError: an endpoint has port 0, on which no server can be found.
+            FluidError: nothing was transpiled, or the trainer ID is out of range.
+            ConfigError: an endpoint has port 0, to which no trainer can connect.
         """
         if not self.pserver_endpoints:
             raise FluidError("call transpile with the addresses of servers before get_trainer_program")
@@ -166,7 +166,7 @@ class DistributeTranspiler:
         """Return a server's program.
 
         Raises:
-            FluidError: there is no such server.
+            FluidError: the endpoint is not one of the servers'.
         """
         self._check_endpoint(endpoint)
         PROMISES.make(endpoint, self, self.trainer_num)
@@ -235,7 +235,7 @@ class DistributeTranspiler:
             raise FluidError(f"{endpoint!r} is not one of the servers: {', '.join(self.pserver_endpoints)}")
 
     def _place(self, cutting: bool, dispatcher: PSDispatcher) -> None:
-        """Determine the updates, and the server of each slice."""
+        """Determine the update operators, and the server of each slice."""
         block = self._origin.global_block()
         self._updates = optimizing(block)
         pairs = params_and_grads(self._updates)
@@ -344,7 +344,7 @@ class DistributeTranspiler:
 
 
 def _is_synchronous(*said: object) -> bool:
-    """Return whether trainers wait for each other: no argument is False. None leaves it to the other arguments."""
+    """Return whether trainers wait for each other: True unless an argument is False; None does not count."""
     for each in said:
         if each is not None and (isinstance(each, str) or each not in (True, False)):
             raise FluidError(f"sync_mode: expected True or False, got {each!r}")

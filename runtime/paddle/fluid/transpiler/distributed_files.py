@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves and loads the state of parameter servers, optimizer state and tables, under their names on one machine.
+"""Saves and loads the servers' parameters, optimizer state and tables, under the names of the program for one machine.
 
 Trainer 0 saves the state; any number of servers, or a program on one machine, can load it. The rows of a distributed
 embedding on server i are in `<dirname>/__lookup_table__/<table>_<i>`, as selected rows; their update rule's states are
@@ -64,7 +64,7 @@ def save_persistables(
 def save_all(
     executor: object, dirname: str | os.PathLike[str], program: Program, filename: str | None, *, fetch: bool
 ) -> None:
-    """Do what `save_persistables` does; `fetch`: whether to include the servers' variables."""
+    """Save all persistable variables, like `save_persistables`; `fetch`: whether to include the servers' variables."""
     remote = _remote(program)
     if not program._distributed_lookup_tables and not remote:
         variable_files.save_persistables(executor, dirname, program, filename)
@@ -99,7 +99,7 @@ def load_persistables(
 
     Raises:
         ModelFileError: a file is missing or damaged, or contains a value of a different shape or dtype.
-        FluidError: a server's variables would come from one file for all variables.
+        FluidError: a server's variables would have to come from one file for all variables.
     """
     program = main_program or default_main_program()
     overview, block = program._parameters_on_pservers, program.global_block()
@@ -160,7 +160,7 @@ def read_table_files(folder: Path, variable: Variable, *, rule: str | None = Non
     """Return the rows of a table from all of its files; see `read_table_file`.
 
     Raises:
-        ModelFileError: there is no file, a file is damaged, some files have no states, or states of a different rule.
+        ModelFileError: there is no file, a file is damaged, or some files have no states or those of a different rule.
     """
     paths = _table_files(folder, variable.name)
     if not paths:
@@ -213,7 +213,7 @@ def rows_of_server(program: Program, whole: SelectedRows) -> SelectedRows:
 
 
 def _own(program: Program, remote: Container[str]) -> list[Variable]:
-    """Return the persistable variables that a program holds in its own process."""
+    """Return the persistable variables that a program stores in its own process."""
     found: Iterable[Any] = program.list_vars()
     others = {*program._distributed_lookup_tables}
     return [
@@ -222,7 +222,7 @@ def _own(program: Program, remote: Container[str]) -> list[Variable]:
 
 
 def _remote(program: Program) -> dict[str, list[VarDistributed]]:
-    """Return the variables of a trainer's program that only servers hold: name -> parts, in their order."""
+    """Return the variables of a trainer's program that only servers store, as name -> parts in order."""
     overview = program._parameters_on_pservers
     found: dict[str, dict[int, VarDistributed]] = {}
     if isinstance(overview, VarsDistributed) and _connection(program) is not None:

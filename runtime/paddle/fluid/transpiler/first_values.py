@@ -67,7 +67,7 @@ def server_startup(
 def _places(
     name: str, slices: Sequence[tuple[PlacedSlice, Mapping[str, str]]], known: Block
 ) -> list[tuple[str, PlacedSlice | None]]:
-    """Return the variable's name on the server for each of its slices there; empty if the server has none."""
+    """Return the name of each slice of a variable that a server has; empty if the server has none."""
     cut: list[tuple[str, PlacedSlice | None]] = [(names[name], at) for at, names in slices if name in names]
     return [each for each in cut or [(name, None)] if known.has_var(each[0])]
 
@@ -75,7 +75,7 @@ def _places(
 def _drawn_anywhere(ops: Sequence[Operator]) -> set[str]:
     """Return the variables whose initial value can be drawn at a slice's size.
 
-    One operator without inputs writes it, and no operator reads it: a reader would see the server's own draw.
+    Such a variable is written by one operator without inputs, and read by no operator.
     """
     writers: dict[str, list[Operator]] = {}
     for op in ops:
@@ -105,7 +105,7 @@ def _append_whole(block: Block, origin: Block, op: Operator) -> None:
 
 
 def _whole(block: Block, origin: Block, name: str) -> str:
-    """Return the name of the whole variable: its own name, unless a slice has that name here."""
+    """Return the name of the whole variable: its own name, unless a slice on this server has that name."""
     variable = origin.var(name)
     if block.has_var(name) and block.var(name).shape != variable.shape:
         name += "@WHOLE"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clipping by the global norm of gradients when the parameters are on several servers.
+"""Clips by the global norm of gradients when the parameters are on several servers.
 
 In synchronous training, a server averages the trainers' gradients and sends each trainer the sum of squares of its
 slices. Every trainer adds the sums of all servers, obtains the same total, and sends it back. When the first total
@@ -21,7 +21,7 @@ from paddle.fluid.transpiler.placement import Placed, PlacedSlice
 
 @dataclass(frozen=True)
 class NormGroup:
-    """Parameters whose gradients are clipped together.
+    """A group of parameters whose gradients are clipped together.
 
     Attributes:
         total: variable of the sum of squares of all gradients.

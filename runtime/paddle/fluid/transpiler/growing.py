@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distributed embedding: a table with rows only on servers; row i is on server i mod servers, i unsigned.
+"""The distributed embedding: a table whose rows exist only on servers. Row i (unsigned) is on server i mod servers.
 
 A trainer fetches the rows of its batch and sends gradients of rows; a server's blocks update the table, answer
 fetches and save. A program can have several tables.
@@ -31,7 +31,7 @@ _LAZY = {"adam": "lazy_adam"}  # operator -> the rule that leaves rows without a
 
 @dataclass(frozen=True)
 class GrowingTable:
-    """One table of a program.
+    """One distributed embedding of a program.
 
     Attributes:
         name: the name of the table.
@@ -109,7 +109,7 @@ def _growing_table(
 def own_rule(
     table: GrowingTable, tables: Collection[str], updates: Sequence[Operator], startup: Program
 ) -> GrowingTable:
-    """Return a table that uses the update rule of the other parameters.
+    """Return a copy of the table that uses the update rule of the other parameters.
 
     Args:
         tables: names of all tables.
@@ -231,7 +231,7 @@ def serve_table(
     Args:
         program: the server's program, with all other blocks.
         origin: block 0 of the program for one machine.
-        trainers: number of gradients to sum; None: each gradient is applied on arrival.
+        trainers: number of trainers whose gradients are summed; None: each gradient is applied on arrival.
         parent: number of the blocks' parent.
     """
     outer = program.global_block()
@@ -283,7 +283,7 @@ class TableBlocks:
     Attributes:
         gradients: names of the gradients, in the order of trainers.
         update: the block that updates.
-        lookup: "<name>:<block>": the name in a fetch, and the block that answers it.
+        lookup: "<name>:<block>": the name in a lookup request, and the block that answers it.
     """
 
     gradients: tuple[str, ...]

@@ -27,7 +27,9 @@ class InferenceTranspiler:
     """Rewrites programs that were created by `clone(for_test=True)` or loaded for inference."""
 
     def transpile(self, program: Program, place: Place | None = None, scope: Scope | None = None) -> None:
-        """Fold batch norms into the convolutions before them, in place; intermediate values cannot be fetched any more.
+        """Fold batch norms into the convolutions before them, in place.
+
+        Intermediate values can then no longer be fetched.
 
         Args:
             program: a program in test mode, whose parameters have values in the scope.
@@ -47,7 +49,7 @@ class InferenceTranspiler:
 
 @dataclass(frozen=True)
 class _Folding:
-    """A batch norm, the convolution before it, and the bias in between if there is one."""
+    """The operators to fold: a batch norm, the convolution before it, and the bias in between, if any."""
 
     norm: graph.Operator
     conv: graph.Operator
@@ -76,7 +78,7 @@ def _sole_source(block: Block, name: str) -> graph.Operator | None:
 
 
 def _fold(block: Block, folding: _Folding, scope: Scope) -> None:
-    """Compute W' = W s and b' = (b - mean) s + shift per channel, with s = scale / √(variance + epsilon)."""
+    """Fold a batch norm: W' = W s and b' = (b - mean) s + shift per channel, with s = scale / √(variance + epsilon)."""
     norm, conv, add = folding.norm, folding.conv, folding.add
     scale, shift, mean, variance, weights = (
         _value(scope, name)
@@ -110,8 +112,10 @@ def _value(scope: Scope, name: str) -> npt.NDArray[Any]:
 
 
 def _kept(block: Block, scope: Scope, name: str, value: npt.NDArray[Any]) -> str:
-    """Create a parameter in the block of an existing one, and return its name; a shared one can be folded
-    several times."""
+    """Create a parameter in the block of an existing one, and return its name.
+
+    A shared one can be folded several times.
+    """
     fused = name + _SUFFIX
     while block.has_var(fused):
         fused += "_"

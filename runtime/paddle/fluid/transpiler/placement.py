@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement: a program's parameters, their gradients, their slices (ranges of rows) and their servers."""
+"""Placement: assigns slices (ranges of rows) of a program's parameters and gradients to servers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Slice:
 
     @property
     def name(self) -> str:
-        """`<origin>.block<index>`, or the variable's own name if the slice is the whole variable."""
+        """The slice's name: `<origin>.block<index>`, or the variable's own name if the slice is the whole variable."""
         return f"{self.origin}.block{self.index}" if self.count > 1 else self.origin
 
 
@@ -72,7 +72,7 @@ def slices_of(variable: Shaped, slice_count: int, min_block_size: int) -> list[S
 
 
 def block_sizes(shape: Sequence[int], slice_count: int, min_block_size: int) -> list[int]:
-    """Return each slice's number of elements: whole rows, at most one slice per server, of a minimum size."""
+    """Return the number of elements of each slice; slices have whole rows and at least the minimum size."""
     total = prod(shape)
     count = min(slice_count, max(1, total // min_block_size))
     size = ceil(total / count)
@@ -111,7 +111,7 @@ class PlacedSlice:
 
 @dataclass(frozen=True)
 class Placed:
-    """One parameter, the name of its gradient, and its slices."""
+    """A placed parameter: the name of its gradient, and its slices."""
 
     param: str
     grad: str
@@ -144,7 +144,7 @@ def slices_at(placed: Sequence[Placed], endpoint: str) -> list[tuple[Placed, Pla
 
 
 def written_by(updates: Sequence[Operator], placed: Placed) -> list[str]:
-    """Return the variables that a parameter's update writes, besides the parameter and its gradient."""
+    """Return the variables that a parameter's update writes, other than the parameter and its gradient."""
     own = (op for op in updates if op.role_vars and op.role_vars[0] == placed.param)
     names = dict.fromkeys(name for op in own for name in op.writes)
     return [name for name in names if name not in (placed.param, placed.grad)]

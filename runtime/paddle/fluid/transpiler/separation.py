@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks which updates can be split over servers and over the slices of a parameter.
 
-`transpile` rejects unsupported updates in every process: if only a server failed, trainers would keep waiting.
+`transpile` rejects unsupported updates in every process, because trainers would keep waiting if only a server failed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's programs: block 0 listens, one block per parameter slice merges gradients and updates.
+"""Builds a server's programs: block 0 listens; one block per parameter slice merges gradients and updates the slice.
 
-Variables that have the parameter's size in the trainer's program have the slice's size here.
+Variables with the parameter's size in the trainer's program have the slice's size in the server's program.
 
 Delay compensation computes g' = g + g * g * (p - p_then), where p_then is the parameter value from which the trainer
 computed g. Gradients that are selected rows are not compensated.
@@ -88,7 +88,7 @@ class _Server:
         self.saving = -1
 
     def declare(self, mine: Sequence[tuple[Placed, PlacedSlice]]) -> None:
-        """Add the slices, then their gradients: the original's order of variables."""
+        """Add the variables of the slices, then those of their gradients, as in the original."""
         for each, one in mine:
             dtype = self.origin.var(each.param).dtype
             self.block.create_var(one.param.name, one.param.shape, dtype, persistable=True)
@@ -98,7 +98,7 @@ class _Server:
                 self.sparse.append(f"{one.grad}:{one.param.name}")
 
     def add_rates(self, rates: Sequence[Operator]) -> None:
-        """Add the block of the learning rate, the parent of the updates."""
+        """Add the block that computes the learning rate, which is the parent of the update blocks."""
         self.blocks.append(_rate_block(self.program, self.origin, rates))
         self.parent = self.program.num_blocks - 1
 
@@ -126,7 +126,7 @@ class _Server:
         groups: Sequence[NormGroup],
         mine: Sequence[tuple[Placed, PlacedSlice]],
     ) -> None:
-        """Add a block per slice, which updates it; in a group, it waits for the group's total."""
+        """Add a block per slice that updates it; the block of a slice in a norm group waits for the group's total."""
         for each, one in mine:
             inner = self._new_block()
             group = next((group for group in groups if each.param in group.squares), None)
@@ -237,7 +237,7 @@ def _append_update(
 
 
 def _changeable(block: Block, one: PlacedSlice) -> str:
-    """Copy a gradient to a new variable for the decay and return its name: fed variables are not computed."""
+    """Copy a gradient to a new variable, to which decay can be added, and return the variable's name."""
     name = f"{one.grad}@DECAYED"
     block.create_var(name, one.param.shape, block.reach(one.grad).dtype)
     block.append_op("assign", {"X": one.grad}, {"Out": name}, {"op_role": int(OpRole.OPTIMIZE)})
@@ -310,7 +310,7 @@ def declare_backups(block: Block, param: str, trainers: int) -> None:
 
 
 def compensate(block: Block, param: str, grad: str, trainers: int) -> str:
-    """Append the correction of a gradient and return the name of the result."""
+    """Append the delay compensation of a gradient and return the name of the result."""
     outer = block.program.global_block()
     assert isinstance(outer, Block)
     variable = outer.var(param)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trainer's programs: send gradients after the operators that write them; receive parameters at the end.
+"""Builds the trainer's programs, which send gradients as soon as they are computed and finally receive parameters.
 
 For some tables, a trainer fetches the rows of its batch on demand, instead of all rows after every step.
 """
@@ -37,7 +37,7 @@ def rewrite_main(
         placed: all parameters; all their gradients are sent.
         fetched: parameters that are received as a whole in every step.
         sync: whether servers wait for all trainers.
-        groups: groups of gradients whose norm is computed after they were sent.
+        groups: groups of gradients whose norm is computed after they are sent.
     """
     block = program.global_block()
     dummies = {each.param: _send(block, each, trainer_id) for each in placed}
@@ -248,7 +248,7 @@ def prefetch_rows(block: Block, placed: Placed, trainer_id: int) -> None:
 
 
 def use_own_tables(program: Program) -> None:
-    """Undo `prefetch_rows`, in place: rows are looked up in the process that runs the program."""
+    """Undo `prefetch_rows`, in place, so that rows are looked up in the process that runs the program."""
     block = program.global_block()
     for at in reversed([at for at, op in enumerate(block.ops) if op.type == _PREFETCH]):
         op = block.ops[at]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VarsDistributed, the overview of a transpiled program: the locations of all persistable variables."""
+"""VarsDistributed, the overview of a transpiled program, with the locations of all persistable variables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class VarDistributed:
 
 
 class VarsDistributed:
-    """All slices of all variables."""
+    """The slices of all variables of a transpiled program."""
 
     def __init__(self) -> None:
         self.distributed_vars: list[VarDistributed] = []
@@ -162,7 +162,7 @@ def served_variables(
     tables: Sequence[str],
     endpoints: Sequence[str],
 ) -> ServedVariables:
-    """Return the servers' variables that a trainer needs: those in the overview, and those that updates only read."""
+    """Return the variables on servers that a trainer needs: those in the overview, and those that updates only read."""
     parts: dict[str, dict[tuple[str, str], Part]] = {}
     homes: dict[str, dict[str, None]] = {table: dict.fromkeys(endpoints) for table in tables}
     for each in overview.distributed_vars:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes JAX's Gloo, which sums between CPUs, use the interface that GLOO_SOCKET_IFNAME names, like PyTorch's.
+"""Makes JAX's Gloo (collectives on CPUs) use the network interface in GLOO_SOCKET_IFNAME, as PyTorch's Gloo does.
 
-JAX itself sets none, and Gloo then uses the address of the host's name: 127.0.1.1 on a default Debian installation.
+JAX sets no interface, so Gloo uses the address of the host name, which is 127.0.1.1 on a default Debian installation.
 JAX loads the modules of this namespace package before it creates its first backend, and continues without a module
 that fails.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Element-wise functions with attributes: bounds, slopes, thresholds, powers; error_clip bounds a gradient."""
+"""Element-wise functions with attributes (bounds, slopes, powers), and error_clip, which bounds a gradient."""
 
 from __future__ import annotations
 
@@ -129,7 +129,10 @@ elementwise(
 
 
 def clip(x: Any, *, min: float, max: float) -> Any:
-    """Return X clipped to [min, max]; of selected rows, the sums of repeated rows are clipped; absent rows stay 0."""
+    """Return X clipped to [min, max].
+
+    For selected rows, repeated rows are summed before clipping, and absent rows stay 0.
+    """
     if isinstance(x, SelectedRows):
         merged = x.merged()
         return replace(merged, values=merged.values.clip(min, max))

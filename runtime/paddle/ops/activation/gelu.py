@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gelu: Out = X Φ(X), with Φ the normal distribution function.
+"""gelu: Out = X Φ(X), where Φ is the distribution function of the standard normal distribution.
 
-Hendrycks and Gimpel, 2016. Neither numpy nor cupy has the error function, so it is computed by a Chebyshev series.
+Source: Hendrycks and Gimpel, 2016. A Chebyshev series computes the error function, which numpy and cupy lack.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _series(degree: int) -> tuple[float, ...]:
 
 
 def erf(x: Array) -> Array:
-    """Return the error function of each element, in its dtype and to its full precision."""
+    """Return the error function of each element, in the dtype of x and to its full precision."""
     xp = array_module(x)
     wide = x if x.dtype in _DEGREES else x.astype(np.float32)
     inner = wide.clip(-_LIMIT, _LIMIT)

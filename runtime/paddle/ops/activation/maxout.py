@@ -22,7 +22,7 @@ def maxout(x: Array, *, groups: int) -> Array:
 
 @gradient("maxout", "X Out@GRAD -> X@GRAD")
 def maxout_grad(x: Array, dout: Array, *, groups: int) -> Array:
-    """Return dX: dOut at the first maximal channel of each group, 0 elsewhere."""
+    """Return dX, which is dOut at the first maximal channel of each group and 0 elsewhere."""
     xp = array_module(x)
     grouped = _grouped(x, groups)
     dx = xp.zeros(grouped.shape, x.dtype)

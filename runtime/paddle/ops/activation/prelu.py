@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""prelu: X, or Alpha X where negative; one Alpha for all elements, one per channel, or one per element."""
+"""prelu: X where positive, otherwise Alpha X, with one Alpha for all elements, per channel, or per element."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def prelu(x: Array, alpha: Array, *, mode: str) -> Array:
 def prelu_grad(
     x: Array, alpha: Array, dout: Array, *, mode: str, needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """Return dX = dOut or Alpha dOut, dAlpha = the sum of dOut X over elements where X is not positive."""
+    """Return dX = dOut where X is positive, otherwise Alpha dOut.
+
+    And dAlpha, the sum of dOut X where X is not positive.
+    """
     xp = array_module(x)
     shape = _alpha_shape(x.shape, mode)
     dx = xp.where(x > 0, dout, dout * alpha.reshape(shape)) if "X@GRAD" in needs else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""softmax along an axis; logits are clipped to at least the maximum minus 64: no probability is zero."""
+"""softmax along an axis. Logits are clipped to at least the maximum minus 64, so that no probability is zero."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def _infer(x: Spec, *, axis: int) -> Spec:
 
 
 def softmax_of(x: Array, axis: int, out: Array | None = None) -> Array:
-    """Return exp(x - max) / sum, in `out`, which may be x, or in a new array; rows without elements stay empty."""
+    """Return exp(x - max) / sum, stored in `out` (which may be x) or in a new array.
+
+    Rows without elements stay empty.
+    """
     xp = array_module(x)
     if not x.size:
         return x.copy()
@@ -66,7 +69,7 @@ def softmax(x: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
 
 @gradient("softmax", "Out Out@GRAD -> X@GRAD", fresh=True)
 def softmax_grad(out: Array, dout: Array, *, axis: int) -> Array:
-    """Return dX = Out (dOut - sum of dOut Out)."""
+    """Return dX = Out (dOut - Σ dOut Out), with the sum along the axis."""
     xp = array_module(out)
     if axis in (-1, out.ndim - 1):
         inner = xp.einsum("...i,...i->...", dout, out)[..., None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The executor's interfaces to operators: `Body` runs a block, `Tape` backpropagates, `Remote` reaches servers."""
+"""The executor's interfaces for operators: `Body` runs a block, `Tape` backpropagates, `Remote` talks to servers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Tape(Protocol):
     """The record of one run of a body, for its gradients."""
 
     def back(self, grads: dict[str, Any], wanted: frozenset[str], products: Products | None = None) -> None:
-        """Replace, in the given dict, the gradients of the run's outputs by those of its inputs.
+        """Backpropagate one run: replace, in `grads`, the gradients of the outputs with those of the inputs.
 
         Gradients of variables that the run wrote are removed; those of `wanted` variables are accumulated. Variables
-        that nothing depends on stay absent. For the matrices in `products`, the run only adds its part: the caller
-        computes the gradient by one product over all runs instead of one per run.
+        that nothing depends on stay absent. For the matrices in `products`, the run only records its part, so that the
+        caller can compute the gradient by one product over all runs.
         """
 
 
@@ -29,7 +29,7 @@ class Body(Protocol):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The names of the variables that it reads before writing them."""
+        """The names of the variables that the body reads before it writes them."""
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class Remote(Protocol):
 
     @property
     def peers(self) -> Peers | None:
-        """Return the peers of the running program; None: it is not data parallel."""
+        """Return the peers of the running program; None if the program is not data-parallel."""
 
     def send(self, names: Sequence[str], values: Sequence[Any], endpoints: Sequence[str]) -> None:
         """Send each named value to its server, possibly later: it must not change until the run ends."""
@@ -79,4 +79,4 @@ class Remote(Protocol):
         """Return rows (n, ...) of each named variable from its server, for ids (n,) int64."""
 
     def save(self, name: str, paths: Mapping[str, str]) -> None:
-        """Ask servers to save their rows of a table: endpoint -> path."""
+        """Ask servers to save their rows of a table; `paths` maps endpoints to paths."""

@@ -39,7 +39,7 @@ class VarType(IntEnum):
         """Return the number of a dtype, given as a number, a name such as "float32", or a numpy dtype.
 
         Raises:
-            ValueError: there is no such type.
+            ValueError: the dtype has no number in Fluid.
         """
         try:
             if isinstance(dtype, (int, np.integer)) and not isinstance(dtype, bool):
@@ -55,7 +55,7 @@ class VarType(IntEnum):
         """The numpy dtype with this number; numpy reads this attribute, so the number can be passed as a dtype.
 
         Raises:
-            AttributeError: the number is not that of a tensor dtype.
+            AttributeError: the number does not belong to a tensor dtype.
         """
         found = _DTYPES.get(self.value)
         if found is None:

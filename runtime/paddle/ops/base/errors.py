@@ -7,31 +7,31 @@ from paddle.errors import ConfigError
 
 
 class OpError(ConfigError):
-    """The base class of operator errors."""
+    """Base class of operator errors."""
 
 
 class UnknownOpError(OpError):
-    """No operator of that type is registered."""
+    """Raised when no operator of a type is registered."""
 
 
 class AttrError(OpError):
-    """An attribute is unknown, missing or of the wrong type."""
+    """Raised when an attribute is unknown, missing or of the wrong type."""
 
 
 class SlotError(OpError):
-    """An input or output slot is unknown, missing or holds too many variables."""
+    """Raised when an input or output slot is unknown, missing or has too many variables."""
 
 
 class ShapeError(OpError):
-    """Shapes or dtypes of the inputs are incompatible."""
+    """Raised when the shapes or dtypes of the inputs are incompatible."""
 
 
 class InputError(OpError):
-    """An input holds a value that the operator cannot use, such as an id outside a table."""
+    """Raised when an input contains a value that the operator cannot use, such as an id outside a table."""
 
 
 class RowError(InputError):
-    """A row of an input holds a value that the operator cannot use.
+    """Raised when a row of an input contains a value that the operator cannot use.
 
     Attributes:
         slot: the input.
@@ -44,4 +44,4 @@ class RowError(InputError):
 
 
 class EndOfData(Exception):
-    """A reader has no more batches. The operator that reads it has not failed, so this is not a PaddleError."""
+    """Raised when a reader has no more batches. This is not a failure, so it is not a PaddleError."""

@@ -27,12 +27,12 @@ _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
 
 
 def are_served(*arrays: Array) -> bool:
-    """Return whether the compiled loops exist and accept these arrays: float32, contiguous, aligned, on the host."""
+    """Return whether compiled loops exist and accept these arrays; see `is_plain`."""
     return KERNELS.loaded is not None and all(map(is_plain, arrays))
 
 
 def is_plain(array: Array) -> bool:
-    """Return whether the loops accept this array: float32, contiguous, aligned, on the host."""
+    """Return whether the loops accept this array, which must be float32, contiguous, aligned and on the host."""
     return (
         type(array) is np.ndarray and array.dtype == _F32 and array.flags.c_contiguous and array.flags.aligned
     )
@@ -44,7 +44,7 @@ def pay_off(*arrays: Array) -> bool:
 
 
 def adagrad(w: Array, g: Array, s: Array, eta: float, epsilon: float) -> None:
-    """Update in place: s += g²;  w −= η g/(√s + ε); all of the same size. w, g and s must not overlap."""
+    """Update in place: s += g²;  w −= η g/(√s + ε); arrays must have the same size; w, g and s must not overlap."""
     w_at, s_at = _written(w, s)
     KERNELS.loaded.adagrad(w_at, address(g, _F32, w.size), s_at, w.size, eta, epsilon)
 
@@ -61,20 +61,23 @@ def adagrad_rows(w: Array, rows: Array, g: Array, s: Array, eta: float, epsilon:
 def adam(
     w: Array, g: Array, m: Array, v: Array, alpha: float, betas: Any, rests: Any, epsilon: float
 ) -> None:
-    """Update in place: m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= α m/(√v + ε); betas are β, rests 1 − β."""
+    """Update in place: m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= α m/(√v + ε).
+
+    Betas are (β₁, β₂), rests are 1 − β.
+    """
     w_at, m_at, v_at = _written(w, m, v)
     g_at = address(g, _F32, w.size)
     KERNELS.loaded.adam(w_at, g_at, m_at, v_at, w.size, alpha, *betas, *rests, epsilon)
 
 
 def momentum(w: Array, g: Array, v: Array, eta: float, mu: float, nesterov: bool) -> None:
-    """Update in place: v = μv + g;  w −= ηv, or η(g + μv) with nesterov; all of the same size."""
+    """Update in place: v = μv + g;  w −= ηv, or w −= η(g + μv) with nesterov; arrays must have the same size."""
     w_at, v_at = _written(w, v)
     KERNELS.loaded.momentum(w_at, address(g, _F32, w.size), v_at, w.size, eta, mu, nesterov)
 
 
 def add_scaled(x: Array, y: Array, factor: float, out: Array) -> None:
-    """Store x + factor y in `out`, which may be x; all of the same size."""
+    """Store x + factor y in `out`, which may be x; arrays must have the same size."""
     (out_at,), (x_at, y_at) = _written(out), (address(each, _F32, out.size) for each in (x, y))
     KERNELS.loaded.add_scaled(x_at, y_at, factor, out_at, out.size)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """LoDArray: the sequences of a batch, concatenated in one array, and their offsets.
 
-A kernel gets one in the slots marked `+` in its operator's signature; `graph.lod` describes all others.
+A kernel gets a LoDArray in the slots marked `+` in its operator's signature; `graph.lod` describes all other slots.
 Offsets stay on the host even if the rows do not. Two texts, of two sentences and one sentence, with six words:
 
     lod[0]   0           2     3        text t: sentences lod[0][t] to lod[0][t + 1]
@@ -54,7 +54,7 @@ class LoDArray:
 
     @classmethod
     def unchecked(cls, data: Array, lod: Lod) -> LoDArray:
-        """Return an array of these rows with the given LoD, which must fit them: offsets are not checked."""
+        """Return a LoDArray of these rows with the given LoD; the offsets must match the rows and are not checked."""
         made = object.__new__(cls)
         made.__dict__.update(data=data, lod=lod)
         return made
@@ -143,7 +143,7 @@ class TensorArray:
         """Return the value at `index`.
 
         Raises:
-            InputError: no value was written there.
+            InputError: the index has no value.
         """
         if not 0 <= index < len(self.items) or self.items[index] is None:
             raise InputError(f"nothing was written at index {index} of an array of {len(self.items)}")
@@ -164,7 +164,7 @@ def merged_arrays(arrays: Sequence[TensorArray], add: Any) -> TensorArray:
 
 
 def zeros_like(value: Any) -> Any:
-    """Return zeros of the value's shape without LoD; for a TensorArray, one without values."""
+    """Return zeros of the value's shape without LoD; for a TensorArray, return one without values."""
     if isinstance(value, TensorArray):
         return TensorArray()
     return array_module(plain(value)).zeros_like(plain(value))

@@ -83,7 +83,7 @@ _SPECIAL = frozenset({"attrs", "rng", "xp", "needs", "names", "spent", "room", "
 
 
 class Spec(NamedTuple):
-    """The description of a value before the program runs; -1 in a shape stands for the batch size."""
+    """Describes a value before the program runs; -1 in a shape stands for the batch size."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -91,7 +91,7 @@ class Spec(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """One input or output slot: `Name`, and `*` if a list, `?` if optional, `~` if internal, `+` if it keeps LoD."""
+    """An input or output slot, written `Name` with `*` if a list, `?` if optional, `~` if internal, `+` if LoD."""
 
     name: str
     many: bool = False
@@ -101,12 +101,12 @@ class Slot(NamedTuple):
 
 
 class LiteralName(str):
-    """The literal name of a variable in a `GradOp`, even if it ends like the name of a gradient."""
+    """The literal name of a variable in a `GradOp`, even if it ends with @GRAD."""
 
 
 @dataclass(frozen=True)
 class GradOp:
-    """One operator to append in a backward pass; `name@GRAD` stands for the gradient of a variable.
+    """One operator to append in a backward pass, in which `name@GRAD` stands for the gradient of a variable.
 
     The variables that gradient operators themselves read and write are named by `LiteralName`.
     """
@@ -122,8 +122,8 @@ class OpDef:
     """One entry of the operator table.
 
     Attributes:
-        in_place: output slot -> input slot whose array the kernel changes and returns. Where the variables differ, the
-            kernel gets a copy.
+        in_place: output slot -> input slot whose array the kernel changes and returns. If the slots have different
+            variables, the kernel gets a copy.
         has_effect: whether it has side effects, and therefore runs even if its outputs are never read.
         fresh: whether its outputs share no memory with each other or with its inputs, except spent ones.
     """
@@ -144,7 +144,7 @@ class OpDef:
 
     @property
     def lod_aware(self) -> bool:
-        """Return whether the kernel itself takes or returns values with LoD."""
+        """Return whether the kernel takes or returns values with LoD."""
         return any(slot.lod for slot in (*self.inputs, *self.outputs))
 
     @property
@@ -153,15 +153,15 @@ class OpDef:
         return "rng" in self.keywords
 
     def input(self, name: str) -> Slot | None:
-        """Return the input slot of that name, or None."""
+        """Return the input slot with this name, or None."""
         return next((slot for slot in self.inputs if slot.name == name), None)
 
     def complete(self, given: Mapping[str, object]) -> dict[str, object]:
         """Return all attributes with defaults filled in and values converted to their canonical types.
 
         Raises:
-            AttrError: a name is unknown, a required one is missing, a value has the wrong type, or it would change the
-                results of an operator that lacks the attribute.
+            AttrError: a name is unknown, a required attribute is missing, a value has the wrong type, or an attribute
+                that this implementation lacks would change the results.
         """
         allowed = {**self.attrs, **COMMON_ATTRS}
         idle = {name: value for name, value in given.items() if name in IDLE_ATTRS and name not in allowed}
@@ -283,7 +283,7 @@ def gradient_maker(op_type: str) -> Callable[[Callable[..., list[GradOp]]], Call
 
 
 def lookup(op_type: str) -> OpDef:
-    """Return the table entry of an operator.
+    """Return the table entry of an operator; modules that may register it are imported.
 
     Raises:
         UnknownOpError: no operator of that type is registered.
@@ -297,9 +297,7 @@ def lookup(op_type: str) -> OpDef:
 
 
 def registered_so_far(op_type: str) -> OpDef:
-    """Return the operator entry that a module extends. It is often defined in the same module, so that no other
-    module is searched.
-    """
+    """Return an operator's table entry if a loaded module has registered it; otherwise, search as in `lookup`."""
     return _TABLE.get(op_type) or lookup(op_type)
 
 
@@ -324,7 +322,7 @@ def registered() -> tuple[str, ...]:
 
 
 def _like(inputs: Sequence[Slot], names: Sequence[str]) -> Callable[..., Any]:
-    """Return a shape rule by which each output has the spec of an input."""
+    """Return a shape rule by which each output has the spec of a given input."""
     places = [[slot.name for slot in inputs].index(name) for name in names]
 
     def infer(*specs: Spec) -> Any:

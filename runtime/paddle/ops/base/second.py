@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Second derivatives: makes `<type>_grad` itself differentiable, for a few simple kinds of operators.
+"""Second derivatives: makes gradient operators `<type>_grad` differentiable, for a few simple kinds of operators.
 
 G(..., dOut) -> dX is linear in dOut, so the gradient of dOut is the operator itself applied to the gradient of dX:
 
@@ -30,10 +30,10 @@ Maker = Callable[..., list[GradOp]]
 
 
 class Reached(Protocol):
-    """Records the outputs of an operator that have a gradient."""
+    """Answers which outputs of an operator have a gradient."""
 
     def arriving(self, names: Sequence[str]) -> list[str]:
-        """Return the names that have a gradient."""
+        """Return which of the names have a gradient."""
 
 
 def linear(*op_types: str) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic on the rows of concatenated sequences: sums, maxima, row numbers.
+"""Computes sums, maxima and row numbers of the rows of concatenated sequences.
 
 Offsets and row numbers are host arrays; `at` moves row numbers to the device of the rows.
 
-TimeSteps: rows of sequences in time order, so that a recurrent layer processes one step of all sequences together.
+TimeSteps orders the rows of sequences by time, so that a recurrent layer processes one step of all sequences together.
 
 The longest sequence comes first, so the sequences that are still running at a step are always the first few. The state
 of a step is therefore a prefix of the previous state, and no step needs a mask. For sequences a, bbb, cc of lengths 1,
@@ -67,7 +67,7 @@ def column(values: Offsets, like: Array) -> Array:
 
 
 def spread(values: Array, offsets: Offsets) -> Array:
-    """Repeat each sequence's value for each of its rows: (n, ...) -> (rows, ...)."""
+    """Repeat the value of each sequence for all of its rows: (n, ...) -> (rows, ...)."""
     spread_out: Array = values.repeat(lengths(offsets).tolist(), axis=0)
     return spread_out
 
@@ -98,7 +98,7 @@ def segment_max(x: Array, offsets: Offsets, empty: float) -> Array:
 
 
 def scatter_sum(values: Array, rows: Array, count: int) -> Array:
-    """Return (count, ...) rows: the sums of the values added at each row number, zeros elsewhere."""
+    """Return (count, ...) rows with the sum of the values of each row number, and zeros in all other rows."""
     out: Array = array_module(values).zeros((count, *values.shape[1:]), values.dtype)
     unique, summed = merge_rows(rows, values)
     out[unique] = summed
@@ -106,7 +106,7 @@ def scatter_sum(values: Array, rows: Array, count: int) -> Array:
 
 
 def table_gradient(rows: Array, values: Array, like: Array, is_sparse: bool) -> Array | SelectedRows:
-    """Return the gradient of a table `like`: values added at their row numbers, as selected rows if is_sparse."""
+    """Return the gradient of the table `like`: values summed by row number, as selected rows if is_sparse."""
     if is_sparse:
         return SelectedRows(*merge_rows(rows, values), len(like))
     return scatter_sum(values, rows, len(like))
@@ -127,7 +127,7 @@ def _reduced(function: np.ufunc, x: Array, offsets: Offsets, empty: float) -> Ar
 
 @dataclass(frozen=True)
 class TimeSteps:
-    """The row numbers of each time step.
+    """The row numbers of the sequences' rows, grouped by time step.
 
     Attributes:
         order: (n,) sequences, longest first.
@@ -141,7 +141,7 @@ class TimeSteps:
 
     @staticmethod
     def of(offsets: Offsets, is_reverse: bool = False) -> TimeSteps:
-        """Return the steps from the first row of each sequence to its last, or in reverse if is_reverse."""
+        """Return the time steps from the first row of each sequence to its last; in reverse order if is_reverse."""
         counts = lengths(offsets)
         order = np.argsort(-counts, kind="stable")
         longest = int(counts.max(initial=0))
@@ -186,7 +186,7 @@ class TimeSteps:
         return restored
 
     def before(self, states: Array, first: Array) -> Array:
-        """Return, for each row in time order, the state before it: that of the previous step, or the first one."""
+        """Return the state before each row, in time order: that of the previous step or, in the first step, `first`."""
         count = int(self.bounds[1]) if len(self.bounds) > 1 else 0
         active = np.diff(self.bounds)[1:]
         # Row i of step t follows row i of step t − 1, so its position is i after the start of step t − 1.
