@@ -22,7 +22,7 @@ from paddle.fluid.run.flags import checks_finite
 from paddle.fluid.run.places import CPUPlace, Place
 from paddle.fluid.run.scope import Scope, global_scope, scope_guard
 from paddle.fluid.run.sections import Sections, cut
-from paddle.fluid.run.tensor import LoDTensor, tensor_of
+from paddle.fluid.run.tensor import LoDTensor, LoDTensorArray, tensor_of
 from paddle.graph.block import Name
 from paddle.graph.scope import fetched
 from paddle.ops.base.lod import LoDArray, TensorArray
@@ -296,7 +296,7 @@ def as_numpy(tensor: Any) -> Any:
     Raises:
         RunError: the value has sequences.
     """
-    if isinstance(tensor, list):
+    if isinstance(tensor, (list, LoDTensorArray)):
         return [as_numpy(each) for each in tensor]
     value = tensor.value() if isinstance(tensor, LoDTensor) else tensor
     return given(value, "the tensor", True)

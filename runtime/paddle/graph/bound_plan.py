@@ -25,6 +25,7 @@ from paddle.graph.plan import Plan
 from paddle.graph.profile import PROFILE
 from paddle.graph.scope import Cell, Scope
 from paddle.ops.base.errors import EndOfData, OpError
+from paddle.ops.base.lod import TensorArray
 from paddle.ops.base.registry import Spec
 from paddle.ops.base.selected_rows import SelectedRows
 
@@ -171,6 +172,8 @@ class BoundPlan:
 
     def _entered(self, name: str, value: Any, spec: Spec, where: str) -> Any:
         shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+        if isinstance(value, TensorArray) and where != "fed":
+            return value
         if shape is None or dtype is None:
             raise FeedError(
                 f"{name!r} {where}: expected an array {spec.shape} {spec.dtype}, got {type(value).__name__}"

@@ -14,10 +14,12 @@ import numpy as np
 from paddle import graph
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, FluidTypeError, RunError
+from paddle.fluid.run.scope import RowsHandle
 from paddle.fluid.run.tensor import LoDTensor
 from paddle.graph.block import Block
 from paddle.graph.in_place import copied
 from paddle.graph.scope import Fetched, Scope
+from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.lod import LoDArray, lod_of, plain, with_lod
 from paddle.ops.base.selected_rows import SelectedRows, concatenated
 
@@ -30,11 +32,15 @@ def entering(value: Any, block: Block, name: str) -> Any:
 
     Raises:
         RunError: the value is a list of arrays, which has no shape.
-        FluidTypeError: the value is not numeric.
+        FluidTypeError: the value is not numeric, or is selected rows although the variable is a tensor.
     """
     variable = block.find(name)
-    if isinstance(value, LoDTensor):
+    if isinstance(value, (LoDTensor, RowsHandle)):
         value = value.value()
+    if isinstance(value, SelectedRows) and getattr(variable, "type", None) != VarType.SELECTED_ROWS:
+        raise FluidTypeError(
+            f"{name!r} was fed selected rows, but it is a tensor: feed an array with all rows"
+        )
     if isinstance(value, LoDArray):
         if type(value.data) is np.ndarray and variable is not None and value.data.dtype == variable.dtype:
             return value
@@ -108,12 +114,16 @@ def split_feed(feed: Mapping[str, Any], parts: int, kind: str = "place") -> list
     """Return one feed per part, such as a place; the last part gets the remainder.
 
     Raises:
-        FluidError: a value has fewer samples than there are parts.
+        FluidError: a value has fewer samples than there are parts, or is selected rows.
     """
     if parts == 1:
         return [dict(feed)]
     split: list[dict[str, Any]] = [{} for _ in range(parts)]
     for name, value in feed.items():
+        if isinstance(value, SelectedRows):
+            raise FluidError(
+                f"{name!r}: selected rows cannot be divided among {parts} {kind}s: feed a list of dicts"
+            )
         count = len(value.lod[0]) - 1 if isinstance(value, LoDArray) else len(np.atleast_1d(value))
         if count < parts:
             raise FluidError(

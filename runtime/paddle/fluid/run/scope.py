@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ import numpy as np
 from paddle import graph
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidTypeError, RunError
-from paddle.fluid.run.tensor import LoDTensor
+from paddle.fluid.run.tensor import LoDTensor, LoDTensorArray, whole_numbers
 from paddle.graph.scope import Cell
+from paddle.ops.base.lod import TensorArray
 from paddle.ops.base.selected_rows import SelectedRows
 
 
@@ -26,7 +28,7 @@ class RowsHandle:
     def __init__(self, rows: Sequence[int] = (), height: int = 0, cell: Cell | None = None) -> None:
         self._cell = cell or Cell()
         if self._cell.value is None:
-            numbers = np.array(rows, np.int64)
+            numbers = whole_numbers(rows, "a row number")
             self._cell.value = SelectedRows(numbers, np.zeros((len(numbers), 1), np.float32), int(height))
 
     def rows(self) -> list[int]:
@@ -47,7 +49,7 @@ class RowsHandle:
         values = self._cell.value.values
         if len(values) != len(rows):
             values = np.zeros((len(rows), *values.shape[1:]), values.dtype)
-        self._cell.value = SelectedRows(np.array(rows, np.int64), values, self.height())
+        self._cell.value = SelectedRows(whole_numbers(rows, "a row number"), values, self.height())
 
     def numel(self) -> int:
         """Return the number of elements of the selected rows."""
@@ -55,6 +57,11 @@ class RowsHandle:
 
     def sync_index(self) -> None:
         """Do nothing: rows have no separate index."""
+
+    def value(self) -> SelectedRows:
+        """Return the rows, as programs read them."""
+        rows: SelectedRows = self._cell.value
+        return rows
 
     def get_tensor(self) -> LoDTensor:
         """Return a tensor that reads and replaces the values of the rows."""
@@ -86,7 +93,13 @@ class VariableHandle:
         self._name, self._cell = name, cell
 
     def get_tensor(self) -> LoDTensor:
-        """Return a tensor that reads and replaces the value."""
+        """Return a tensor that reads and replaces the value, which must be an array, with or without sequences.
+
+        Raises:
+            FluidTypeError: the variable holds a different kind of value.
+        """
+        if isinstance(self._cell.value, (SelectedRows, TensorArray, int, float)):
+            raise self._other("a tensor")
         return LoDTensor(self._cell)
 
     def get_selected_rows(self) -> RowsHandle:
@@ -96,18 +109,18 @@ class VariableHandle:
             FluidTypeError: the variable holds a different kind of value.
         """
         if self._cell.value is not None and not isinstance(self._cell.value, SelectedRows):
-            raise FluidTypeError(f"{self._name!r} holds {type(self._cell.value).__name__}, not SelectedRows")
+            raise self._other("SelectedRows")
         return RowsHandle(cell=self._cell)
 
-    def get_lod_tensor_array(self) -> list[Any]:
-        """Return the value, which must be an array of tensors.
+    def get_lod_tensor_array(self) -> LoDTensorArray:
+        """Return a handle on the value, which must be an array of tensors; an empty variable becomes an empty array.
 
         Raises:
-            FluidTypeError: the value is not an array of tensors.
+            FluidTypeError: the variable holds a different kind of value.
         """
-        if not isinstance(self._cell.value, list):
-            raise FluidTypeError(f"{self._name!r} holds {type(self._cell.value).__name__}, not an array")
-        return self._cell.value
+        if self._cell.value is not None and not isinstance(self._cell.value, TensorArray):
+            raise self._other("an array of tensors")
+        return LoDTensorArray(cell=self._cell)
 
     def is_int(self) -> bool:
         """Return whether the value is a Python int."""
@@ -118,20 +131,34 @@ class VariableHandle:
         return isinstance(self._cell.value, float)
 
     def set_int(self, value: int) -> None:
-        """Set the value to a Python int."""
-        self._cell.value = int(value)
+        """Set the value of an empty variable, or of one that holds a number, to a Python int."""
+        self._set_number(int(value))
 
     def set_float(self, value: float) -> None:
-        """Set the value to a Python float."""
-        self._cell.value = float(value)
+        """Set the value of an empty variable, or of one that holds a number, to a Python float."""
+        self._set_number(float(value))
 
     def get_int(self) -> int:
         """Return the value, a Python int."""
+        if not self.is_int():
+            raise self._other("an int")
         return int(self._cell.value)
 
     def get_float(self) -> float:
         """Return the value, a Python float."""
+        if not self.is_float():
+            raise self._other("a float")
         return float(self._cell.value)
+
+    def _set_number(self, value: float) -> None:
+        if not isinstance(self._cell.value, (int, float, NoneType)):
+            raise self._other("a number")
+        self._cell.value = value
+
+    def _other(self, wanted: str) -> FluidTypeError:
+        value = self._cell.value
+        held = "has no value" if value is None else f"holds {type(value).__name__}"
+        return FluidTypeError(f"variable {self._name!r} {held}, not {wanted}")
 
 
 class Scope(graph.Scope):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, MutableSequence, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,27 @@ from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.run.places import Place
 from paddle.graph.scope import Cell, fetched
 from paddle.ops.base.errors import OpError
-from paddle.ops.base.lod import LoDArray, lod_of, offsets_of, plain, with_lod
+from paddle.ops.base.lod import TensorArray, ends_of, lod_of, plain, with_lod
 
 Lengths = Sequence[Sequence[int]]
+
+
+class _Misfit:
+    """Rows and the sequences of earlier rows, which do not fit them: any use but setting either is refused."""
+
+    __slots__ = ("levels", "rows")
+
+    def __init__(self, rows: npt.NDArray[Any], levels: tuple[npt.NDArray[np.int64], ...]) -> None:
+        self.rows, self.levels = rows, levels
+
+    def __getattr__(self, name: str) -> Any:
+        raise FluidError(
+            f"a tensor has rows of shape {self.rows.shape}, but the sequences of earlier rows, with offsets "
+            f"{[level.tolist() for level in self.levels]}: call set_lod after set"
+        )
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        raise self.__getattr__("__array__")
 
 
 class LoDTensor:
@@ -26,13 +44,19 @@ class LoDTensor:
         self._cell = cell if cell is not None else Cell()
 
     def set(self, array: npt.ArrayLike, place: Place | None = None) -> None:
-        """Store a copy of an array. Sequences remain if they fit its rows."""
-        rows, levels = np.array(array), lod_of(self._cell.value)
-        fits = levels and rows.ndim and levels[-1][-1] == len(rows)
-        self._cell.value = with_lod(rows, levels) if fits else rows
+        """Store a copy of an array. Sequences remain; if they do not fit its rows, new ones must be set before use."""
+        rows, levels = np.array(array), self._levels()
+        fits = not levels or (rows.ndim and levels[-1][-1] == len(rows))
+        self._cell.value = with_lod(rows, levels) if fits else _Misfit(rows, levels)
 
     def value(self) -> Any:
-        """Return the value: an array, or a `LoDArray` if it has sequences."""
+        """Return the value: an array, or a `LoDArray` if it has sequences.
+
+        Raises:
+            FluidError: the sequences do not fit the rows.
+        """
+        if isinstance(self._cell.value, _Misfit):
+            raise self._cell.value.__getattr__("value")
         return self._cell.value
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -53,35 +77,39 @@ class LoDTensor:
 
     def lod(self) -> list[list[int]]:
         """Return the offsets of the sequences at each level, such as [[0, 2, 5]]."""
-        return [level.tolist() for level in lod_of(self._cell.value)]
+        return [level.tolist() for level in self._levels()]
 
     def set_lod(self, lod: Lengths) -> None:
         """Set the offsets of the sequences at each level, such as [[0, 2, 5]].
 
         Raises:
-            FluidError: the offsets do not fit the rows or each other.
+            FluidError: the offsets are not whole numbers, or do not fit the rows or each other.
         """
-        self._set_levels(tuple(np.atleast_1d(np.asarray(level, np.int64)) for level in lod))
+        self._set_levels(tuple(whole_numbers(level, "an offset of a sequence") for level in lod))
 
     def recursive_sequence_lengths(self) -> list[list[int]]:
         """Return the lengths of the sequences at each level, such as [[2, 3]]."""
-        value = self._cell.value
-        return value.lengths() if isinstance(value, LoDArray) else []
+        return [np.diff(level).tolist() for level in self._levels()]
 
     def set_recursive_sequence_lengths(self, lengths: Lengths) -> None:
         """Set the lengths of the sequences at each level, such as [[2, 3]].
 
         Raises:
-            FluidError: the lengths do not fit the rows or each other.
+            FluidError: the lengths are not whole numbers, or do not fit the rows or each other.
         """
-        self._set_levels(offsets_of(lengths))
+        self._set_levels(tuple(ends_of(whole_numbers(each, "the length of a sequence")) for each in lengths))
 
     def has_valid_recursive_sequence_lengths(self) -> bool:
-        """Return True, because invalid lengths are refused when they are set."""
-        return True
+        """Return whether the sequences fit the rows; they may not if rows of another number were set after them."""
+        return not isinstance(self._cell.value, _Misfit)
+
+    def _levels(self) -> tuple[npt.NDArray[np.int64], ...]:
+        value = self._cell.value
+        return value.levels if isinstance(value, _Misfit) else lod_of(value)
 
     def _set_levels(self, levels: tuple[npt.NDArray[np.int64], ...]) -> None:
-        value = plain(self._cell.value)
+        value = self._cell.value
+        value = value.rows if isinstance(value, _Misfit) else plain(value)
         if value is None and levels:  # scripts before 1.0 set sequences first, and then their rows
             rows = max(int(levels[-1][-1:].sum()), 0)
             value = np.broadcast_to(np.float32(0), (rows, 1))  # takes no memory until they come
@@ -100,16 +128,16 @@ class LoDTensor:
         return self.shape()
 
     def _set_dims(self, sizes: Sequence[int]) -> None:
-        self._cell.value = np.zeros(tuple(sizes), "float32")
+        self.set(np.zeros(tuple(sizes), "float32"))
 
     def _alloc_float(self, place: Place | None = None) -> None:
-        self._cell.value = self._rows().astype("float32")
+        self.set(self._rows().astype("float32"))
 
     def _alloc_double(self, place: Place | None = None) -> None:
-        self._cell.value = self._rows().astype("float64")
+        self.set(self._rows().astype("float64"))
 
     def _alloc_int(self, place: Place | None = None) -> None:
-        self._cell.value = self._rows().astype("int32")
+        self.set(self._rows().astype("int32"))
 
     def _get_float_element(self, index: int) -> float:
         return float(self._rows().reshape(-1)[index])
@@ -117,12 +145,13 @@ class LoDTensor:
     def _set_float_element(self, index: int, value: float) -> None:
         rows = np.array(self._rows())
         rows.reshape(-1)[index] = value
-        self._cell.value = with_lod(rows, lod_of(self._cell.value))
+        self.set(rows)
 
     _get_double_element, _set_double_element = _get_float_element, _set_float_element
 
     def _rows(self) -> npt.NDArray[Any]:
-        value = plain(self._cell.value)
+        value = self._cell.value
+        value = value.rows if isinstance(value, _Misfit) else plain(value)
         if value is None:
             raise FluidError("this tensor has no value yet: run the startup program, load it or set it first")
         rows: npt.NDArray[Any] = to_host(value)
@@ -139,8 +168,71 @@ def tensor_of(value: Any) -> LoDTensor:
     return tensor
 
 
-class LoDTensorArray(list[LoDTensor]):
-    """A list of `LoDTensor`s."""
+class LoDTensorArray(MutableSequence[LoDTensor]):
+    """A list of `LoDTensor`s, or a handle on an array variable in a scope; tensors that are added are not copied."""
+
+    def __init__(self, tensors: Iterable[LoDTensor] = (), cell: Cell | None = None) -> None:
+        self._cell = cell if cell is not None else Cell()
+        if self._cell.value is None:
+            self._cell.value = TensorArray()
+        self.extend(tensors)
+
+    def __len__(self) -> int:
+        return len(self._cell.value)
+
+    def __getitem__(self, index: Any) -> Any:
+        places = range(len(self))[index]
+        if isinstance(places, range):
+            return [LoDTensor(_Item(self._cell, place)) for place in places]
+        return LoDTensor(_Item(self._cell, places))
+
+    def __setitem__(self, index: Any, tensor: Any) -> None:
+        tensors = tensor if isinstance(index, slice) else [tensor]
+        for each in tensors:
+            if not isinstance(each, LoDTensor):
+                raise FluidTypeError(f"LoDTensorArray: expected a LoDTensor, got {each!r}")
+        values = [each.value() for each in tensors]
+        items = list(self._cell.value.items)
+        items[index] = values if isinstance(index, slice) else values[0]
+        self._cell.value = TensorArray(tuple(items))
+
+    def __delitem__(self, index: Any) -> None:
+        items = list(self._cell.value.items)
+        del items[index]
+        self._cell.value = TensorArray(tuple(items))
+
+    def insert(self, index: int, value: LoDTensor) -> None:
+        """Insert a tensor before the one at `index`."""
+        self[index:index] = [value]
+
+
+class _Item(Cell):
+    """One value of an array variable, as a cell of its own."""
+
+    def __init__(self, cell: Cell, index: int) -> None:
+        self._cell, self._index = cell, index
+
+    @property
+    def value(self) -> Any:
+        """The value at the index; None if nothing was written there."""
+        return self._cell.value.items[self._index]
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._cell.value = self._cell.value.with_item(self._index, value)
+
+
+def whole_numbers(given: Any, what: str) -> npt.NDArray[np.int64]:
+    """Return whole numbers as an array.
+
+    Raises:
+        FluidError: a number is not whole.
+    """
+    numbers = np.atleast_1d(np.asarray(given))
+    whole = numbers.astype(np.int64)
+    if (whole != numbers).any():
+        raise FluidError(f"{what} must be a whole number, got {numbers[whole != numbers][0]}")
+    return whole
 
 
 def create_lod_tensor(

@@ -143,7 +143,13 @@ def test_sequences_set_before_or_beside_the_rows_of_a_tensor_remain() -> None:
         tensor.set(rows, fluid.CPUPlace())
         assert tensor.lod() == [[0, 1, 3]]
     tensor.set(np.zeros((4, 1), np.int64), fluid.CPUPlace())
-    assert tensor.lod() == []
+    assert tensor.lod() == [[0, 1, 3]]
+    assert not tensor.has_valid_recursive_sequence_lengths()
+    assert np.array(tensor).shape == (4, 1)
+    with pytest.raises(ValueError, match=r"\(4, 1\).*\[\[0, 1, 3\]\].*set_lod"):
+        tensor.value()
+    tensor.set_lod([[0, 4]])
+    assert tensor.has_valid_recursive_sequence_lengths()
 
 
 def test_a_value_of_a_scope_is_fetched_by_name() -> None:
