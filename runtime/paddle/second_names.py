@@ -47,6 +47,31 @@ class _Loader:
         module.__spec__ = self._spec
 
 
+class _Refusal:
+    """Explains the absence of modules: name -> what to use instead."""
+
+    def __init__(self, instead: Mapping[str, str]) -> None:
+        self._instead = instead
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return None for all other names.
+
+        Raises:
+            ModuleNotFoundError: this is one of the modules.
+        """
+        instead = self._instead.get(fullname)
+        if instead is not None:
+            raise ModuleNotFoundError(f"{fullname} is not supported: use {instead}", name=fullname)
+        return None
+
+
+def refuse(package: str, instead: Mapping[str, str]) -> None:
+    """Refuse the import of modules of a package that the original has: NAME -> what to use instead."""
+    sys.meta_path.insert(0, _Refusal({f"{package}.{name}": text for name, text in instead.items()}))
+
+
 def install(names: Mapping[str, str]) -> None:
     """Make modules importable by second names too, from now on: second name -> first name."""
     sys.meta_path.insert(0, _Finder(names))

@@ -5,22 +5,42 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paddle.errors import PaddleError
 from paddle.flags import parse_bool
 from paddle.trainer_config_helpers.configuration import Configuration, current, reading
 from paddle.v2 import model
 from paddle.v2.errors import UsageError, python2_hint
-from paddle.v2.network import Network, NetworkMessage, network_of
+from paddle.v2.layer.output import LayerOutput
+from paddle.v2.network import Network, NetworkMessage, network_of, sources
 
 __all__ = [
-    "default_decay_rate", "default_device", "default_gradient_clipping_threshold", "default_initial_mean",
-    "default_initial_smart", "default_initial_std", "default_initial_strategy", "default_momentum",
-    "default_num_batches_regularization", "get_config_arg",
+    "Inputs", "Outputs", "default_decay_rate", "default_device", "default_gradient_clipping_threshold",
+    "default_initial_mean", "default_initial_smart", "default_initial_std", "default_initial_strategy", "default_momentum",
+    "default_num_batches_regularization", "get_config_arg", "model_type",
 ]  # fmt: skip
+
+_INSTEAD: Mapping[str, str] = {
+    "Bias": "bias_attr=ParamAttr(...) of a layer",
+    "Evaluator": "an evaluator, such as classification_error_evaluator(...), or evaluator_base(type=...)",
+    "Input": "param_attr=ParamAttr(...) of a layer",
+    "Layer": "the layer's function, such as fc_layer(...)",
+    "Memory": "memory(...)",
+    "Parameter": "ParamAttr(name=...) of a layer",
+    "ProtoData": "define_py_data_sources2(...) and a @provider of PyDataProvider2",
+    "PyData": "define_py_data_sources2(...) and a @provider of PyDataProvider2",
+    "RecurrentLayerGroupBegin": "recurrent_group(...)",
+    "RecurrentLayerGroupEnd": "recurrent_group(...)",
+    "Settings": "settings(batch_size=..., learning_method=...)",
+    "SimpleData": "define_py_data_sources2(...) and a @provider of PyDataProvider2",
+    "TestData": "define_py_data_sources2(...)",
+    "TrainData": "define_py_data_sources2(...)",
+}
+"""What replaces the functions of the original's raw interface, on which `paddle.trainer_config_helpers` is built."""
 
 
 class TrainerConfig:
@@ -164,6 +184,41 @@ default_initial_strategy = _without_effect("default_initial_strategy", _OWN_STAR
 default_initial_smart = _without_effect("default_initial_smart", _OWN_START)
 
 
+model_type = _without_effect("model_type", "the layers determine the type of the network")
+
+
+def Inputs(*args: str) -> None:  # noqa: N802 - the original's name
+    """Declare, by the names of data layers, which of them take the columns of a provider's samples, in order."""
+    current().inputs = [layer.name for layer in _named(args, "Inputs")]
+
+
+def Outputs(*args: str) -> None:  # noqa: N802 - the original's name
+    """Declare the outputs of the network by the names of their layers."""
+    current().outputs = _named(args, "Outputs")
+
+
+def _named(names: Sequence[str], who: str) -> list[LayerOutput]:
+    found: dict[str, LayerOutput] = {}
+    for name, config in model.current().layers.items():
+        found[name] = LayerOutput(config, [found[each] for each in sources(config) if each in found])
+    unknown = [name for name in names if name not in found]
+    if unknown:
+        raise UsageError(f"{who}: unknown layers {unknown}; the configuration has {list(found)}")
+    return [found[name] for name in names]
+
+
+def _refused(name: str, instead: str) -> Callable[..., None]:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise UsageError(f"{name}(...) of the raw configuration interface is not supported: use {instead}")
+
+    refuse.__name__, refuse.__doc__ = name, f"Refuse the call: configurations use {instead}."
+    return refuse
+
+
+globals().update({_name: _refused(_name, _text) for _name, _text in _INSTEAD.items()})
+__all__ += list(_INSTEAD)
+
+
 def _run(path: Path) -> None:
     try:
         text = path.read_text(encoding="utf-8")
@@ -182,15 +237,17 @@ def _run(path: Path) -> None:
         hint = python2_hint(error, path.name)
         raise UsageError(f"cannot read the configuration {path}: {error}{hint}") from error
     except (NameError, AttributeError, ModuleNotFoundError) as error:
-        line = next(
-            (
-                at.lineno
-                for at in reversed(traceback.extract_tb(error.__traceback__))
-                if at.filename == str(path)
-            ),
-            0,
-        )
-        raise UsageError(f"{path}, line {line}: {error}{python2_hint(error, path.name)}") from error
+        raise UsageError(f"{_place(path, error)}{error}{python2_hint(error, path.name)}") from error
+    except PaddleError as error:
+        if error.args == (str(error),):
+            error.args = (f"{_place(path, error)}{error}",)
+        raise
+
+
+def _place(path: Path, error: Exception) -> str:
+    """Return the line of a configuration that caused an error, as the beginning of a message."""
+    lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == str(path)]
+    return f"{path}, line {lines[-1]}: " if lines else f"{path}: "
 
 
 def _arguments(text: str) -> Mapping[str, str]:

@@ -130,3 +130,87 @@ def test_functions_declare_configurations_without_a_file() -> None:
 )
 def test_modules_of_the_original_can_be_imported(module: str, name: str) -> None:
     assert callable(getattr(importlib.import_module(module), name))
+
+
+@pytest.mark.parametrize(
+    "module", ["utils.plotcurve", "utils.torch2paddle", "utils.predefined_net", "trainer.recurrent_units"]
+)
+def test_modules_that_are_missing_say_what_to_use(module: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match=rf"^paddle\.{module} .*use \w+"):
+        importlib.import_module(f"paddle.{module}")
+
+
+def test_layers_of_a_script_get_names_attributes_and_activations() -> None:
+    v1: Any = helpers
+    decorators: Any = importlib.import_module("paddle.trainer_config_helpers.default_decorators")
+
+    @decorators.wrap_name_default("own")
+    @decorators.wrap_param_attr_default()
+    @decorators.wrap_bias_attr_default(has_bias=False)
+    @decorators.wrap_act_default(act=v1.ReluActivation())
+    def own_layer(
+        input: Any,
+        name: Any = None,
+        param_attr: Any = None,
+        bias_attr: Any = None,
+        act: Any = None,
+        **rest: Any,
+    ) -> Any:
+        assert isinstance(param_attr, v1.ParamAttr)
+        return v1.fc_layer(
+            input, 2, act=act, name=name, param_attr=param_attr, bias_attr=bias_attr or False, **rest
+        )
+
+    with model.fresh() as space:
+        x = v1.data_layer("x", size=4)
+        drop = v1.ExtraAttr(drop_rate=0.5)
+        named = v1.ParamAttr(name="b", initial_std=0.5)
+        made = [
+            own_layer(x),
+            own_layer(input=x, bias_attr=True, layer_attr=drop),
+            own_layer(x, None, v1.ParamAttr(name="w"), named, v1.TanhActivation()),
+            own_layer(x, name="given"),
+        ]
+        configs = [each.config for each in made]
+        assert [each.name for each in configs] == ["__own_0__", "__own_1__", "__own_2__", "given"]
+        assert [each.activation for each in configs] == ["relu", "relu", "tanh", "relu"]
+        assert [each.bias for each in configs] == ["", "___own_1__.wbias", "b", ""]
+        assert [space.parameters[each].initial_std for each in ("___own_1__.wbias", "b")] == [0.0, 0.5]
+        assert (configs[2].inputs[0].parameter, configs[1].extras.drop_rate) == ("w", 0.5)
+        count = decorators.wrap_param_default(["a", "b"], lambda function: function.__name__)
+        assert count(lambda a, **rest: (a, rest["b"]))(1) == (1, "<lambda>")
+
+
+RAW = """
+from paddle.trainer_config_helpers import *
+from paddle.trainer.config_parser import *
+model_type('nn')
+x, y = data_layer('x', size=4), data_layer('y', size=3)
+out = fc_layer(x, size=3, act=SoftmaxActivation(), name='out')
+classification_cost(out, y, name='cost')
+Inputs('y', 'x')
+Outputs('cost')
+"""
+
+
+def test_raw_configurations_name_their_inputs_and_outputs(tmp_path: Path) -> None:
+    (tmp_path / "c.py").write_text(RAW)
+    parser = importlib.import_module("paddle.trainer.config_parser")
+    found = parser.parse_config(str(tmp_path / "c.py"))
+    assert found.configuration.input_order == ["y", "x"]
+    assert list(found.network.layers) == ["x", "y", "out", "cost"]
+    (tmp_path / "c.py").write_text(RAW.replace("Inputs('y', 'x')\n", ""))
+    assert parser.parse_config(str(tmp_path / "c.py")).configuration.input_order == ["x", "y"]
+    (tmp_path / "c.py").write_text(RAW + "Outputs('cots')\n")
+    with pytest.raises(ValueError, match=r"c\.py, line 10: Outputs: .*\['cots'\].*'cost'"):
+        parser.parse_config(str(tmp_path / "c.py"))
+
+
+@pytest.mark.parametrize(
+    "call", ["Layer(type='fc')", "Settings(batch_size=3)", "TrainData(PyData(files='x'))"]
+)
+def test_the_rest_of_the_raw_interface_says_what_to_use(tmp_path: Path, call: str) -> None:
+    (tmp_path / "c.py").write_text(f"\n{call}\n")
+    parser = importlib.import_module("paddle.trainer.config_parser")
+    with pytest.raises(ValueError, match=r"c\.py, line 2: (Layer|Settings|PyData)\(\.\.\.\).* use \w+"):
+        parser.parse_config(str(tmp_path / "c.py"))

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decorators for a script's own layers: arguments that are not given get a name, an attribute or an activation."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from paddle.v2 import activation, model
+from paddle.v2.attr import ParameterAttribute
+
+__all__ = [
+    "wrap_act_default", "wrap_bias_attr_default", "wrap_name_default", "wrap_param_attr_default", "wrap_param_default",
+]  # fmt: skip
+
+Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
+Unset = Callable[[Mapping[str, Any], str], bool]
+
+
+def default_not_set_callback(kwargs: Mapping[str, Any], name: str) -> bool:
+    """Return whether an argument is absent or None."""
+    return kwargs.get(name) is None
+
+
+def wrap_param_default(
+    param_names: Sequence[str],
+    default_factory: Callable[[Function], Any],
+    not_set_callback: Unset = default_not_set_callback,
+) -> Decorator:
+    """Give arguments of a function the result of a factory, which receives the function, where they are not given.
+
+    Args:
+        not_set_callback: whether an argument counts as not given: a function of the given ones and its name.
+    """
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function)
+        rest = [each.name for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD]
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind_partial(*args, **kwargs)
+            for name in param_names:
+                own = name in signature.parameters or not rest
+                held = bound.arguments if own else bound.arguments.setdefault(rest[0], {})
+                if not_set_callback(held, name):
+                    held[name] = default_factory(function)
+            return function(*bound.args, **bound.kwargs)
+
+        return call
+
+    return decorate
+
+
+def wrap_name_default(name_prefix: str | None = None, name_param: str = "name") -> Decorator:
+    """Give a function's layer a generated name, such as `__NAME_0__`; the function's name is the default prefix."""
+    return wrap_param_default(
+        [name_param], lambda function: model.current().auto_name(name_prefix or function.__name__)
+    )
+
+
+def wrap_param_attr_default(
+    param_names: Sequence[str] = ("param_attr",),
+    default_factory: Callable[[Function], Any] = lambda function: ParameterAttribute(),
+) -> Decorator:
+    """Give a function's weights an attribute with all defaults."""
+    return wrap_param_default(param_names, default_factory)
+
+
+def wrap_bias_attr_default(
+    param_names: Sequence[str] = ("bias_attr",),
+    default_factory: Callable[[Function], Any] = lambda function: ParameterAttribute(
+        initial_std=0.0, initial_mean=0.0
+    ),
+    has_bias: bool = True,
+) -> Decorator:
+    """Give a function's biases an attribute that starts at 0: for True and, with `has_bias`, where none is given."""
+    unset = (True, None) if has_bias else (True,)
+    return wrap_param_default(
+        param_names, default_factory, lambda kwargs, name: any(kwargs.get(name) is each for each in unset)
+    )
+
+
+def wrap_act_default(param_names: Sequence[str] = ("act",), act: activation.Base | None = None) -> Decorator:
+    """Give a function's layers an activation; Tanh by default."""
+    return wrap_param_default(param_names, lambda function: act or activation.Tanh())
