@@ -20,8 +20,8 @@ from paddle.v2.network import Network, NetworkMessage, network_of, sources
 
 __all__ = [
     "Inputs", "Outputs", "default_decay_rate", "default_device", "default_gradient_clipping_threshold",
-    "default_initial_mean", "default_initial_smart", "default_initial_std", "default_initial_strategy", "default_momentum",
-    "default_num_batches_regularization", "get_config_arg", "model_type",
+    "default_initial_mean", "default_initial_smart", "default_initial_std", "default_initial_strategy",
+    "default_momentum", "default_num_batches_regularization", "get_config_arg", "model_type",
 ]  # fmt: skip
 
 _INSTEAD: Mapping[str, str] = {
