@@ -13,6 +13,7 @@ import pytest
 
 import paddle.trainer_config_helpers as helpers
 from paddle.trainer import PyDataProvider2
+from paddle.trainer_config_helpers import default_decorators as decorators
 from paddle.trainer_config_helpers import optimizers
 from paddle.v2 import activation, data_type, layer, model, networks
 
@@ -142,7 +143,6 @@ def test_modules_that_are_missing_say_what_to_use(module: str) -> None:
 
 def test_layers_of_a_script_get_names_attributes_and_activations() -> None:
     v1: Any = helpers
-    decorators: Any = importlib.import_module("paddle.trainer_config_helpers.default_decorators")
 
     @decorators.wrap_name_default("own")
     @decorators.wrap_param_attr_default()
