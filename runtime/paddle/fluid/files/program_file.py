@@ -22,8 +22,9 @@ from paddle.fluid.program.attribute_types import BLOCK_ATTRS, AttrType, attribut
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.variable import Variable, VarType
 from paddle.graph import Operator
+from paddle.ops.base.attributes import COMMON_ATTRS, IDLE_ATTRS
 from paddle.ops.base.errors import OpError
-from paddle.ops.base.registry import COMMON_ATTRS, IDLE_ATTRS, attribute_of, lookup
+from paddle.ops.base.registry import attribute_of, lookup
 from paddle.protobuf import FIXED32, bytes_field, fields, signed, text, varint, varint_field
 
 if TYPE_CHECKING:

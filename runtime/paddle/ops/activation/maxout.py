@@ -4,17 +4,10 @@
 from __future__ import annotations
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import AttrError
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import gradient, operator
 
 
-def _infer(x: Spec, *, groups: int) -> Spec:
-    if groups < 1 or len(x.shape) < 2 or x.shape[1] % groups:
-        raise AttrError(f"groups {groups} must divide the channels of X {x.shape}")
-    return x._replace(shape=(x.shape[0], x.shape[1] // groups, *x.shape[2:]))
-
-
-@operator("maxout", "X -> Out", attrs={"groups": int}, infer=_infer)
+@operator("maxout", "X -> Out", attrs={"groups": int}, infer="X(N, C * groups, ...) -> X(N, C, ...)")
 def maxout(x: Array, *, groups: int) -> Array:
     """Return the maximum over each group of `groups` neighbouring channels, (N, channels / groups, ...)."""
     return _grouped(x, groups).max(axis=2)

@@ -4,23 +4,20 @@
 from __future__ import annotations
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.attributes import one_of
+from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import product
 
-_MODES = ("all", "channel", "element")
-
 
 def _infer(x: Spec, alpha: Spec, *, mode: str) -> Spec:
-    if mode not in _MODES:
-        raise AttrError(f"mode: expected one of {_MODES}, got {mode!r}")
     wanted = product(_alpha_shape(x.shape, mode))
     if product(alpha.shape) != wanted:
         raise ShapeError(f"Alpha {alpha.shape} must have {wanted} elements for mode {mode!r} and X {x.shape}")
     return x
 
 
-@operator("prelu", "X Alpha -> Out", attrs={"mode": "all"}, infer=_infer)
+@operator("prelu", "X Alpha -> Out", attrs={"mode": one_of("all", "channel", "element")}, infer=_infer)
 def prelu(x: Array, alpha: Array, *, mode: str) -> Array:
     """Return Out = X where positive, otherwise Alpha X."""
     return array_module(x).where(x > 0, x, x * alpha.reshape(_alpha_shape(x.shape, mode)))

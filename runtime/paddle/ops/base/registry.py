@@ -29,65 +29,19 @@ from keyword import iskeyword
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from paddle.ops.base import families
-from paddle.ops.base.dtypes import VarType
+from paddle.ops.base.attributes import COMMON_ATTRS, IDLE_ATTRS, Limit, canonical, idle_value
 from paddle.ops.base.errors import AttrError, OpError, UnknownOpError
+from paddle.ops.base.shape_rule import Spec as Spec
+from paddle.ops.base.shape_rule import shape_rule
 
 GRAD = "@GRAD"
-
-# Attributes that every operator has; they are not passed to kernels.
-COMMON_ATTRS: Mapping[str, object] = MappingProxyType({"op_role": 0, "op_role_var": (), "op_namescope": "/"})
-_OFF, _UNSCALED = (False,), (1.0,)
-_LAYOUTS = ("AnyLayout", "NCHW", "NCDHW", "")
-# Attributes of the original's operators that are ignored where an operator lacks them: name -> the type, or the
-# values for which that is safe. Kernels are selected by other means here; layouts, fusions and the scales of
-# quantised kernels would change the results.
-IDLE_ATTRS: Mapping[str, type | tuple[object, ...]] = MappingProxyType(
-    {
-        "op_callstack": tuple,
-        "op_device": str,
-        "is_test": bool,
-        "use_cudnn": bool,
-        "use_mkldnn": bool,
-        "use_quantizer": bool,
-        "mkldnn_data_type": str,
-        "workspace_size_MB": int,
-        "exhaustive_search": bool,
-        "data_format": _LAYOUTS,
-        "data_layout": _LAYOUTS,
-        "x_data_format": _LAYOUTS,
-        "y_data_format": _LAYOUTS,
-        "fuse_relu": _OFF,
-        "fuse_with_relu": bool,
-        "fuse_residual_connection": _OFF,
-        "fuse_relu_before_depthwise_conv": _OFF,
-        "force_fp32_output": _OFF,
-        "Scale_in": _UNSCALED,
-        "Scale_in_eltwise": _UNSCALED,
-        "Scale_out": _UNSCALED,
-        "Scale_x": _UNSCALED,
-        "Scale_y": _UNSCALED,
-        "Scale_weights": (_UNSCALED,),
-        "neg_overlap": float,  # an older name of neg_dist_threshold, which programs still contain without effect
-        "downsample": (32,),  # likewise, for downsample_ratio
-    }
-)
 
 Names = Mapping[str, Sequence[str]]
 """Slot -> names of variables."""
 
 NO_SLOTS: frozenset[str] = frozenset()
 _SPECIAL = frozenset({"attrs", "rng", "xp", "needs", "names", "spent", "room", "body", "remote", "runs"})
-
-
-class Spec(NamedTuple):
-    """Describes a value before the program runs; -1 in a shape stands for the batch size."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    lod_level: int = 0
 
 
 class Slot(NamedTuple):
@@ -141,6 +95,7 @@ class OpDef:
     has_effect: bool = False
     fresh: bool = False
     gradient: str | Callable[..., list[GradOp]] | None = None
+    limits: Mapping[str, Limit] = field(default_factory=dict)
 
     @property
     def lod_aware(self) -> bool:
@@ -160,8 +115,8 @@ class OpDef:
         """Return all attributes with defaults filled in and values converted to their canonical types.
 
         Raises:
-            AttrError: a name is unknown, a required attribute is missing, a value has the wrong type, or an attribute
-                that this implementation lacks would change the results.
+            AttrError: a name is unknown, a required attribute is missing, a value has the wrong type or is outside its
+                limits, or an attribute that this implementation lacks would change the results.
         """
         allowed = {**self.attrs, **COMMON_ATTRS}
         idle = {name: value for name, value in given.items() if name in IDLE_ATTRS and name not in allowed}
@@ -177,13 +132,13 @@ class OpDef:
         result: dict[str, object] = {}
         for name, default in self.attrs.items():
             if name in given:
-                result[name] = _canonical(self.type, name, given[name], default)
+                result[name] = canonical(self.type, name, given[name], default, self.limits.get(name))
             elif isinstance(default, type):
                 raise AttrError(f"operator {self.type!r} needs the attribute {name!r} ({default.__name__})")
             else:
                 result[name] = default
         result.update((name, given[name]) for name in COMMON_ATTRS if name in given)
-        result.update((name, _idle(self.type, name, value)) for name, value in idle.items())
+        result.update((name, idle_value(self.type, name, value)) for name, value in idle.items())
         return result
 
 
@@ -206,21 +161,22 @@ def operator(
 
     Args:
         signature: the slots, as `X Bias? -> Out Mask~`.
-        attrs: attribute -> default, or -> type if the attribute is required. Lists are given as tuples.
-        infer: a function from the `Spec`s of the inputs, and attributes as keywords, to the `Spec`s of the outputs,
-            called like the kernel; or, for each output, the input slot whose spec it has, as "X Y". None: outputs that
-            are all `in_place` have the specs of those inputs; otherwise the code that appends the operator declares
-            them.
+        attrs: attribute -> default, or -> type if the attribute is required, or -> `Limit`. Lists are given as tuples.
+        infer: a rule as text, see `shape_rule`; or a function from the `Spec`s of the inputs, and attributes as
+            keywords, to the `Spec`s of the outputs, called like the kernel. None: outputs that are all `in_place` have
+            the specs of those inputs; otherwise the code that appends the operator declares them.
         shares_lod: whether outputs with as many rows as the first input that has LoD share that LoD.
         in_place: see `OpDef`.
         has_effect: see `OpDef`.
         fresh: see `OpDef`.
     """
     inputs, outputs = _parse(signature)
-    table_attrs = MappingProxyType(dict(attrs or {}))
+    limits = {name: each for name, each in (attrs or {}).items() if isinstance(each, Limit)}
+    defaults = {name: each.default for name, each in limits.items()}
+    table_attrs = MappingProxyType({**(attrs or {}), **defaults})
     if infer is None and in_place and all(slot.name in in_place for slot in outputs):
-        infer = " ".join(in_place[slot.name] for slot in outputs)
-    rule = _like(inputs, infer.split()) if isinstance(infer, str) else infer
+        infer = ", ".join(in_place[slot.name] for slot in outputs)
+    rule = shape_rule([slot.name for slot in inputs], infer) if isinstance(infer, str) else infer
 
     def add(kernel: Callable[..., Any]) -> Callable[..., Any]:
         if op_type in _TABLE:
@@ -240,6 +196,7 @@ def operator(
             MappingProxyType(dict(in_place or {})),
             has_effect,
             fresh,
+            limits=limits,
         )
         return kernel
 
@@ -321,17 +278,6 @@ def registered() -> tuple[str, ...]:
     return tuple(sorted(_TABLE))
 
 
-def _like(inputs: Sequence[Slot], names: Sequence[str]) -> Callable[..., Any]:
-    """Return a shape rule by which each output has the spec of a given input."""
-    places = [[slot.name for slot in inputs].index(name) for name in names]
-
-    def infer(*specs: Spec) -> Any:
-        found = tuple(specs[place] for place in places)
-        return found[0] if len(found) == 1 else found
-
-    return infer
-
-
 def _parse(signature: str) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
     left, _, right = signature.partition("->")
     return tuple(map(_slot, left.split())), tuple(map(_slot, right.split()))
@@ -356,43 +302,3 @@ def _keywords(op_type: str, function: Callable[..., Any], attrs: Mapping[str, ob
             f"operator {op_type!r}: its function has parameters that are not attributes: {sorted(unknown)}"
         )
     return names
-
-
-def _canonical(op_type: str, name: str, value: object, default: object) -> object:
-    kind = default if isinstance(default, type) else default.__class__
-    try:
-        if kind is bool and isinstance(value, (bool, np.bool_, int, float, np.number)):
-            return bool(value)
-        if kind is int and not isinstance(value, (bool, str)):
-            return value.__index__()  # type: ignore[attr-defined]
-        if kind is float and not isinstance(value, (bool, str)):
-            return float(value)  # type: ignore[arg-type]
-        if kind is str and isinstance(value, str):
-            return value
-        if kind is tuple and isinstance(value, (list, tuple, np.ndarray)):
-            return tuple(item.item() if isinstance(item, np.generic) else item for item in value)
-        if kind is VarType:
-            return VarType.of(value)
-    except (TypeError, AttributeError, ValueError) as error:
-        raise _wrong_type(op_type, name, value, kind) from error
-    raise _wrong_type(op_type, name, value, kind)
-
-
-def _idle(op_type: str, name: str, value: object) -> object:
-    expected = IDLE_ATTRS[name]
-    if isinstance(expected, type):
-        return _canonical(op_type, name, value, expected)
-    found = _canonical(op_type, name, value, expected[0])
-    if found not in expected:
-        raise AttrError(
-            f"operator {op_type!r} does not support attribute {name!r}, and {found!r} would "
-            f"change the result: omit it, or give {' or '.join(map(repr, expected))}"
-        )
-    return found
-
-
-def _wrong_type(op_type: str, name: str, value: object, kind: type) -> AttrError:
-    return AttrError(
-        f"operator {op_type!r}, attribute {name!r}: expected {kind.__name__}, "
-        f"got {value!r} ({value.__class__.__name__})"
-    )

@@ -22,11 +22,7 @@ _INT64 = np.dtype("int64")
 _PLACE = Spec((1,), _INT64)
 
 
-def _infer_create(*, dtype: VarType) -> Spec:
-    return Spec((), dtype.numpy)
-
-
-@operator("create_array", "-> Out+", attrs={"dtype": VarType.FP32}, infer=_infer_create)
+@operator("create_array", "-> Out+", attrs={"dtype": VarType.FP32}, infer="-> dtype()")
 def create_array() -> TensorArray:
     """Return an empty tensor array."""
     return TensorArray()
@@ -72,11 +68,7 @@ def read_from_array_grad(index: Array, dout: Array) -> TensorArray:
     return TensorArray().with_item(_number(index), dout)
 
 
-def _infer_length(x: Spec) -> Spec:
-    return Spec((1,), _INT64)
-
-
-@operator("lod_array_length", "X+ -> Out", infer=_infer_length)
+@operator("lod_array_length", "X+ -> Out", infer="-> int64(1)")
 def lod_array_length(x: TensorArray) -> Array:
     """Return the length of the array, (1,) int64."""
     return np.array([len(x)], _INT64)

@@ -14,21 +14,17 @@ import numpy as np
 from paddle.backend import Array, to_host
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, Offsets, TensorArray, ends_of, lod_of, plain
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 from paddle.ops.base.segments import owners, positions
 
 _INT64 = np.dtype("int64")
-
-
-def _infer_search(pre_ids: Spec, pre_scores: Spec, ids: Spec | None, scores: Spec) -> tuple[Spec, Spec, Spec]:
-    return Spec((-1, 1), _INT64, 2), Spec((-1, 1), scores.dtype, 2), Spec((-1,), _INT64)
 
 
 @operator(
     "beam_search",
     "pre_ids+ pre_scores ids? scores+ -> selected_ids+ selected_scores+ parent_idx~",
     attrs={"level": 0, "beam_size": int, "end_id": int, "is_accumulated": True},
-    infer=_infer_search,
+    infer="-> int64(-1, 1, lod=2), scores(-1, 1, lod=2), int64(-1)",
 )
 def beam_search(
     pre_ids: Any,
@@ -105,15 +101,11 @@ def _sentences(lod: tuple[Offsets, ...], level: int, prefixes: int) -> Offsets:
     return found
 
 
-def _infer(ids: Spec, scores: Spec) -> tuple[Spec, Spec]:
-    return Spec((-1, 1), _INT64, 2), Spec((-1, 1), scores.dtype, 2)
-
-
 @operator(
     "beam_search_decode",
     "Ids+ Scores+ -> SentenceIds+ SentenceScores+",
     attrs={"beam_size": int, "end_id": int},
-    infer=_infer,
+    infer="-> int64(-1, 1, lod=2), Scores(-1, 1, lod=2)",
 )
 def beam_search_decode(ids: TensorArray, scores: TensorArray, *, end_id: int) -> tuple[LoDArray, LoDArray]:
     """Return the ids and scores of all sentences, best first: source sentence -> hypotheses -> words.

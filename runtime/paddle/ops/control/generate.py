@@ -18,7 +18,7 @@ from paddle.ops.base.body import Body
 from paddle.ops.base.entries import as_before, count_of, taken
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import plain
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 
 _ATTRS = {
     "sub_block": int,
@@ -67,14 +67,12 @@ class _Sample:
         return parents
 
 
-def _infer(
-    statics: list[Spec], first: list[Spec], parameters: list[Spec], *, num_results: int
-) -> tuple[Spec, Spec]:
-    return Spec((-1, num_results), _FLOAT32), Spec((-1,), _INT64)
-
-
 @operator(
-    "generate", "Statics+*? States+*? Parameters+*? -> Prob Ids", attrs=_ATTRS, infer=_infer, shares_lod=False
+    "generate",
+    "Statics+*? States+*? Parameters+*? -> Prob Ids",
+    attrs=_ATTRS,
+    infer="-> float32(-1, num_results), int64(-1)",
+    shares_lod=False,
 )
 def generate(
     statics: list[Any],

@@ -19,12 +19,12 @@ from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import at, lengths
 
 
-def _infer_split(x: Spec, mask: Spec) -> tuple[Spec, Spec]:
-    part = x._replace(shape=(-1, *x.shape[1:]))
-    return part, part
-
-
-@operator("split_lod_tensor", "X+ Mask -> OutTrue+ OutFalse+", attrs={"level": 0}, infer=_infer_split)
+@operator(
+    "split_lod_tensor",
+    "X+ Mask -> OutTrue+ OutFalse+",
+    attrs={"level": 0},
+    infer="X(_, ...) -> X(-1, ...), X(-1, ...)",
+)
 def split_lod_tensor(x: Any, mask: Array, *, level: int) -> tuple[Any, Any]:
     """Return the part of X where Mask (n, 1) holds, and the rest; outputs have the levels from `level` on."""
     holds = _holds(mask)

@@ -39,11 +39,7 @@ class RankTable:
         return [(int(each), int(counts[each])) for each in self.steps.order]
 
 
-def _infer_table(x: Spec) -> Spec:
-    return Spec((), _INT64)
-
-
-@operator("lod_rank_table", "X+ -> Out+", attrs={"level": 0}, infer=_infer_table)
+@operator("lod_rank_table", "X+ -> Out+", attrs={"level": 0}, infer="-> int64()")
 def lod_rank_table(x: Any, *, level: int) -> RankTable:
     """Return the rank table of one level of X's LoD."""
     if level >= len(lod_of(x)):
@@ -53,21 +49,13 @@ def lod_rank_table(x: Any, *, level: int) -> RankTable:
     return RankTable(lod_of(x)[level])
 
 
-def _infer_longest(table: Spec) -> Spec:
-    return Spec((1,), _INT64)
-
-
-@operator("max_sequence_len", "RankTable+ -> Out", infer=_infer_longest)
+@operator("max_sequence_len", "RankTable+ -> Out", infer="-> int64(1)")
 def max_sequence_len(table: RankTable) -> Array:
     """Return the length of the longest sequence, (1,) int64."""
     return np.array([len(table.steps.bounds) - 1], _INT64)
 
 
-def _infer_steps(x: Spec, table: Spec) -> Spec:
-    return Spec((-1, *x.shape[1:]), x.dtype)
-
-
-@operator("lod_tensor_to_array", "X+ RankTable+ -> Out+", infer=_infer_steps)
+@operator("lod_tensor_to_array", "X+ RankTable+ -> Out+", infer="X(_, ...) -> X(-1, ..., lod=0)")
 def lod_tensor_to_array(x: Any, table: RankTable) -> TensorArray:
     """Return an array with the rows of each time step, longest sequence first."""
     ordered = table.steps.by_time(plain(x))

@@ -7,9 +7,10 @@ scale_sub_region: scales a part of each image.
 from __future__ import annotations
 
 from paddle.backend import Array, to_host
+from paddle.ops.base.attributes import one_of
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.shapes import agree, product
+from paddle.ops.base.shapes import product
 
 
 def _check(x: Spec, divisor: int, size: int, what: str) -> None:
@@ -49,12 +50,7 @@ def space_to_depth_grad(x: Array, dout: Array, *, blocksize: int) -> Array:
     return blocks.transpose(0, 3, 5, 1, 2, 4).reshape(x.shape)
 
 
-def _infer_shuffle(x: Spec, *, group: int) -> Spec:
-    _check(x, group, x.shape[1], "group")
-    return x
-
-
-@operator("shuffle_channel", "X -> Out", attrs={"group": int}, infer=_infer_shuffle)
+@operator("shuffle_channel", "X -> Out", attrs={"group": int}, infer="X(N, C * group, H, W) -> X")
 def shuffle_channel(x: Array, *, group: int) -> Array:
     """Return the first channel of each group, then the second of each, and so on."""
     n, channels, *size = x.shape
@@ -67,14 +63,12 @@ def shuffle_channel_grad(dout: Array, *, group: int) -> Array:
     return shuffle_channel(dout, group=dout.shape[1] // group)
 
 
-def _infer_pixels(x: Spec, *, upscale_factor: int) -> Spec:
-    _check(x, upscale_factor**2, x.shape[1], "the square of upscale_factor")
-    n, channels, *size = x.shape
-    grown = [each if each < 0 else each * upscale_factor for each in size]
-    return x._replace(shape=(n, channels // upscale_factor**2, *grown))
-
-
-@operator("pixel_shuffle", "X -> Out", attrs={"upscale_factor": 1}, infer=_infer_pixels)
+@operator(
+    "pixel_shuffle",
+    "X -> Out",
+    attrs={"upscale_factor": 1},
+    infer="X(N, C * upscale_factor**2, H, W) -> X(N, C, H * upscale_factor, W * upscale_factor)",
+)
 def pixel_shuffle(x: Array, *, upscale_factor: int) -> Array:
     """Return images (N, C/f², f H, f W), in which f² channels of a pixel become f × f pixels."""
     n, channels, height, width = x.shape
@@ -93,8 +87,6 @@ def pixel_shuffle_grad(x: Array, dout: Array, *, upscale_factor: int) -> Array:
 
 
 def _infer_affine(x: Spec, scale: Spec, bias: Spec, *, data_layout: str) -> Spec:
-    if data_layout not in ("NCHW", "NHWC", "AnyLayout"):  # the last entry is the last dimension, as in NHWC
-        raise AttrError(f"data_layout: expected 'NCHW' or 'NHWC', got {data_layout!r}")
     channels = x.shape[_channel_axis(data_layout)] if len(x.shape) > 1 else -1
     if len(x.shape) < 2 or product(scale.shape) != channels or product(bias.shape) != channels:
         raise ShapeError(
@@ -104,7 +96,12 @@ def _infer_affine(x: Spec, scale: Spec, bias: Spec, *, data_layout: str) -> Spec
     return x
 
 
-@operator("affine_channel", "X Scale Bias -> Out", attrs={"data_layout": "NCHW"}, infer=_infer_affine)
+@operator(
+    "affine_channel",
+    "X Scale Bias -> Out",
+    attrs={"data_layout": one_of("NCHW", "NHWC", "AnyLayout")},
+    infer=_infer_affine,
+)
 def affine_channel(x: Array, scale: Array, bias: Array, *, data_layout: str) -> Array:
     """Return Out = Scale X + Bias, with one scale and one bias per channel."""
     return x * _by_channel(scale, x, data_layout) + _by_channel(bias, x, data_layout)
@@ -129,13 +126,9 @@ def _by_channel(values: Array, x: Array, data_layout: str) -> Array:
     return values.reshape(-1, *(1,) * (x.ndim - 2 if data_layout == "NCHW" else 0))
 
 
-def _infer_region(x: Spec, indices: Spec) -> Spec:
-    if len(x.shape) != 4 or len(indices.shape) != 2 or not agree(indices.shape[1], 6):
-        raise ShapeError(f"expected X (N, C, H, W) and Indices (N, 6), got {x.shape} and {indices.shape}")
-    return x
-
-
-@operator("scale_sub_region", "X Indices -> Out", attrs={"value": 1.0}, infer=_infer_region)
+@operator(
+    "scale_sub_region", "X Indices -> Out", attrs={"value": 1.0}, infer="X(N, C, H, W), Indices(_, 6) -> X"
+)
 def scale_sub_region(x: Array, indices: Array, *, value: float) -> Array:
     """Scale a part of each image by `value`: Indices are first and last channel, row and column, from 1."""
     out: Array = x.copy()

@@ -12,17 +12,19 @@ from __future__ import annotations
 import numpy as np
 
 from paddle.backend import Array
+from paddle.ops.base.attributes import one_of
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.shape.resampling import Matrix, applied, linear, nearest, taken_back
 
 _ATTRS = {"out_h": 0, "out_w": 0, "scale": 0.0, "align_corners": True, "align_mode": 1}
-_BILINEAR, _NEAREST = ({**_ATTRS, "interp_method": method} for method in ("bilinear", "nearest"))
+_BILINEAR, _NEAREST = (
+    {**_ATTRS, "interp_method": one_of(*methods)}
+    for methods in (("bilinear", "nearest"), ("nearest", "bilinear"))
+)
 
 
-def _infer(x: Spec, size: Spec | None, *, out_h: int, out_w: int, scale: float, interp_method: str) -> Spec:
-    if interp_method not in ("bilinear", "nearest"):
-        raise AttrError(f"interp_method: expected 'bilinear' or 'nearest', got {interp_method!r}")
+def _infer(x: Spec, size: Spec | None, *, out_h: int, out_w: int, scale: float) -> Spec:
     if len(x.shape) != 4:
         raise ShapeError(f"expected X (N, C, H, W), got {x.shape}")
     if size is not None:

@@ -10,7 +10,8 @@ from math import prod
 import numpy as np
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.attributes import one_of
+from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.second import linear
 from paddle.ops.conv import pool_loops
@@ -21,7 +22,7 @@ _SIDES = {2: "H, W", 3: "D, H, W"}
 
 def _attrs(sides: int) -> dict[str, object]:
     return {
-        "pooling_type": str,
+        "pooling_type": one_of("max", "avg", default=str),
         "ksize": tuple,
         "global_pooling": False,
         "strides": (1,) * sides,
@@ -36,7 +37,6 @@ def _shape_rule(sides: int) -> Callable[..., Spec]:
     def infer(
         x: Spec,
         *,
-        pooling_type: str,
         ksize: Sizes,
         global_pooling: bool,
         strides: Sizes,
@@ -44,8 +44,6 @@ def _shape_rule(sides: int) -> Callable[..., Spec]:
         ceil_mode: bool,
         adaptive: bool,
     ) -> Spec:
-        if pooling_type not in ("max", "avg"):
-            raise AttrError(f"pooling_type: expected 'max' or 'avg', got {pooling_type!r}")
         if len(x.shape) != 2 + sides:
             raise ShapeError(f"expected X (N, C, {_SIDES[sides]}), got {x.shape}")
         if global_pooling:

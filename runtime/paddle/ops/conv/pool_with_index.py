@@ -12,7 +12,8 @@ from math import prod
 import numpy as np
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import AttrError, InputError, ShapeError
+from paddle.ops.base.attributes import one_of
+from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.conv.pool import even_cells
 from paddle.ops.conv.window import Sizes, cells, padded, window_of
@@ -106,15 +107,11 @@ def _scattered(values: Array, mask: Array, size: Sizes) -> Array:
     return flat.reshape(*values.shape[:2], *size)
 
 
-def _infer_unpool(
-    x: Spec, indices: Spec, *, ksize: Sizes, strides: Sizes, paddings: Sizes, unpooling_type: str
-) -> Spec:
+def _infer_unpool(x: Spec, indices: Spec, *, ksize: Sizes, strides: Sizes, paddings: Sizes) -> Spec:
     if len(x.shape) != 4 or x.shape[1:] != indices.shape[1:]:
         raise ShapeError(
             f"expected X (N, C, H, W) and Indices of the same shape, got {x.shape} and {indices.shape}"
         )
-    if unpooling_type != "max":
-        raise AttrError(f"unpooling_type: expected 'max', got {unpooling_type!r}")
     window = window_of(ksize, strides, paddings, (1, 1))
     return x._replace(shape=(*x.shape[:2], *window.grown(x.shape[2:])))
 
@@ -122,7 +119,12 @@ def _infer_unpool(
 @operator(
     "unpool",
     "X Indices -> Out",
-    attrs={"ksize": tuple, "strides": (1, 1), "paddings": (0, 0), "unpooling_type": str},
+    attrs={
+        "ksize": tuple,
+        "strides": (1, 1),
+        "paddings": (0, 0),
+        "unpooling_type": one_of("max", default=str),
+    },
     infer=_infer_unpool,
 )
 def unpool(x: Array, indices: Array, *, ksize: Sizes, strides: Sizes, paddings: Sizes) -> Array:

@@ -8,25 +8,24 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
-from paddle.ops.base.errors import InputError, ShapeError
+from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import plain, sequences
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.segments import owners
 
 _ATTRS = {"spatial_scale": 1.0, "pooled_height": 1, "pooled_width": 1}
 _INT64 = np.dtype("int64")
 
 
-def _infer(
-    x: Spec, rois: Spec, images: Spec | None, *, pooled_height: int, pooled_width: int
-) -> tuple[Spec, Spec]:
-    if len(x.shape) != 4 or len(rois.shape) != 2 or rois.shape[1] != 4:
-        raise ShapeError(f"expected X (N, C, H, W) and ROIs (rois, 4), got {x.shape} and {rois.shape}")
-    shape = (rois.shape[0], x.shape[1], pooled_height, pooled_width)
-    return Spec(shape, x.dtype), Spec(shape, _INT64)
-
-
-@operator("roi_pool", "X ROIs+ Images? -> Out Argmax~", attrs=_ATTRS, infer=_infer)
+@operator(
+    "roi_pool",
+    "X ROIs+ Images? -> Out Argmax~",
+    attrs=_ATTRS,
+    infer=(
+        "X(N, C, H, W), ROIs(R, 4) -> X(R, C, pooled_height, pooled_width, lod=0), int64(R, C, "
+        "pooled_height, pooled_width)"
+    ),
+)
 def roi_pool(
     x: Array, rois: Any, of: Array | None, *, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Array, Array]:

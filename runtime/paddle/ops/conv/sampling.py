@@ -11,7 +11,7 @@ import numpy as np
 from paddle.backend import Array, array_module, from_host
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.shapes import agree, decided
+from paddle.ops.base.shapes import decided
 
 Sizes = tuple[int, ...]
 
@@ -49,18 +49,7 @@ def _points(like: Array, sizes: Sizes) -> Array:
     return from_host(np.stack([x, y, np.ones_like(x)], axis=2).astype(like.dtype), like)
 
 
-def _infer_sampler(x: Spec, grid: Spec) -> Spec:
-    if (
-        len(x.shape) != 4
-        or len(grid.shape) != 4
-        or grid.shape[3] != 2
-        or not agree(x.shape[0], grid.shape[0])
-    ):
-        raise ShapeError(f"expected X (N, C, H, W) and Grid (N, H', W', 2), got {x.shape} and {grid.shape}")
-    return x._replace(shape=(*x.shape[:2], *grid.shape[1:3]))
-
-
-@operator("grid_sampler", "X Grid -> Output", infer=_infer_sampler)
+@operator("grid_sampler", "X Grid -> Output", infer="X(N, C, H, W), Grid(N, h, w, 2) -> X(N, C, h, w)")
 def grid_sampler(x: Array, grid: Array) -> Array:
     """Return X interpolated bilinearly at the positions in Grid, (N, C, H', W'), with zeros outside X."""
     out = array_module(x).zeros((*x.shape[:2], *grid.shape[1:3]), x.dtype)

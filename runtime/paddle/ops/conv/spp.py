@@ -7,25 +7,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import AttrError, ShapeError
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.attributes import Limit, one_of
+from paddle.ops.base.registry import gradient, operator
 from paddle.ops.conv.pool import pool, pool_grad
 
-_ATTRS = {"pyramid_height": int, "pooling_type": str}
+_ATTRS = {"pyramid_height": Limit(int, least=1), "pooling_type": one_of("max", "avg", default=str)}
 
 
-def _infer(x: Spec, *, pyramid_height: int, pooling_type: str) -> Spec:
-    if len(x.shape) != 4:
-        raise ShapeError(f"expected X (N, C, H, W), got {x.shape}")
-    if pooling_type not in ("max", "avg") or pyramid_height < 1:
-        raise AttrError(
-            f"expected pooling_type 'max' or 'avg' and pyramid_height >= 1, got {pooling_type!r} and {pyramid_height}"
-        )
-    width = x.shape[1] * (4**pyramid_height - 1) // 3
-    return x._replace(shape=(x.shape[0], width if x.shape[1] >= 0 else -1))
-
-
-@operator("spp", "X -> Out", attrs=_ATTRS, infer=_infer, shares_lod=False)
+@operator(
+    "spp",
+    "X -> Out",
+    attrs=_ATTRS,
+    infer="X(N, C, H, W) -> X(N, C * (4**pyramid_height - 1) // 3)",
+    shares_lod=False,
+)
 def spp(x: Array, *, pyramid_height: int, pooling_type: str) -> Array:
     """Return (N, C (1 + 4 + 16 + ...)): each image pooled to 1, 2 x 2, 4 x 4, ... cells, level by level."""
     levels = []

@@ -13,21 +13,19 @@ from collections import defaultdict
 import numpy as np
 
 from paddle.backend import Array, array_module, from_host, to_host
-from paddle.ops.base.errors import InputError, ShapeError
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.registry import gradient, operator
 
 
-def _infer(nodes: Spec, edges: Spec, filters: Spec, *, max_depth: int) -> Spec:
-    if len(nodes.shape) != 3 or len(edges.shape) != 3 or edges.shape[2] != 2:
-        raise ShapeError(
-            f"expected NodesVector (N, nodes, F), EdgeSet (N, edges, 2), got {nodes.shape}, {edges.shape}"
-        )
-    if len(filters.shape) != 4 or filters.shape[:2] != (nodes.shape[2], 3):
-        raise ShapeError(f"expected Filter ({nodes.shape[2]}, 3, size, filters), got {filters.shape}")
-    return nodes._replace(shape=(*nodes.shape[:2], *filters.shape[2:]))
-
-
-@operator("tree_conv", "NodesVector EdgeSet Filter -> Out", attrs={"max_depth": 2}, infer=_infer)
+@operator(
+    "tree_conv",
+    "NodesVector EdgeSet Filter -> Out",
+    attrs={"max_depth": 2},
+    infer=(
+        "NodesVector(N, nodes, F), EdgeSet(N, edges, 2), Filter(F, 3, size, filters) -> "
+        "NodesVector(N, nodes, size, filters)"
+    ),
+)
 def tree_conv(nodes: Array, edges: Array, filters: Array, *, max_depth: int) -> Array:
     """Return (N, nodes, size, filters): the sum over a node's window of (eta_l W_l + eta_r W_r + eta_t W_t) x.
 

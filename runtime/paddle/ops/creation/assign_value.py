@@ -7,18 +7,14 @@ from typing import Any
 
 from paddle.backend import Array
 from paddle.ops.base.dtypes import VarType
-from paddle.ops.base.registry import Spec, operator
-
-
-def _infer(*, shape: tuple[int, ...], dtype: VarType) -> Spec:
-    return Spec(shape, dtype.numpy)
+from paddle.ops.base.registry import operator
 
 
 @operator(
     "assign_value",
     "-> Out",
     attrs={"shape": tuple, "dtype": VarType.FP32, "fp32_values": (), "int32_values": ()},
-    infer=_infer,
+    infer="-> dtype(*shape)",
 )
 def assign_value(
     *,

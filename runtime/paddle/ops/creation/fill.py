@@ -11,15 +11,11 @@ from paddle.ops.base.lod import LoDArray, lod_of, plain
 from paddle.ops.base.registry import Spec, operator
 
 
-def _infer_constant(*, shape: tuple[int, ...], dtype: VarType) -> Spec:
-    return Spec(shape, dtype.numpy)
-
-
 @operator(
     "fill_constant",
     "-> Out",
     attrs={"shape": tuple, "dtype": VarType.FP32, "value": 0.0, "force_cpu": False},
-    infer=_infer_constant,
+    infer="-> dtype(*shape)",
 )
 def fill_constant(*, shape: tuple[int, ...], dtype: VarType, value: float, xp: Any) -> Array:
     """Return an array of the given shape, filled with the value."""

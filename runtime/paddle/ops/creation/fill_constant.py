@@ -32,22 +32,14 @@ def fill(*, shape: tuple[int, ...], value: tuple[float, ...], dtype: VarType, xp
     return xp.asarray(np.array(value).astype(dtype.numpy).reshape(shape))
 
 
-def _infer_fake(*, shape: tuple[int, ...]) -> Spec:
-    return Spec(shape, np.dtype("float32"))
-
-
-@operator("fake_init", "-> Out", attrs={"shape": tuple}, infer=_infer_fake)
+@operator("fake_init", "-> Out", attrs={"shape": tuple}, infer="-> float32(*shape)")
 def fake_init(*, shape: tuple[int, ...], xp: Any) -> SelectedRows:
     """Return a table without rows, which parameter servers store."""
     height, *width = shape
     return SelectedRows(xp.zeros(0, "int64"), xp.zeros((0, *width), "float32"), height, is_merged=True)
 
 
-def _infer_nothing(x: list[Spec]) -> tuple[()]:
-    return ()
-
-
-@operator("delete_var", "X* ->", infer=_infer_nothing)
+@operator("delete_var", "X* ->", infer="->")
 def delete_var(x: list[Any]) -> tuple[()]:
     """Do nothing: values are freed after their last reader, so this operator never runs."""
     return ()

@@ -24,15 +24,11 @@ _SIZES = {"shape": tuple, "input_dim_idx": 0, "output_dim_idx": 0, "seed": 0, "d
 _INT64 = np.dtype("int64")
 
 
-def _infer(*, shape: tuple[int, ...], dtype: VarType) -> Spec:
-    return Spec(shape, dtype.numpy)
-
-
 @operator(
     "uniform_random",
     "-> Out",
     attrs={"shape": tuple, "min": -1.0, "max": 1.0, "seed": 0, "dtype": VarType.FP32},
-    infer=_infer,
+    infer="-> dtype(*shape)",
 )
 def uniform_random(
     *, shape: tuple[int, ...], min: float, max: float, dtype: VarType, rng: np.random.Generator, xp: Any
@@ -41,7 +37,7 @@ def uniform_random(
     return xp.asarray(rng.uniform(min, max, shape).astype(dtype.numpy))
 
 
-@operator("gaussian_random", "-> Out", attrs=_GAUSSIAN, infer=_infer)
+@operator("gaussian_random", "-> Out", attrs=_GAUSSIAN, infer="-> dtype(*shape)")
 def gaussian_random(
     *, shape: tuple[int, ...], mean: float, std: float, dtype: VarType, rng: np.random.Generator, xp: Any
 ) -> Array:
@@ -49,7 +45,7 @@ def gaussian_random(
     return xp.asarray(rng.normal(mean, std, shape).astype(dtype.numpy))
 
 
-@operator("truncated_gaussian_random", "-> Out", attrs=_GAUSSIAN, infer=_infer)
+@operator("truncated_gaussian_random", "-> Out", attrs=_GAUSSIAN, infer="-> dtype(*shape)")
 def truncated_gaussian_random(
     *, shape: tuple[int, ...], mean: float, std: float, dtype: VarType, rng: np.random.Generator, xp: Any
 ) -> Array:
@@ -101,11 +97,7 @@ def _drawn_like(
     return from_host(draw(first, second, sizes).astype(attrs["dtype"].numpy), like)
 
 
-def _infer_sampling(x: Spec) -> Spec:
-    return Spec((x.shape[0],), _INT64)
-
-
-@operator("sampling_id", "X -> Out", attrs={"min": 0.0, "max": 1.0, "seed": 0}, infer=_infer_sampling)
+@operator("sampling_id", "X -> Out", attrs={"min": 0.0, "max": 1.0, "seed": 0}, infer="X(N, ...) -> int64(N)")
 def sampling_id(x: Array, *, min: float, max: float, rng: np.random.Generator) -> Array:
     """Return a column sampled from each row of probabilities, (rows,) int64."""
     drawn = from_host(rng.uniform(min, max, (len(x), 1)), x)

@@ -5,14 +5,10 @@ from __future__ import annotations
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import InputError
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 
 
-def _infer_range(start: Spec, end: Spec, step: Spec) -> Spec:
-    return Spec((-1,), start.dtype)
-
-
-@operator("range", "Start End Step -> Out", infer=_infer_range, shares_lod=False)
+@operator("range", "Start End Step -> Out", infer="-> Start(-1, lod=0)", shares_lod=False)
 def range_(start: Array, end: Array, step: Array) -> Array:
     """Return Start, Start + Step, ... up to but excluding End."""
     numbers = [each.reshape(-1)[0].item() for each in (start, end, step)]
@@ -22,11 +18,7 @@ def range_(start: Array, end: Array, step: Array) -> Array:
     return found
 
 
-def _infer_linspace(start: Spec, stop: Spec, num: Spec) -> Spec:
-    return Spec((-1,), start.dtype)
-
-
-@operator("linspace", "Start Stop Num -> Out", infer=_infer_linspace, shares_lod=False)
+@operator("linspace", "Start Stop Num -> Out", infer="-> Start(-1, lod=0)", shares_lod=False)
 def linspace(start: Array, stop: Array, num: Array) -> Array:
     """Return Num evenly spaced numbers from Start to Stop, including both."""
     first, last = (each.reshape(-1)[0].item() for each in (start, stop))

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
-from paddle.ops.base.errors import AttrError, InputError, ShapeError
+from paddle.ops.base.attributes import Limit
+from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import lod_of, plain, with_lod
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 from paddle.ops.base.segments import owners
 from paddle.ops.detection.boxes import host, images_of
 
@@ -27,27 +28,20 @@ def within(boxes: Array, height: Any, width: Any) -> Array:
     return np.maximum(np.minimum(boxes, last), 0)
 
 
-def _infer(features: Spec, *, attrs: dict[str, Any]) -> tuple[Spec, Spec]:
-    if len(features.shape) != 4:
-        raise ShapeError(f"expected Input (N, C, H, W), got {features.shape}")
-    if len(attrs["stride"]) != 2 or len(attrs["variances"]) != 4:
-        raise AttrError(f"expected 2 strides and 4 variances, got {attrs['stride']} and {attrs['variances']}")
-    count = len(attrs["anchor_sizes"]) * len(attrs["aspect_ratios"])
-    spec = Spec((*features.shape[2:], count, 4), features.dtype)
-    return spec, spec
-
-
 @operator(
     "anchor_generator",
     "Input -> Anchors Variances",
     attrs={
         "anchor_sizes": tuple,
         "aspect_ratios": tuple,
-        "variances": (0.1, 0.1, 0.2, 0.2),
-        "stride": tuple,
+        "variances": Limit((0.1, 0.1, 0.2, 0.2), length=4),
+        "stride": Limit(tuple, length=2),
         "offset": 0.5,
     },
-    infer=_infer,
+    infer=(
+        "Input(N, C, H, W) -> Input(H, W, len(anchor_sizes) * len(aspect_ratios), 4, lod=0), "
+        "Input(H, W, len(anchor_sizes) * len(aspect_ratios), 4, lod=0)"
+    ),
     shares_lod=False,
 )
 def anchor_generator(features: Array, *, attrs: dict[str, Any]) -> tuple[Array, Array]:
@@ -73,13 +67,7 @@ def anchor_generator(features: Array, *, attrs: dict[str, Any]) -> tuple[Array, 
     return anchors, spread
 
 
-def _infer_clip(boxes: Spec, info: Spec) -> Spec:
-    if boxes.shape[-1] not in (4, -1) or len(info.shape) != 2:
-        raise ShapeError(f"expected Input (..., 4) and ImInfo (N, 3), got {boxes.shape} and {info.shape}")
-    return boxes
-
-
-@operator("box_clip", "Input+ ImInfo -> Output+", infer=_infer_clip)
+@operator("box_clip", "Input+ ImInfo -> Output+", infer="Input(..., 4), ImInfo(_, 3) -> Input")
 def box_clip(boxes: Any, info: Array) -> Any:
     """Clip boxes to their image, whose size is (height, width) / scale from its row of ImInfo.
 

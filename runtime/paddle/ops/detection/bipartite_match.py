@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, from_host
-from paddle.ops.base.errors import AttrError
+from paddle.ops.base.attributes import one_of
 from paddle.ops.base.lod import plain
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.detection.boxes import host, images_of
@@ -18,9 +18,7 @@ _INT32 = np.dtype("int32")
 _LEAST = 1e-6  # a row and a column with a smaller value are never paired
 
 
-def _infer(distances: Spec, *, match_type: str) -> tuple[Spec, Spec]:
-    if match_type not in ("bipartite", "per_prediction"):
-        raise AttrError(f"match_type: expected 'bipartite' or 'per_prediction', got {match_type!r}")
+def _infer(distances: Spec) -> tuple[Spec, Spec]:
     shape = (-1 if distances.lod_level else 1, distances.shape[1])
     return Spec(shape, _INT32), Spec(shape, distances.dtype)
 
@@ -28,7 +26,7 @@ def _infer(distances: Spec, *, match_type: str) -> tuple[Spec, Spec]:
 @operator(
     "bipartite_match",
     "DistMat+ -> ColToRowMatchIndices ColToRowMatchDist",
-    attrs={"match_type": "bipartite", "dist_threshold": 0.5},
+    attrs={"match_type": one_of("bipartite", "per_prediction"), "dist_threshold": 0.5},
     infer=_infer,
 )
 def bipartite_match(distances: Any, *, match_type: str, dist_threshold: float) -> tuple[Array, Array]:

@@ -12,14 +12,19 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.attributes import one_of
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.shapes import agree
 from paddle.ops.detection.boxes import corners, expect_boxes, host
 
-_ATTRS = {"code_type": "encode_center_size", "box_normalized": True, "axis": 0, "variance": ()}
-_CODES = ("encode_center_size", "decode_center_size")
+_ATTRS = {
+    "code_type": one_of("encode_center_size", "decode_center_size"),
+    "box_normalized": True,
+    "axis": one_of(0, 1),
+    "variance": (),
+}
 
 
 def encoded(boxes: Array, priors: Array, whole: bool) -> Array:
@@ -54,10 +59,8 @@ def decoded(codes: Array, priors: Array, whole: bool, longest: float = np.inf) -
 
 def _infer(prior: Spec, variances: Spec | None, target: Spec, *, attrs: dict[str, Any]) -> Spec:
     expect_boxes(prior, "PriorBox")
-    if attrs["code_type"] not in _CODES:
-        raise AttrError(f"code_type: expected one of {', '.join(_CODES)}, got {attrs['code_type']!r}")
-    if attrs["axis"] not in (0, 1) or len(attrs["variance"]) not in (0, 4):
-        raise AttrError(f"expected axis 0 or 1 and 4 variances, got {attrs['axis']} and {attrs['variance']}")
+    if len(attrs["variance"]) not in (0, 4):
+        raise AttrError(f"variance: expected 4 numbers, got {attrs['variance']}")
     if attrs["code_type"] == "encode_center_size":
         expect_boxes(target, "TargetBox")
         return Spec((target.shape[0], prior.shape[0], 4), target.dtype, target.lod_level)
@@ -90,20 +93,14 @@ def box_coder(prior: Any, variances: Array | None, target: Any, *, attrs: dict[s
     return with_lod(from_host(boxes.astype(values.dtype), plain(target)), lod)
 
 
-def _infer_assign(prior: Spec, variances: Spec, target: Spec, score: Spec) -> tuple[Spec, Spec]:
-    expect_boxes(prior, "PriorBox")
-    if len(target.shape) != 2 or len(score.shape) != 2 or not agree(target.shape[1], 4 * score.shape[1]):
-        raise ShapeError(
-            f"expected TargetBox (N, 4C) and BoxScore (N, C), got {target.shape} and {score.shape}"
-        )
-    return Spec(target.shape, target.dtype), Spec(prior.shape, target.dtype)
-
-
 @operator(
     "box_decoder_and_assign",
     "PriorBox PriorBoxVar TargetBox BoxScore -> DecodeBox OutputAssignBox",
     attrs={"box_clip": 4.135},
-    infer=_infer_assign,
+    infer=(
+        "PriorBox(M, 4), BoxScore(N, C), TargetBox(N, C * 4) -> TargetBox(N, C * 4, lod=0), "
+        "TargetBox(M, 4, lod=0)"
+    ),
 )
 def box_decoder_and_assign(
     prior: Array, variances: Array, target: Array, score: Array, *, box_clip: float

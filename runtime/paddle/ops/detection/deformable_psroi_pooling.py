@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
-from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.attributes import Limit
+from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import agree
 from paddle.ops.detection.anchor_generator import rounded
@@ -20,11 +21,11 @@ _ATTRS = {
     "no_trans": bool,
     "spatial_scale": float,
     "output_dim": int,
-    "group_size": tuple,
+    "group_size": Limit(tuple, length=2),
     "pooled_height": int,
     "pooled_width": int,
-    "part_size": tuple,
-    "sample_per_part": int,
+    "part_size": Limit(tuple, length=2),
+    "sample_per_part": Limit(int, least=1),
     "trans_std": float,
 }
 
@@ -48,11 +49,6 @@ class _Cells(NamedTuple):
 def _infer(x: Spec, rois: Spec, trans: Spec, *, attrs: dict[str, Any]) -> tuple[Spec, Spec]:
     expect_boxes(rois, "ROIs")
     group = attrs["group_size"]
-    if len(group) != 2 or len(attrs["part_size"]) != 2 or attrs["sample_per_part"] <= 0:
-        raise AttrError(
-            f"expected two numbers in group_size and in part_size, and a positive sample_per_part, got {group}, "
-            f"{attrs['part_size']} and {attrs['sample_per_part']}"
-        )
     if len(x.shape) != 4 or not agree(x.shape[1], attrs["output_dim"] * group[0] * group[1]):
         raise ShapeError(
             f"expected Input (N, {attrs['output_dim']} x {group[0]} x {group[1]}, H, W), got {x.shape}"

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
-from paddle.ops.base.errors import AttrError, InputError, ShapeError
+from paddle.ops.base.attributes import one_of
+from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.lod import LoDArray, offsets_of, sequences
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.detection.boxes import overlaps
 
 _INT32, _FLOAT32 = np.dtype("int32"), np.dtype("float32")
-_AP_TYPES = ("integral", "11point")
 
 # class -> (score, 0 or 1) of each detection
 Marks = dict[int, list[tuple[float, int]]]
@@ -33,8 +33,6 @@ def _infer(detected: Spec, label: Spec, *others: Spec | None, attrs: dict[str, A
             f"Label: expected (rows, 6) with label, difficult and box, or (rows, 5) without difficult, "
             f"got {label.shape}"
         )
-    if attrs["ap_type"] not in _AP_TYPES:
-        raise AttrError(f"ap_type: expected one of {', '.join(_AP_TYPES)}, got {attrs['ap_type']!r}")
     marks = Spec((-1, 2), detected.dtype, 1)
     return Spec((attrs["class_num"], 1), _INT32), marks, marks, Spec((1,), detected.dtype)
 
@@ -47,7 +45,7 @@ def _infer(detected: Spec, label: Spec, *others: Spec | None, attrs: dict[str, A
         "background_label": 0,
         "overlap_threshold": 0.5,
         "evaluate_difficult": True,
-        "ap_type": "integral",
+        "ap_type": one_of("integral", "11point"),
     },
     infer=_infer,
 )

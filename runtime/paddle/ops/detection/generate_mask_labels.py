@@ -10,25 +10,18 @@ import numpy as np
 from paddle.backend import Array, from_host, to_host
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, offsets_of, sequences
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 from paddle.ops.detection.boxes import host, overlaps
 
 _INT32 = np.dtype("int32")
 _FINE = 5.0  # points on an outline for each pixel, as in the COCO tools
 
 
-def _infer(
-    info: Spec, classes: Spec, crowd: Spec, segms: Spec, rois: Spec, labels: Spec, *, attrs: dict[str, Any]
-) -> tuple[Spec, Spec, Spec]:
-    width = attrs["num_classes"] * attrs["resolution"] ** 2
-    return Spec((-1, 4), rois.dtype, 1), Spec((-1, 1), _INT32, 1), Spec((-1, width), _INT32, 1)
-
-
 @operator(
     "generate_mask_labels",
     "ImInfo GtClasses+ IsCrowd+ GtSegms+ Rois+ LabelsInt32+ -> MaskRois+ RoiHasMaskInt32+ MaskInt32+",
     attrs={"num_classes": int, "resolution": int},
-    infer=_infer,
+    infer="-> Rois(-1, 4, lod=1), int32(-1, 1, lod=1), int32(-1, num_classes * resolution**2, lod=1)",
 )
 def generate_mask_labels(
     info: Array, classes: Any, crowd: Any, segms: Any, rois: Any, labels: Any, *, attrs: dict[str, Any]

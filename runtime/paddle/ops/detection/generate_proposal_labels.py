@@ -8,25 +8,15 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
-from paddle.ops.base.errors import AttrError, InputError
+from paddle.ops.base.attributes import Limit
+from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, offsets_of, sequences
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 from paddle.ops.detection.anchor_targets import limited
 from paddle.ops.detection.box_coder import deltas
-from paddle.ops.detection.boxes import expect_boxes, host, overlaps
+from paddle.ops.detection.boxes import host, overlaps
 
 _INT32 = np.dtype("int32")
-
-
-def _infer(
-    rois: Spec, classes: Spec, crowd: Spec, boxes: Spec, info: Spec, *, attrs: dict[str, Any]
-) -> tuple[Spec, ...]:
-    expect_boxes(rois, "RpnRois")
-    expect_boxes(boxes, "GtBoxes")
-    if len(attrs["bbox_reg_weights"]) != 4:
-        raise AttrError(f"bbox_reg_weights: expected 4 numbers, got {attrs['bbox_reg_weights']}")
-    wide = Spec((-1, 4 * attrs["class_nums"]), rois.dtype, 1)
-    return Spec((-1, 4), rois.dtype, 1), Spec((-1, 1), _INT32, 1), wide, wide, wide
 
 
 @operator(
@@ -39,13 +29,17 @@ def _infer(
         "fg_thresh": float,
         "bg_thresh_hi": float,
         "bg_thresh_lo": float,
-        "bbox_reg_weights": tuple,
+        "bbox_reg_weights": Limit(tuple, length=4),
         "class_nums": int,
         "use_random": True,
         "is_cascade_rcnn": False,
         "is_cls_agnostic": False,
     },
-    infer=_infer,
+    infer=(
+        "RpnRois(_, 4), GtBoxes(_, 4) -> RpnRois(-1, 4, lod=1), int32(-1, 1, lod=1), RpnRois(-1, 4 "
+        "* class_nums, lod=1), RpnRois(-1, 4 * class_nums, lod=1), RpnRois(-1, 4 * class_nums, "
+        "lod=1)"
+    ),
 )
 def generate_proposal_labels(
     rois: Any,

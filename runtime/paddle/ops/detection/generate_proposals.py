@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
-from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.lod import LoDArray, offsets_of
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 from paddle.ops.detection.anchor_generator import within
 from paddle.ops.detection.box_coder import decoded
 from paddle.ops.detection.suppression import suppressed
@@ -20,20 +19,14 @@ from paddle.ops.detection.suppression import suppressed
 LONGEST = math.log(1000.0 / 16.0)
 
 
-def _infer(scores: Spec, deltas: Spec, info: Spec, anchors: Spec, variances: Spec) -> tuple[Spec, Spec]:
-    if len(scores.shape) != 4 or len(deltas.shape) != 4 or len(info.shape) != 2:
-        raise ShapeError(
-            "expected Scores (N, A, H, W), BboxDeltas (N, 4A, H, W) and ImInfo (N, 3), got "
-            f"{scores.shape}, {deltas.shape} and {info.shape}"
-        )
-    return Spec((-1, 4), anchors.dtype, 1), Spec((-1, 1), scores.dtype, 1)
-
-
 @operator(
     "generate_proposals",
     "Scores BboxDeltas ImInfo Anchors Variances -> RpnRois+ RpnRoiProbs+",
     attrs={"pre_nms_topN": int, "post_nms_topN": int, "nms_thresh": float, "min_size": float, "eta": float},
-    infer=_infer,
+    infer=(
+        "Scores(N, A, H, W), BboxDeltas(N, A * 4, H, W), ImInfo(N, 3) -> Anchors(-1, 4, lod=1), "
+        "Scores(-1, 1, lod=1)"
+    ),
 )
 def generate_proposals(
     scores: Array, deltas: Array, info: Array, anchors: Array, variances: Array, *, attrs: dict[str, Any]

@@ -8,12 +8,19 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module, from_host
+from paddle.ops.base.attributes import Limit
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.shapes import product
 from paddle.ops.detection.boxes import corners
 
-_GRID = {"variances": (0.1, 0.1, 0.2, 0.2), "clip": False, "step_w": 0.0, "step_h": 0.0, "offset": 0.5}
+_GRID = {
+    "variances": Limit((0.1, 0.1, 0.2, 0.2), length=4),
+    "clip": False,
+    "step_w": 0.0,
+    "step_h": 0.0,
+    "offset": 0.5,
+}
 
 
 def expanded_ratios(ratios: tuple[float, ...], flip: bool) -> list[float]:
@@ -28,8 +35,6 @@ def expanded_ratios(ratios: tuple[float, ...], flip: bool) -> list[float]:
 def _shared(features: Spec, image: Spec, attrs: dict[str, Any], count: int) -> tuple[Spec, Spec]:
     if len(features.shape) != 4 or len(image.shape) != 4:
         raise ShapeError(f"expected Input and Image (N, C, H, W), got {features.shape} and {image.shape}")
-    if len(attrs["variances"]) != 4:
-        raise AttrError(f"variances: expected 4 numbers, got {attrs['variances']}")
     shape = (*features.shape[2:], count, 4)
     flat = (product(shape[:3]), 4)
     spec = Spec(flat if attrs.get("flatten_to_2d") else shape, features.dtype)

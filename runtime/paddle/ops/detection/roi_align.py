@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
-from paddle.ops.base.errors import InputError, ShapeError
+from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import sequences
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.segments import owners
-from paddle.ops.base.shapes import agree
 from paddle.ops.detection.anchor_generator import rounded
-from paddle.ops.detection.boxes import expect_boxes
 
 _GRID = {"spatial_scale": 1.0, "pooled_height": 1, "pooled_width": 1}
 _ATTRS = {**_GRID, "sampling_ratio": -1}
@@ -35,14 +33,12 @@ def images_of_regions(x: Array, rois: Any) -> tuple[Array, Array]:
     return to_host(data), owners(offsets)
 
 
-def _infer(x: Spec, rois: Spec, *, pooled_height: int, pooled_width: int) -> Spec:
-    expect_boxes(rois, "ROIs")
-    if len(x.shape) != 4:
-        raise ShapeError(f"expected X (N, C, H, W), got {x.shape}")
-    return Spec((rois.shape[0], x.shape[1], pooled_height, pooled_width), x.dtype)
-
-
-@operator("roi_align", "X ROIs+ -> Out", attrs=_ATTRS, infer=_infer)
+@operator(
+    "roi_align",
+    "X ROIs+ -> Out",
+    attrs=_ATTRS,
+    infer="X(N, C, H, W), ROIs(R, 4) -> X(R, C, pooled_height, pooled_width, lod=0)",
+)
 def roi_align(x: Array, rois: Any, *, attrs: dict[str, Any]) -> Array:
     """Return the means (rois, C, pooled_height, pooled_width) of sampling_ratio² interpolated values per cell.
 
@@ -95,16 +91,15 @@ def _line(start: float, length: float, cells: int, ratio: int, size: int) -> Arr
     return weights
 
 
-def _infer_psroi(x: Spec, rois: Spec, *, output_channels: int, pooled_height: int, pooled_width: int) -> Spec:
-    expect_boxes(rois, "ROIs")
-    if len(x.shape) != 4 or not agree(x.shape[1], output_channels * pooled_height * pooled_width):
-        raise ShapeError(
-            f"expected X (N, {output_channels} x {pooled_height} x {pooled_width} channels, H, W), got {x.shape}"
-        )
-    return Spec((rois.shape[0], output_channels, pooled_height, pooled_width), x.dtype)
-
-
-@operator("psroi_pool", "X ROIs+ -> Out", attrs={"output_channels": int, **_GRID}, infer=_infer_psroi)
+@operator(
+    "psroi_pool",
+    "X ROIs+ -> Out",
+    attrs={"output_channels": int, **_GRID},
+    infer=(
+        "X(N, output_channels * pooled_height * pooled_width, H, W), ROIs(R, 4) -> X(R, "
+        "output_channels, pooled_height, pooled_width, lod=0)"
+    ),
+)
 def psroi_pool(x: Array, rois: Any, *, attrs: dict[str, Any]) -> Array:
     """Return the means (rois, output_channels, pooled_height, pooled_width) of cells, each over its own channel.
 

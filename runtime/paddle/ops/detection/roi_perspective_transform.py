@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
-from paddle.ops.base.errors import ShapeError
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import gradient, operator
 from paddle.ops.detection.anchor_generator import rounded
 from paddle.ops.detection.bilinear import Points, points, sampled, scatter
 from paddle.ops.detection.roi_align import images_of_regions
@@ -27,17 +26,15 @@ class _Source(NamedTuple):
     matrix: Array
 
 
-def _infer(
-    x: Spec, rois: Spec, *, transformed_height: int, transformed_width: int
-) -> tuple[Spec, Spec, Spec]:
-    if len(x.shape) != 4 or len(rois.shape) != 2 or rois.shape[1] not in (8, -1):
-        raise ShapeError(f"expected X (N, C, H, W) and ROIs (rois, 8), got {x.shape} and {rois.shape}")
-    shape = (rois.shape[0], x.shape[1], transformed_height, transformed_width)
-    mask = Spec((shape[0], 1, *shape[2:]), np.dtype("int32"))
-    return Spec(shape, x.dtype), mask, Spec((shape[0], 9), x.dtype)
-
-
-@operator("roi_perspective_transform", "X ROIs+ -> Out Mask~ TransformMatrix~", attrs=_ATTRS, infer=_infer)
+@operator(
+    "roi_perspective_transform",
+    "X ROIs+ -> Out Mask~ TransformMatrix~",
+    attrs=_ATTRS,
+    infer=(
+        "X(N, C, H, W), ROIs(R, 8) -> X(R, C, transformed_height, transformed_width, lod=0), "
+        "int32(R, 1, transformed_height, transformed_width), X(R, 9, lod=0)"
+    ),
+)
 def roi_perspective_transform(x: Array, rois: Any, *, attrs: dict[str, Any]) -> tuple[Array, Array, Array]:
     """Return rectangles (rois, C, transformed_height, transformed_width), a mask, and matrices (rois, 9).
 

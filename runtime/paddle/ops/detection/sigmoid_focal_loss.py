@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.shapes import same
+from paddle.ops.base.registry import gradient, operator
 
 _LEAST = float(np.finfo("float32").tiny)
 
 
-def _infer(x: Spec, label: Spec, count: Spec) -> Spec:
-    same(x.shape[:1], label.shape[:1], "the rows of X and Label")
-    return x
-
-
-@operator("sigmoid_focal_loss", "X Label FgNum -> Out", attrs={"gamma": 2.0, "alpha": 0.25}, infer=_infer)
+@operator(
+    "sigmoid_focal_loss",
+    "X Label FgNum -> Out",
+    attrs={"gamma": 2.0, "alpha": 0.25},
+    infer="X(N, C), Label(N, 1) -> X",
+)
 def sigmoid_focal_loss(x: Array, label: Array, count: Array, *, gamma: float, alpha: float) -> Array:
     """Return the losses (N, C): −α (1 − p)ᵞ ln p of the row's class, −(1 − α) pᵞ ln(1 − p) of others, over FgNum.
 

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import ShapeError
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 from paddle.ops.detection.boxes import areas
 
 _SMALL = 1e-12
@@ -70,13 +69,9 @@ def _cut(polygon: Array, convex: Array) -> Array:
     return polygon
 
 
-def _infer(x: Spec) -> Spec:
-    if len(x.shape) != 4 or x.shape[1] % 2:
-        raise ShapeError(f"expected Input (N, C, H, W) with an even C, got {x.shape}")
-    return x
-
-
-@operator("polygon_box_transform", "Input -> Output", infer=_infer, shares_lod=False)
+@operator(
+    "polygon_box_transform", "Input -> Output", infer="Input(N, C * 2, H, W) -> Input", shares_lod=False
+)
 def polygon_box_transform(x: Array) -> Array:
     """Return 4 times the column minus the offset in even channels, 4 times the row minus the offset in odd ones."""
     xp = array_module(x)

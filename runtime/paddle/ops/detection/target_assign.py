@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
-from paddle.ops.base.errors import AttrError, InputError, ShapeError
+from paddle.ops.base.errors import AttrError, InputError
 from paddle.ops.base.lod import LoDArray, offsets_of, sequences
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.segments import owners
@@ -20,19 +20,11 @@ from paddle.ops.base.shapes import same
 _INT32, _FLOAT32 = np.dtype("int32"), np.dtype("float32")
 
 
-def _infer(x: Spec, matched: Spec, negative: Spec | None) -> tuple[Spec, Spec]:
-    if len(x.shape) != 3 or len(matched.shape) != 2:
-        raise ShapeError(
-            f"expected X (rows, P, K) and MatchIndices (N, P), got {x.shape} and {matched.shape}"
-        )
-    return Spec((*matched.shape, x.shape[2]), x.dtype), Spec((*matched.shape, 1), _FLOAT32)
-
-
 @operator(
     "target_assign",
     "X+ MatchIndices NegIndices?+ -> Out OutWeight",
     attrs={"mismatch_value": 0},
-    infer=_infer,
+    infer="X(_, _, K), MatchIndices(N, P) -> X(N, P, K, lod=0), float32(N, P, 1)",
 )
 def target_assign(x: Any, matched: Array, negative: Any, *, mismatch_value: int) -> tuple[Array, Array]:
     """Return the targets (N, P, K) of the boxes, and their weights (N, P, 1) float32.

@@ -18,7 +18,7 @@ import numpy as np
 from paddle.backend import Array, from_host, to_host
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import Offsets, ends_of, lod_of, plain
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.segments import scatter_sum, segment_max, segment_sum, spread
 
 
@@ -36,11 +36,7 @@ class Paths(NamedTuple):
     rows: list[tuple[Offsets, Offsets]]
 
 
-def _infer(scores: list[Spec], kept: list[Spec], right: list[Spec]) -> Spec:
-    return Spec((-1, 1), scores[0].dtype)
-
-
-@operator("cross_entropy_over_beam", "Scores+* Kept* Right* -> Out", infer=_infer)
+@operator("cross_entropy_over_beam", "Scores+* Kept* Right* -> Out", infer="-> Scores(-1, 1, lod=0)")
 def cross_entropy_over_beam(scores: list[Any], kept: list[Array], right: list[Array]) -> Array:
     """Return Out (samples, 1) = ln of the sum of e^score over a sample's paths - score of the correct path.
 

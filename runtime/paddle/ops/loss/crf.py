@@ -13,30 +13,21 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.entries import require_within
-from paddle.ops.base.errors import InputError, ShapeError
+from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, sequences
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.segments import TimeSteps, at, scatter_sum
-from paddle.ops.base.shapes import agree
 
 _INT64 = np.dtype("int64")
-
-
-def _infer(emission: Spec, transition: Spec, label: Spec) -> tuple[Spec, Spec, Spec, Spec]:
-    tags = transition.shape[1]
-    if transition.shape[0] != tags + 2 or len(emission.shape) != 2 or not agree(emission.shape[1], tags):
-        raise ShapeError(
-            f"expected Emission (rows, tags) and Transition (tags + 2, tags), got {emission.shape} and "
-            f"{transition.shape}"
-        )
-    plain = emission._replace(lod_level=0)
-    return plain, plain, transition, plain._replace(shape=(-1, 1))
 
 
 @operator(
     "linear_chain_crf",
     "Emission+ Transition Label -> Alpha~ EmissionExps~ TransitionExps~ LogLikelihood+",
-    infer=_infer,
+    infer=(
+        "Emission(N, T), Transition(T + 2, T) -> Emission(N, T, lod=0), Emission(N, T, lod=0), "
+        "Transition, Emission(-1, 1, lod=0)"
+    ),
 )
 def linear_chain_crf(
     emission: LoDArray, transition: Array, label: Array
@@ -136,11 +127,11 @@ def _counted(tags: Array, weight: Array, steps: TimeSteps, rows: int, width: int
     return scatter_sum(parts, row * width + column, rows * width).reshape(rows, width)
 
 
-def _infer_decoding(emission: Spec, transition: Spec, label: Spec | None) -> Spec:
-    return Spec((emission.shape[0], 1), _INT64, max(emission.lod_level, 1))
-
-
-@operator("crf_decoding", "Emission+ Transition Label? -> ViterbiPath+", infer=_infer_decoding)
+@operator(
+    "crf_decoding",
+    "Emission+ Transition Label? -> ViterbiPath+",
+    infer="Emission(N, _) -> int64(N, 1, lod=max(Emission, 1))",
+)
 def crf_decoding(emission: LoDArray, transition: Array, label: Array | None) -> LoDArray:
     """Return the best tags (rows, 1) int64; with Label, 1 where the tag equals the label and 0 elsewhere."""
     data, offsets = sequences(emission, "Emission")

@@ -139,11 +139,12 @@ def warpctc_grad(logits: Any, found: Array, dloss: Array, *, norm_by_times: bool
     return found * spread(share, offsets)
 
 
-def _infer_align(x: Spec) -> Spec:
-    return Spec((-1, 1), x.dtype, max(x.lod_level, 1))
-
-
-@operator("ctc_align", "Input+ -> Output+", attrs={"blank": 0, "merge_repeated": True}, infer=_infer_align)
+@operator(
+    "ctc_align",
+    "Input+ -> Output+",
+    attrs={"blank": 0, "merge_repeated": True},
+    infer="-> Input(-1, 1, lod=max(Input, 1))",
+)
 def ctc_align(x: Any, *, blank: int, merge_repeated: bool) -> LoDArray:
     """Return each sequence without blanks and, if merge_repeated, without repetitions of the previous label."""
     rows, offsets = sequences(x, "Input")

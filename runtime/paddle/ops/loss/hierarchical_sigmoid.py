@@ -12,15 +12,15 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.activation.plain import sigmoid
+from paddle.ops.base.attributes import Limit
 from paddle.ops.base.entries import require_within
-from paddle.ops.base.errors import AttrError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import table_gradient
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.base.shapes import same
 
 _ATTRS = {
-    "num_classes": 2,
+    "num_classes": Limit(2, least=2),
     "remote_prefetch": False,
     "trainer_id": 0,
     "height_sections": (),
@@ -41,8 +41,6 @@ def _infer(
     *,
     num_classes: int,
 ) -> tuple[Spec, Spec, Spec]:
-    if num_classes < 2:
-        raise AttrError(f"num_classes: expected 2 or more, got {num_classes}")
     length = table.shape[1] if table is not None else (num_classes - 1).bit_length()
     return Spec((x.shape[0], 1), x.dtype), Spec((x.shape[0], length), x.dtype), w
 

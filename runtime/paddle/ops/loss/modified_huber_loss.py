@@ -4,19 +4,16 @@
 from __future__ import annotations
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import ShapeError
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.shapes import same
 
 
-def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec]:
-    shape = same(x.shape, y.shape, "X and Y")
-    if len(shape) != 2:
-        raise ShapeError(f"expected X and Y (rows, 1), got {x.shape} and {y.shape}")
-    return x._replace(shape=shape), x._replace(shape=shape)
-
-
-@operator("modified_huber_loss", "X Y -> IntermediateVal~ Out", infer=_infer, fresh=True)
+@operator(
+    "modified_huber_loss",
+    "X Y -> IntermediateVal~ Out",
+    infer="X(N, M), Y(N, M) -> X(N, M), X(N, M)",
+    fresh=True,
+)
 def modified_huber_loss(x: Array, y: Array) -> tuple[Array, Array]:
     """Return z = (2 Y - 1) X, with Y 0 or 1, and Out = -4 z below -1, (1 - z)² below 1, else 0."""
     same(x.shape, y.shape, "X and Y")

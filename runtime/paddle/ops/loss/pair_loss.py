@@ -10,26 +10,16 @@ from __future__ import annotations
 
 from paddle.backend import Array, array_module
 from paddle.ops.activation.plain import sigmoid
-from paddle.ops.base.errors import AttrError
+from paddle.ops.base.attributes import one_of
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import same
-
-_REDUCTIONS = ("mean", "sum", "batchmean", "none")
 
 
 def _infer_pair(x: Spec, y: Spec) -> Spec:
     return x._replace(shape=same(x.shape, y.shape, "the two inputs"))
 
 
-def _infer_huber(x: Spec, y: Spec) -> tuple[Spec, Spec]:
-    return _infer_pair(x, y), _infer_pair(x, y)
-
-
-def _infer_rank(label: Spec, left: Spec, right: Spec) -> Spec:
-    return _infer_pair(_infer_pair(left, right), label)
-
-
-@operator("square_error_cost", "X Y -> Out", infer=_infer_pair)
+@operator("square_error_cost", "X Y -> Out", infer="X(...), Y(...) -> X(...)")
 def square_error_cost(x: Array, y: Array) -> Array:
     """Return Out = (X - Y)², element by element."""
     same(x.shape, y.shape, "the two inputs")
@@ -49,7 +39,9 @@ def square_error_cost_grad(
     return dx, -dx if "Y@GRAD" in needs else None
 
 
-@operator("huber_loss", "X Y -> Residual~ Out", attrs={"delta": float}, infer=_infer_huber)
+@operator(
+    "huber_loss", "X Y -> Residual~ Out", attrs={"delta": float}, infer="X(...), Y(...) -> X(...), X(...)"
+)
 def huber_loss(x: Array, y: Array, *, delta: float) -> tuple[Array, Array]:
     """Return Residual = Y - X; Out = Residual² / 2, or delta (|Residual| - delta / 2) beyond delta."""
     same(x.shape, y.shape, "the two inputs")
@@ -66,7 +58,7 @@ def huber_loss_grad(residual: Array, dout: Array, *, delta: float) -> tuple[Arra
     return -dy, dy
 
 
-@operator("hinge_loss", "Logits Labels -> Loss", infer=_infer_pair)
+@operator("hinge_loss", "Logits Labels -> Loss", infer="Logits(...), Labels(...) -> Logits(...)")
 def hinge_loss(logits: Array, labels: Array) -> Array:
     """Return Loss = max(0, 1 - Logits (2 Labels - 1))."""
     same(logits.shape, labels.shape, "the two inputs")
@@ -80,7 +72,12 @@ def hinge_loss_grad(logits: Array, labels: Array, dloss: Array) -> Array:
     return -side * dloss * (logits * side < 1)
 
 
-@operator("log_loss", "Predicted Labels -> Loss", attrs={"epsilon": float}, infer=_infer_pair)
+@operator(
+    "log_loss",
+    "Predicted Labels -> Loss",
+    attrs={"epsilon": float},
+    infer="Predicted(...), Labels(...) -> Predicted(...)",
+)
 def log_loss(predicted: Array, labels: Array, *, epsilon: float) -> Array:
     """Return Loss = -Labels ln(P + epsilon) - (1 - Labels) ln(1 - P + epsilon)."""
     same(predicted.shape, labels.shape, "the two inputs")
@@ -96,7 +93,7 @@ def log_loss_grad(predicted: Array, labels: Array, dloss: Array, *, epsilon: flo
     return dloss * ((1 - labels) / (1 - predicted + small) - labels / (predicted + small))
 
 
-@operator("rank_loss", "Label Left Right -> Out", infer=_infer_rank)
+@operator("rank_loss", "Label Left Right -> Out", infer="Label(...), Left(...), Right(...) -> Left(...)")
 def rank_loss(label: Array, left: Array, right: Array) -> Array:
     """Return Out = ln(1 + e^o) - o Label with o = Left - Right."""
     same(same(left.shape, right.shape, "the two inputs"), label.shape, "the two inputs")
@@ -112,13 +109,16 @@ def rank_loss_grad(label: Array, left: Array, right: Array, dout: Array) -> tupl
 
 
 def _infer(x: Spec, target: Spec, *, reduction: str) -> Spec:
-    if reduction not in _REDUCTIONS:
-        raise AttrError(f"reduction: expected one of {', '.join(_REDUCTIONS)}, got {reduction!r}")
     shape = same(x.shape, target.shape, "X and Target")
     return x._replace(shape=shape) if reduction == "none" else Spec((1,), x.dtype)
 
 
-@operator("kldiv_loss", "X Target -> Loss", attrs={"reduction": "mean"}, infer=_infer)
+@operator(
+    "kldiv_loss",
+    "X Target -> Loss",
+    attrs={"reduction": one_of("mean", "sum", "batchmean", "none")},
+    infer=_infer,
+)
 def kldiv_loss(x: Array, target: Array, *, reduction: str) -> Array:
     """Return the loss of each element, their mean, their sum, or the sum over the number of rows.
 
@@ -143,15 +143,11 @@ def _count(x: Array, reduction: str) -> int:
     return {"mean": x.size, "batchmean": len(x)}.get(reduction, 1) or 1
 
 
-def _infer_sigmoid_cross_entropy(x: Spec, label: Spec) -> Spec:
-    return x._replace(shape=same(x.shape, label.shape, "X and Label"))
-
-
 @operator(
     "sigmoid_cross_entropy_with_logits",
     "X Label -> Out",
     attrs={"normalize": False, "ignore_index": -100},
-    infer=_infer_sigmoid_cross_entropy,
+    infer="X(...), Label(...) -> X(...)",
 )
 def sigmoid_cross_entropy_with_logits(x: Array, label: Array, *, normalize: bool, ignore_index: int) -> Array:
     """Return Out = max(X, 0) - X Label + ln(1 + e^-|X|); 0 where Label is ignore_index."""
@@ -177,19 +173,11 @@ def _weighted(value: Array, label: Array, normalize: bool, ignore_index: int) ->
     return value
 
 
-def _infer_smooth_l1_loss(x: Spec, y: Spec, inside: Spec | None, outside: Spec | None) -> tuple[Spec, Spec]:
-    shape = same(x.shape, y.shape, "X and Y")
-    for weight in (inside, outside):
-        if weight is not None:
-            same(shape, weight.shape, "X and its weights")
-    return x._replace(shape=shape), x._replace(shape=(shape[0], 1))
-
-
 @operator(
     "smooth_l1_loss",
     "X Y InsideWeight? OutsideWeight? -> Diff~ Out",
     attrs={"sigma": 1.0},
-    infer=_infer_smooth_l1_loss,
+    infer="X(N, ...), Y(N, ...), InsideWeight(N, ...), OutsideWeight(N, ...) -> X(N, ...), X(N, 1)",
 )
 def smooth_l1_loss(
     x: Array, y: Array, inside: Array | None, outside: Array | None, *, sigma: float

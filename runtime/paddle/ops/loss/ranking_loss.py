@@ -20,12 +20,12 @@ from paddle.ops.base.shapes import agree, same
 from paddle.ops.loss.cross_entropy import check, check_rows, picked
 
 
-def _infer_margin(label: Spec, x1: Spec, x2: Spec) -> tuple[Spec, Spec]:
-    shape = same(same(x1.shape, x2.shape, "X1 and X2"), label.shape, "the scores and Label")
-    return x1._replace(shape=shape), x1._replace(shape=shape)
-
-
-@operator("margin_rank_loss", "Label X1 X2 -> Out Activated~", attrs={"margin": 0.0}, infer=_infer_margin)
+@operator(
+    "margin_rank_loss",
+    "Label X1 X2 -> Out Activated~",
+    attrs={"margin": 0.0},
+    infer="Label(...), X1(...), X2(...) -> X1(...), X1(...)",
+)
 def margin_rank_loss(label: Array, x1: Array, x2: Array, *, margin: float) -> tuple[Array, Array]:
     """Return Out = max(0, -Label (X1 - X2) + margin); Activated is 1 where that is not 0."""
     same(same(x1.shape, x2.shape, "X1 and X2"), label.shape, "the scores and Label")
@@ -103,12 +103,9 @@ def label_smooth_grad(dout: Array, *, epsilon: float) -> Array:
     return dout * dout.dtype.type(1 - epsilon)
 
 
-def _infer_lambda(x: Spec, label: Spec) -> Spec:
-    same(x.shape, label.shape, "X and Label")
-    return x
-
-
-@operator("lambda_rank", "X+ Label+ -> Out+", attrs={"top": 5, "compared": -1}, infer=_infer_lambda)
+@operator(
+    "lambda_rank", "X+ Label+ -> Out+", attrs={"top": 5, "compared": -1}, infer="X(...), Label(...) -> X"
+)
 def lambda_rank(x: Any, label: Any, *, top: int) -> LoDArray:
     """Return the NDCG of each list over its `top` documents in the order of X, one row per document.
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from paddle.backend import Array, array_module
 from paddle.ops.activation.plain import sigmoid
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.shapes import same
 
 _ATTRS = {"soft_max_up_bound": 15.0, "soft_max_lower_bound": -15.0}
 
 
-def _infer(x: Spec, label: Spec) -> Spec:
-    return x._replace(shape=same(x.shape, label.shape, "X and Label"))
-
-
-@operator("teacher_student_sigmoid_loss", "X Label -> Y", attrs=_ATTRS, infer=_infer, fresh=True)
+@operator(
+    "teacher_student_sigmoid_loss",
+    "X Label -> Y",
+    attrs=_ATTRS,
+    infer="X(...), Label(...) -> X(...)",
+    fresh=True,
+)
 def teacher_student_sigmoid_loss(x: Array, label: Array) -> Array:
     """Return Y = Σ max(X, 0) - X z + ln(1 + e^-|X|) over z, the click and, if present, the score."""
     same(x.shape, label.shape, "X and Label")

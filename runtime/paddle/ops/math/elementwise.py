@@ -251,10 +251,6 @@ def _infer_logical(x: Spec, y: Spec) -> Spec:
     return x._replace(dtype=_BOOL)
 
 
-def _infer_not(x: Spec) -> Spec:
-    return x._replace(dtype=_BOOL)
-
-
 def _comparing(name: str) -> Callable[..., Array]:
     def compare(x: Array, y: Array, *, axis: int) -> Array:
         return getattr(array_module(x), name)(x, aligned(x, y, axis))
@@ -285,7 +281,7 @@ for _type in ("logical_and", "logical_or", "logical_xor"):
     operator(_type, "X Y -> Out", infer=_infer_logical)(_combining(_type))
 
 
-@operator("logical_not", "X -> Out", infer=_infer_not)
+@operator("logical_not", "X -> Out", infer="X(...) -> bool(..., lod=X)")
 def logical_not(x: Array) -> Array:
     """Return Out = not X."""
     return array_module(x).logical_not(x)

@@ -6,14 +6,13 @@ from __future__ import annotations
 from math import prod
 
 from paddle.backend import Array
-from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.attributes import one_of
+from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import agree, product
 
 
-def _infer(x: Spec, w: Spec, bias: Spec | None, *, in_num_col_dims: int, activation_type: str) -> Spec:
-    if activation_type not in ("", "relu"):
-        raise AttrError(f"activation_type: expected '' or 'relu', got {activation_type!r}")
+def _infer(x: Spec, w: Spec, bias: Spec | None, *, in_num_col_dims: int) -> Spec:
     if not 1 <= in_num_col_dims < len(x.shape) or len(w.shape) != 2:
         raise ShapeError(
             f"expected W (I, O) and 1 to {len(x.shape) - 1} in_num_col_dims of Input {x.shape}, got W {w.shape} and "
@@ -32,7 +31,7 @@ def _infer(x: Spec, w: Spec, bias: Spec | None, *, in_num_col_dims: int, activat
 @operator(
     "fc",
     "Input W Bias? -> Out",
-    attrs={"in_num_col_dims": 1, "activation_type": ""},
+    attrs={"in_num_col_dims": 1, "activation_type": one_of("", "relu")},
     infer=_infer,
     fresh=True,
 )

@@ -4,19 +4,10 @@
 from __future__ import annotations
 
 from paddle.backend import Array
-from paddle.ops.base.errors import ShapeError
-from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.shapes import known, same
+from paddle.ops.base.registry import gradient, operator
 
 
-def _infer(x: Spec, y: Spec) -> Spec:
-    if len(x.shape) != 4 or len(y.shape) != 4:
-        raise ShapeError(f"expected X (N, C1, H, W) and Y (N, C2, H, W), got {x.shape} and {y.shape}")
-    same(x.shape[2:], y.shape[2:], "images of X and Y")
-    return Spec((known(x.shape[0], y.shape[0]), x.shape[1], y.shape[1]), x.dtype)
-
-
-@operator("fsp", "X Y -> Out", infer=_infer)
+@operator("fsp", "X Y -> Out", infer="X(N, A, H, W), Y(N, B, H, W) -> X(N, A, B, lod=0)")
 def fsp(x: Array, y: Array) -> Array:
     """Return Out (N, C1, C2) = X Yᵀ/(H W), with each channel of an image as a row."""
     out: Array = _rows(x) @ _rows(y).swapaxes(1, 2) / _area(x)

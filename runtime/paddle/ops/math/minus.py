@@ -6,15 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from paddle.backend import Array
-from paddle.ops.base.registry import GRAD, GradOp, Names, Spec, gradient_maker, operator
+from paddle.ops.base.registry import GRAD, GradOp, Names, gradient_maker, operator
 from paddle.ops.base.shapes import same
 
 
-def _infer(x: Spec, y: Spec) -> Spec:
-    return x._replace(shape=same(x.shape, y.shape, "X and Y"))
-
-
-@operator("minus", "X Y -> Out", infer=_infer, fresh=True)
+@operator("minus", "X Y -> Out", infer="X(...), Y(...) -> X(...)", fresh=True)
 def minus(x: Array, y: Array) -> Array:
     """Return Out = X - Y."""
     same(x.shape, y.shape, "X and Y")

@@ -13,7 +13,7 @@ from paddle.backend import Array, array_module
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.second import bilinear
-from paddle.ops.base.shapes import agree, as_many_rows, known, same
+from paddle.ops.base.shapes import agree, as_many_rows, same
 
 _ATTRS = {"transpose_X": False, "transpose_Y": False, "alpha": 1.0}
 
@@ -112,23 +112,11 @@ def _turned(matrix: Array, turn: bool) -> Array:
     return matrix.swapaxes(-1, -2) if turn else matrix
 
 
-def _infer_bilinear_tensor_product(x: Spec, y: Spec, weight: Spec, bias: Spec | None) -> Spec:
-    ranks = len(x.shape) == len(y.shape) == 2 and len(weight.shape) == 3
-    if (
-        not ranks
-        or x.shape[1] != weight.shape[1]
-        or y.shape[1] != weight.shape[2]
-        or not agree(x.shape[0], y.shape[0])
-    ):
-        raise ShapeError(
-            f"expected X (n, a), Y (n, b) and Weight (k, a, b), got {x.shape}, {y.shape}, {weight.shape}"
-        )
-    if bias is not None and bias.shape != (1, weight.shape[0]):
-        raise ShapeError(f"expected Bias (1, {weight.shape[0]}), got {bias.shape}")
-    return Spec((known(x.shape[0], y.shape[0]), weight.shape[0]), x.dtype, x.lod_level)
-
-
-@operator("bilinear_tensor_product", "X Y Weight Bias? -> Out", infer=_infer_bilinear_tensor_product)
+@operator(
+    "bilinear_tensor_product",
+    "X Y Weight Bias? -> Out",
+    infer="X(N, A), Y(N, B), Weight(K, A, B), Bias(1, K) -> X(N, K)",
+)
 def bilinear_tensor_product(x: Array, y: Array, weight: Array, bias: Array | None) -> Array:
     """Return Out, (n, k)."""
     as_many_rows(x, y, "X and Y")

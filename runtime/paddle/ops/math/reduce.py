@@ -130,11 +130,7 @@ for _method in ("all", "any"):
     operator(f"reduce_{_method}", "X -> Out", attrs=_ATTRS, infer=_infer_logic)(_reducing(_method))
 
 
-def _infer_mean(x: Spec) -> Spec:
-    return Spec((1,), x.dtype)
-
-
-@operator("mean", "X -> Out", infer=_infer_mean)
+@operator("mean", "X -> Out", infer="-> X(1, lod=0)")
 def mean(x: Array) -> Array:
     """Return the mean; 0 for no elements, so that an empty batch has zero cost."""
     total = x.sum(dtype=_wide(x.dtype)).reshape(1)

@@ -12,22 +12,17 @@ from __future__ import annotations
 import numpy as np
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import AttrError, InputError
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.attributes import one_of
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.registry import operator
 from paddle.ops.base.shapes import same
-
-
-def _infer(predict: Spec, label: Spec, pos: Spec, neg: Spec, *, curve: str) -> tuple[Spec, Spec, Spec]:
-    if curve != "ROC":
-        raise AttrError(f"curve: expected 'ROC', got {curve!r}")
-    return Spec((1,), np.dtype("float64")), pos, neg
 
 
 @operator(
     "auc",
     "Predict Label StatPos StatNeg -> AUC StatPosOut StatNegOut",
-    attrs={"curve": "ROC", "num_thresholds": 8191, "slide_steps": 1},
-    infer=_infer,
+    attrs={"curve": one_of("ROC"), "num_thresholds": 8191, "slide_steps": 1},
+    infer="-> float64(1), StatPos, StatNeg",
 )
 def auc(
     predict: Array, label: Array, stat_pos: Array, stat_neg: Array, *, num_thresholds: int, slide_steps: int
@@ -65,13 +60,11 @@ def _counted(stat: Array, bucket: Array, num_thresholds: int, slide_steps: int) 
     return xp.concatenate([stat.reshape(slide_steps, -1)[1:], counts[None]]).reshape(stat.shape)
 
 
-def _infer_accuracy(out: Spec, indices: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
-    same(indices.shape[:-1], label.shape[:-1], "the rows of Indices and Label")
-    count = Spec((1,), np.dtype("int32"))
-    return Spec((1,), np.dtype("float32")), count, count
-
-
-@operator("accuracy", "Out Indices Label -> Accuracy Correct Total", infer=_infer_accuracy)
+@operator(
+    "accuracy",
+    "Out Indices Label -> Accuracy Correct Total",
+    infer="Indices(..., _), Label(..., _) -> float32(1), int32(1), int32(1)",
+)
 def accuracy(out: Array, indices: Array, label: Array) -> tuple[Array, Array, Array]:
     """Return Correct / Total as float32 (0 for no rows), and both as int32; each has shape (1,)."""
     same(indices.shape[:-1], label.shape[:-1], "the rows of Indices and Label")

@@ -11,25 +11,21 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, to_host
-from paddle.ops.base.errors import AttrError, InputError
+from paddle.ops.base.attributes import one_of
+from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import Offsets, sequences
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 
 _FLOAT32, _INT64 = np.dtype("float32"), np.dtype("int64")
 # The position numbers of each scheme: begin, inside, end, single; -1: the scheme has none.
 _SCHEMES = {"IOB": (0, 1, -1, -1), "IOE": (-1, 0, 1, -1), "IOBES": (0, 1, 2, 3), "plain": (-1, -1, -1, -1)}
 
 
-def _infer(inference: Spec, label: Spec) -> tuple[Spec, ...]:
-    rate, count = Spec((1,), _FLOAT32), Spec((1,), _INT64)
-    return rate, rate, rate, count, count, count
-
-
 @operator(
     "chunk_eval",
     "Inference Label+ -> Precision Recall F1-Score NumInferChunks NumLabelChunks NumCorrectChunks",
-    attrs={"num_chunk_types": int, "chunk_scheme": "IOB", "excluded_chunk_types": ()},
-    infer=_infer,
+    attrs={"num_chunk_types": int, "chunk_scheme": one_of(*_SCHEMES), "excluded_chunk_types": ()},
+    infer="-> float32(1), float32(1), float32(1), int64(1), int64(1), int64(1)",
 )
 def chunk_eval(
     inference: Array,
@@ -40,8 +36,6 @@ def chunk_eval(
     excluded_chunk_types: tuple[int, ...],
 ) -> tuple[Array, ...]:
     """Return rates float32 and counts int64, (1,) each; a chunk is correct if type, begin and end match."""
-    if chunk_scheme not in _SCHEMES:
-        raise AttrError(f"chunk_scheme: expected one of {', '.join(_SCHEMES)}, got {chunk_scheme!r}")
     data, offsets = sequences(label, "Label")
     tags = [to_host(each).reshape(-1).astype(_INT64) for each in (inference, data)]
     if len(tags[0]) != len(tags[1]):

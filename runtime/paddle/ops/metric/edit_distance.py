@@ -10,17 +10,18 @@ import numpy as np
 from paddle.backend import Array, to_host
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import sequences
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 from paddle.ops.base.segments import lengths, owners, positions
 
 _INT64, _FLOAT32 = np.dtype("int64"), np.dtype("float32")
 
 
-def _infer(hyps: Spec, refs: Spec) -> tuple[Spec, Spec]:
-    return Spec((-1, 1), _FLOAT32), Spec((1,), _INT64)
-
-
-@operator("edit_distance", "Hyps+ Refs+ -> Out SequenceNum", attrs={"normalized": False}, infer=_infer)
+@operator(
+    "edit_distance",
+    "Hyps+ Refs+ -> Out SequenceNum",
+    attrs={"normalized": False},
+    infer="-> float32(-1, 1), int64(1)",
+)
 def edit_distance(hyps: Any, refs: Any, *, normalized: bool) -> tuple[Array, Array]:
     """Return the distance of each pair (pairs, 1) float32, over the length of Refs if normalized, and their number.
 

@@ -8,21 +8,16 @@ import numpy as np
 from paddle.backend import Array, from_host, to_host
 from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import InputError
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 
 _INT32, _FLOAT32 = np.dtype("int32"), np.dtype("float32")
-
-
-def _infer(*specs: object, num_classes: int) -> tuple[Spec, Spec, Spec]:
-    counts = Spec((num_classes,), _INT32)
-    return Spec((1,), _FLOAT32), counts, counts
 
 
 @operator(
     "mean_iou",
     "Predictions Labels InWrongs*? InCorrects*? InMeanIou*? -> OutMeanIou OutWrong OutCorrect",
     attrs={"num_classes": int},
-    infer=_infer,
+    infer="-> float32(1), int32(num_classes), int32(num_classes)",
     shares_lod=False,
 )
 def mean_iou(

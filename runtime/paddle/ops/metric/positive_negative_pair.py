@@ -7,12 +7,7 @@ import numpy as np
 
 from paddle.backend import Array, from_host, to_host
 from paddle.ops.base.errors import InputError
-from paddle.ops.base.registry import Spec, operator
-
-
-def _infer(score: Spec, *others: Spec | None) -> tuple[Spec, Spec, Spec]:
-    found = Spec((1,), score.dtype)
-    return found, found, found
+from paddle.ops.base.registry import operator
 
 
 @operator(
@@ -20,7 +15,7 @@ def _infer(score: Spec, *others: Spec | None) -> tuple[Spec, Spec, Spec]:
     "Score Label QueryID AccumulatePositivePair? AccumulateNegativePair? AccumulateNeutralPair? Weight? -> "
     "PositivePair NegativePair NeutralPair",
     attrs={"column": -1},
-    infer=_infer,
+    infer="-> Score(1, lod=0), Score(1, lod=0), Score(1, lod=0)",
     shares_lod=False,
 )
 def positive_negative_pair(

@@ -7,29 +7,16 @@ import numpy as np
 
 from paddle.backend import Array, from_host, to_host
 from paddle.ops.base.entries import require_within
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 
 _FLOAT64 = np.dtype("float64")
-
-
-def _infer(
-    probabilities: Spec,
-    indices: Spec,
-    labels: Spec,
-    weights: Spec | None,
-    states: Spec | None,
-    *,
-    class_number: int,
-) -> tuple[Spec, Spec, Spec]:
-    metrics = Spec((6,), _FLOAT64)
-    return metrics, metrics, Spec((class_number, 4), probabilities.dtype)
 
 
 @operator(
     "precision_recall",
     "MaxProbs Indices Labels Weights? StatesInfo? -> BatchMetrics AccumMetrics AccumStatesInfo",
     attrs={"class_number": int},
-    infer=_infer,
+    infer="-> float64(6), float64(6), MaxProbs(class_number, 4, lod=0)",
     shares_lod=False,
 )
 def precision_recall(

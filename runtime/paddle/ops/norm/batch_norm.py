@@ -15,8 +15,9 @@ from math import prod
 from typing import TypeAlias
 
 from paddle.backend import Array, array_module
+from paddle.ops.base.attributes import one_of
 from paddle.ops.base.body import Remote
-from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import agree
 
@@ -26,7 +27,7 @@ _ATTRS = {
     "is_test": False,
     "momentum": 0.9,
     "epsilon": 1e-5,
-    "data_layout": "NCHW",
+    "data_layout": one_of("NCHW", "NHWC"),
     "use_global_stats": False,
 }
 
@@ -34,8 +35,6 @@ _ATTRS = {
 def _infer(
     x: Spec, scale: Spec, bias: Spec, mean: Spec, variance: Spec, *, data_layout: str
 ) -> tuple[Spec, Spec, Spec, Spec, Spec]:
-    if data_layout not in ("NCHW", "NHWC"):
-        raise AttrError(f"data_layout: expected 'NCHW' or 'NHWC', got {data_layout!r}")
     if len(x.shape) < 2:
         raise ShapeError(f"expected X (N, channels, ...), got {x.shape}")
     channels = x.shape[1] if data_layout == "NCHW" else x.shape[-1]

@@ -4,24 +4,18 @@
 from __future__ import annotations
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import AttrError, ShapeError
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.attributes import Limit
+from paddle.ops.base.registry import gradient, operator
 
-_ATTRS = {"epsilon": 1e-4, "data_layout": "NCHW"}
-
-
-def _infer(x: Spec, size: Spec, total: Spec, squares: Spec, *, epsilon: float) -> tuple[Spec, Spec, Spec]:
-    if len(x.shape) != 2 or any(each.shape != x.shape[1:] for each in (size, total, squares)):
-        raise ShapeError(
-            f"expected X (rows, C) and three statistics (C,), got {x.shape}, {size.shape}, {total.shape} and "
-            f"{squares.shape}"
-        )
-    if not 0 <= epsilon <= 1e-3:
-        raise AttrError(f"epsilon: expected a number from 0 to 0.001, got {epsilon}")
-    return x, Spec(x.shape[1:], x.dtype), Spec(x.shape[1:], x.dtype)
+_ATTRS = {"epsilon": Limit(1e-4, 0, 1e-3), "data_layout": "NCHW"}
 
 
-@operator("data_norm", "X BatchSize BatchSum BatchSquareSum -> Y Means~ Scales~", attrs=_ATTRS, infer=_infer)
+@operator(
+    "data_norm",
+    "X BatchSize BatchSum BatchSquareSum -> Y Means~ Scales~",
+    attrs=_ATTRS,
+    infer="X(N, C), BatchSize(C), BatchSum(C), BatchSquareSum(C) -> X, X(C, lod=0), X(C, lod=0)",
+)
 def data_norm(x: Array, size: Array, total: Array, squares: Array) -> tuple[Array, Array, Array]:
     """Return Y = (X - Means) Scales, with Means = BatchSum/BatchSize and Scales = √(BatchSize/BatchSquareSum)."""
     means, scales = total / size, array_module(x).sqrt(size / squares)

@@ -10,35 +10,24 @@ from __future__ import annotations
 import numpy as np
 
 from paddle.backend import Array, from_host, random_words
-from paddle.ops.base.errors import AttrError
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.attributes import Limit, one_of
+from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.second import curved
 
 _UPSCALE = "upscale_in_train"
-_IMPLEMENTATIONS = (_UPSCALE, "downgrade_in_infer")
-
-
-def _infer(x: Spec, *, dropout_prob: float, dropout_implementation: str) -> tuple[Spec, Spec]:
-    if not 0.0 <= dropout_prob <= 1.0:
-        raise AttrError(f"dropout_prob: expected a probability, got {dropout_prob}")
-    if dropout_implementation not in _IMPLEMENTATIONS:
-        raise AttrError(
-            f"dropout_implementation: expected one of {_IMPLEMENTATIONS}, got {dropout_implementation!r}"
-        )
-    return x, x._replace(dtype=np.dtype("uint8"))
 
 
 @operator(
     "dropout",
     "X -> Out Mask~",
     attrs={
-        "dropout_prob": 0.5,
+        "dropout_prob": Limit(0.5, 0, 1),
         "is_test": False,
         "fix_seed": False,
         "seed": 0,
-        "dropout_implementation": "downgrade_in_infer",
+        "dropout_implementation": one_of("downgrade_in_infer", _UPSCALE),
     },
-    infer=_infer,
+    infer="X(...) -> X, uint8(..., lod=X)",
 )
 def dropout(
     x: Array, *, dropout_prob: float, is_test: bool, dropout_implementation: str, rng: np.random.Generator

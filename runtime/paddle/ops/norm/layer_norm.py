@@ -63,18 +63,11 @@ def layer_norm_grad(
     )
 
 
-def _infer_group(x: Spec, scale: Spec | None, bias: Spec | None, *, groups: int) -> tuple[Spec, Spec, Spec]:
-    if len(x.shape) < 2 or groups < 1 or x.shape[1] % groups:
-        raise AttrError(f"groups: expected a divisor of the number of channels of X {x.shape}, got {groups}")
-    found = Spec((x.shape[0], groups), x.dtype)
-    return x, found, found
-
-
 @operator(
     "group_norm",
     "X Scale? Bias? -> Y Mean~ Variance~",
     attrs={"epsilon": 1e-5, "groups": int},
-    infer=_infer_group,
+    infer="X(N, C * groups, ...) -> X, X(N, groups, lod=0), X(N, groups, lod=0)",
 )
 def group_norm(
     x: Array, scale: Array | None, bias: Array | None, *, epsilon: float, groups: int

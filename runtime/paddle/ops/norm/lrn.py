@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import ShapeError
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import gradient, operator
 
 
-def _infer(x: Spec) -> tuple[Spec, Spec]:
-    if len(x.shape) != 4:
-        raise ShapeError(f"expected X (N, C, H, W), got {x.shape}")
-    return x, x
-
-
-@operator("lrn", "X -> Out MidOut", attrs={"n": 5, "k": 2.0, "alpha": 1e-4, "beta": 0.75}, infer=_infer)
+@operator(
+    "lrn",
+    "X -> Out MidOut",
+    attrs={"n": 5, "k": 2.0, "alpha": 1e-4, "beta": 0.75},
+    infer="X(N, C, H, W) -> X, X",
+)
 def lrn(x: Array, *, n: int, k: float, alpha: float, beta: float) -> tuple[Array, Array]:
     """Return MidOut = k + alpha Σ X² over n channels from c - (n - 1) // 2; Out = X MidOut^-beta."""
     before = (n - 1) // 2

@@ -9,31 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import InputError, ShapeError
+from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, sequences
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 from paddle.ops.recurrent.gate_activation import activation
-
-
-def _infer(
-    x: Spec, c0: Spec, h0: Spec | None, look: Spec, *others: Spec | None
-) -> tuple[Spec, Spec, Spec, Spec, Spec, Spec]:
-    *_, weight, bias = others
-    assert weight is not None
-    assert bias is not None
-    width, size = x.shape[1], weight.shape[1] // 4
-    if (
-        look.shape != (width + size, 1)
-        or weight.shape != (width + size, 4 * size)
-        or bias.shape != (1, 4 * size)
-    ):
-        raise ShapeError(
-            f"expected X (rows, M), AttentionWeight (M + D, 1), LSTMWeight (D + M, 4D) and LSTMBias (1, 4D), got "
-            f"{x.shape}, {look.shape}, {weight.shape} and {bias.shape}"
-        )
-    out = Spec((x.shape[0], size), x.dtype, max(x.lod_level, 1))
-    attended, scores = Spec((x.shape[0], 1), x.dtype), Spec((-1, 1), x.dtype)
-    return out, out, attended, scores, Spec((1, width), x.dtype), Spec((1, 4 * size), x.dtype)
 
 
 @operator(
@@ -41,7 +20,11 @@ def _infer(
     "X+ C0 H0? AttentionWeight AttentionBias? AttentionScalar? AttentionScalarBias? LSTMWeight LSTMBias -> "
     "Hidden+ Cell+ AttentionedX~ AttentionFCOut~ LSTMX~ LSTMOUT~",
     attrs={"gate_activation": "sigmoid", "cell_activation": "tanh", "candidate_activation": "tanh"},
-    infer=_infer,
+    infer=(
+        "X(N, M), LSTMBias(1, D * 4), LSTMWeight(M + D, D * 4), AttentionWeight(M + D, 1) -> X(N, "
+        "D, lod=max(X, 1)), X(N, D, lod=max(X, 1)), X(N, 1, lod=0), X(-1, 1, lod=0), X(1, M, "
+        "lod=0), X(1, D * 4, lod=0)"
+    ),
 )
 def attention_lstm(
     x: Any,

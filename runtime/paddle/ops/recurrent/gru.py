@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.lod import LoDArray, sequences
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.segments import TimeSteps
-from paddle.ops.base.shapes import agree, as_many_rows
+from paddle.ops.base.shapes import as_many_rows
 from paddle.ops.recurrent import compiled
 from paddle.ops.recurrent import gate_activation as gates_of
 from paddle.ops.recurrent.gate_activation import Activation
@@ -100,21 +99,14 @@ def _step_back(g: Array, before: Array, dafter: Array, cell: _Cell) -> _Back:
     return _Back(dg, dbefore)
 
 
-def _infer(x: Spec, h0: Spec | None, weight: Spec, bias: Spec | None) -> tuple[Spec, Spec, Spec, Spec]:
-    width = weight.shape[0]
-    if len(x.shape) != 2 or not agree(x.shape[1], 3 * width) or weight.shape[1] != 3 * width:
-        raise ShapeError(f"expected Input (rows, 3D) and Weight (D, 3D), got {x.shape} and {weight.shape}")
-    if bias is not None and bias.shape != (1, 3 * width):
-        raise ShapeError(f"expected Bias (1, {3 * width}), got {bias.shape}")
-    hidden = Spec((x.shape[0], width), x.dtype)
-    return Spec(x.shape, x.dtype), hidden, hidden, hidden._replace(lod_level=max(x.lod_level, 1))
-
-
 @operator(
     "gru",
     "Input+ H0? Weight Bias? -> BatchGate~ BatchResetHiddenPrev~ BatchHidden~ Hidden+",
     attrs=_ATTRS,
-    infer=_infer,
+    infer=(
+        "Weight(D, D * 3), Input(N, D * 3), Bias(1, D * 3) -> Input(N, D * 3, lod=0), Input(N, D, "
+        "lod=0), Input(N, D, lod=0), Input(N, D, lod=max(Input, 1))"
+    ),
 )
 def gru(
     x: Any,
@@ -199,22 +191,11 @@ def _cell(weight: Array, attrs: Mapping[str, Any]) -> _Cell:
     return _Cell(weight, gate, candidate, attrs["origin_mode"])
 
 
-def _infer_unit(x: Spec, before: Spec, weight: Spec, bias: Spec | None) -> tuple[Spec, Spec, Spec]:
-    width = weight.shape[0]
-    fits = weight.shape[1] == 3 * width and len(x.shape) == len(before.shape) == 2
-    if not fits or not agree(x.shape[1], 3 * width) or not agree(before.shape[1], width):
-        raise ShapeError(
-            f"expected Input (rows, 3D), HiddenPrev (rows, D) and Weight (D, 3D), got {x.shape}, {before.shape} "
-            f"and {weight.shape}"
-        )
-    return x, before, before
-
-
 @operator(
     "gru_unit",
     "Input HiddenPrev Weight Bias? -> Gate~ ResetHiddenPrev~ Hidden",
     attrs={"activation": 2, "gate_activation": 1, "origin_mode": False},
-    infer=_infer_unit,
+    infer="Weight(D, D * 3), Input(N, D * 3), HiddenPrev(N, D) -> Input, HiddenPrev, HiddenPrev",
 )
 def gru_unit(
     x: Array,

@@ -14,7 +14,8 @@ from typing import Any
 
 from paddle.backend import Array, array_module
 from paddle.ops.activation.plain import sigmoid
-from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.attributes import Limit
+from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.lod import LoDArray, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import TimeSteps
@@ -140,13 +141,12 @@ def _begun(
     return data, steps, states, Activations(*map(activation, names))
 
 
-def _infer_unit(x: Spec, before: Spec) -> tuple[Spec, Spec]:
-    if len(x.shape) != 2 or len(before.shape) != 2 or not agree(x.shape[1], 4 * before.shape[1]):
-        raise ShapeError(f"expected X (rows, 4D) and C_prev (rows, D), got {x.shape} and {before.shape}")
-    return before, before
-
-
-@operator("lstm_unit", "X C_prev -> C H", attrs={"forget_bias": 0.0}, infer=_infer_unit)
+@operator(
+    "lstm_unit",
+    "X C_prev -> C H",
+    attrs={"forget_bias": 0.0},
+    infer="C_prev(N, D), X(N, D * 4) -> C_prev, C_prev",
+)
 def lstm_unit(x: Array, before: Array, *, forget_bias: float) -> tuple[Array, Array]:
     """Return C = f C_prev + i candidate, H = o tanh(C)."""
     i, f, o, candidate = _gates(x, forget_bias)
@@ -187,11 +187,7 @@ def _infer_projected(
     bias: Spec,
     *,
     use_peepholes: bool,
-    cell_clip: float,
-    proj_clip: float,
 ) -> tuple[Spec, Spec, Spec, Spec, Spec]:
-    if min(cell_clip, proj_clip) < 0:
-        raise AttrError(f"expected cell_clip and proj_clip of at least 0, got {cell_clip} and {proj_clip}")
     width = check(x, weight, bias, proj.shape[1], use_peepholes)
     if proj.shape[0] != width:
         raise ShapeError(f"expected ProjWeight ({width}, P), got {proj.shape}")
@@ -203,7 +199,12 @@ def _infer_projected(
 @operator(
     "lstmp",
     "Input+ H0? C0? Weight ProjWeight Bias -> Projection+ Cell+ BatchGate~ BatchCellPreAct~ BatchHidden~",
-    attrs={**ATTRS, "proj_activation": "tanh", "cell_clip": 0.0, "proj_clip": 0.0},
+    attrs={
+        **ATTRS,
+        "proj_activation": "tanh",
+        "cell_clip": Limit(0.0, least=0),
+        "proj_clip": Limit(0.0, least=0),
+    },
     infer=_infer_projected,
 )
 def lstmp(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import reduce
 
 from paddle.backend import Array, array_module
+from paddle.ops.base.attributes import one_of
 from paddle.ops.base.body import Peers, Remote
 from paddle.ops.base.errors import AttrError, OpError
 from paddle.ops.base.registry import operator
@@ -25,11 +26,15 @@ def _peers(op_type: str, remote: Remote | None) -> Peers:
     return remote.peers
 
 
-@operator("allreduce", "X -> Out", attrs={"reduce_type": 0, "sync_mode": False}, infer="X", has_effect=True)
+@operator(
+    "allreduce",
+    "X -> Out",
+    attrs={"reduce_type": one_of(0, 1, 2, 3), "sync_mode": False},
+    infer="X",
+    has_effect=True,
+)
 def allreduce(x: Array, *, reduce_type: int, remote: Remote | None) -> Array:
     """Return the sum (reduce_type 0), product (1), maximum (2) or minimum (3) of all X, in the order of ranks."""
-    if not 0 <= reduce_type < len(_WITH):
-        raise AttrError(f"reduce_type: expected 0 to {len(_WITH) - 1}, got {reduce_type}")
     peers = _peers("allreduce", remote)
     if reduce_type == 0:
         return peers.total(x)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
-from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.attributes import Limit
+from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, operator
 
 _INT64 = np.dtype("int64")
@@ -26,15 +27,15 @@ _P1, _P2, _P3, _P4, _P5 = (
 _STRIPE = 4  # 64-bit words that the four lanes read per round
 
 
-def _infer(x: Spec, *, num_hash: int, mod_by: int) -> Spec:
-    if num_hash < 1 or mod_by < 1:
-        raise AttrError(f"num_hash and mod_by must be positive, got {num_hash} and {mod_by}")
+def _infer(x: Spec, *, num_hash: int) -> Spec:
     if len(x.shape) != 2 or x.dtype.kind not in "iu":
         raise ShapeError(f"expected whole numbers (rows, width), got {x.shape} {x.dtype}")
     return Spec((x.shape[0], num_hash, 1), _INT64, x.lod_level)
 
 
-@operator("hash", "X -> Out", attrs={"num_hash": 1, "mod_by": 100000}, infer=_infer)
+@operator(
+    "hash", "X -> Out", attrs={"num_hash": Limit(1, least=1), "mod_by": Limit(100000, least=1)}, infer=_infer
+)
 def hash_(x: Array, *, num_hash: int, mod_by: int) -> Array:
     """Return hashes (rows, num_hash, 1) int64 in [0, mod_by). Equal ids of int32 and int64 have different hashes."""
     ids = to_host(x)

@@ -11,10 +11,6 @@ from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.selected_rows import SelectedRows
 
 
-def _infer(w: Spec, ids: Spec) -> Spec:
-    return Spec((*ids.shape[:-1], w.shape[1]), w.dtype, ids.lod_level)
-
-
 @operator(
     "lookup_sparse_table",
     "W Ids -> Out",
@@ -27,7 +23,7 @@ def _infer(w: Spec, ids: Spec) -> Spec:
         "initial_spread": 0.0,
         "initial_seed": 0,
     },
-    infer=_infer,
+    infer="W(_, D), Ids(..., _) -> W(..., D, lod=Ids)",
 )
 def lookup_sparse_table(w: Any, ids: Array, *, is_test: bool) -> Array:
     """Return rows (n, width) of a table that holds selected rows; an absent row is 0 if is_test.

@@ -11,23 +11,18 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.attributes import Limit
 from paddle.ops.base.entries import chosen
-from paddle.ops.base.errors import AttrError, InputError
+from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain, sequences
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.segments import at, lengths, owners, positions, ranges, scatter_sum
 from paddle.ops.base.shapes import any_rows
 
 _NONE = -1
 
 
-def _infer_best(x: Spec, *, k: int) -> Spec:
-    if k < 1:
-        raise AttrError(f"k: expected more than 0, got {k}")
-    return Spec((-1, k), x.dtype)
-
-
-@operator("sequence_best", "X+ -> Out", attrs={"k": int}, infer=_infer_best)
+@operator("sequence_best", "X+ -> Out", attrs={"k": Limit(int, least=1)}, infer="-> X(-1, k, lod=0)")
 def sequence_best(x: Any, *, k: int) -> Array:
     """Return the positions (n, k) of the k largest numbers in each sequence of the last level, descending, then -1.
 

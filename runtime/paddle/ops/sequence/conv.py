@@ -12,26 +12,28 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.errors import AttrError, InputError, ShapeError
+from paddle.ops.base.attributes import Limit, one_of
+from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.lod import LoDArray, Offsets, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import at, lengths, positions, scatter_sum
-from paddle.ops.base.shapes import agree, same
+from paddle.ops.base.shapes import agree
 
-_ATTRS = {"paddingTrainable": False, "contextLength": int, "contextStart": 0, "contextStride": 1}
+_ATTRS = {
+    "paddingTrainable": False,
+    "contextLength": Limit(int, least=1),
+    "contextStart": 0,
+    "contextStride": one_of(1),
+}
 _ATTRS_IM2SEQUENCE = {"kernels": tuple, "strides": (1, 1), "paddings": (0, 0, 0, 0), "out_stride": (1, 1)}
 
 
-def _infer(x: Spec, padding: Spec | None, filters: Spec, *, contextLength: int, contextStride: int) -> Spec:
-    _check(contextLength, contextStride)
-    if len(x.shape) != 2 or not agree(filters.shape[0], contextLength * x.shape[1]):
-        raise ShapeError(
-            f"expected X (rows, D) and Filter (contextLength * D, filters), got {x.shape} and {filters.shape}"
-        )
-    return Spec((x.shape[0], filters.shape[1]), x.dtype, max(x.lod_level, 1))
-
-
-@operator("sequence_conv", "X+ PaddingData? Filter -> Out+", attrs=_ATTRS, infer=_infer)
+@operator(
+    "sequence_conv",
+    "X+ PaddingData? Filter -> Out+",
+    attrs=_ATTRS,
+    infer="X(N, D), Filter(contextLength * D, M) -> X(N, M, lod=max(X, 1))",
+)
 def sequence_conv(
     x: Any, padding: Array | None, filters: Array, *, contextLength: int, contextStart: int
 ) -> LoDArray:
@@ -56,12 +58,12 @@ def sequence_conv_grad(
     return *_brought_back(dout @ filters.T, rows, data, padding), dfilters
 
 
-def _infer_context(x: Spec, padding: Spec | None, *, contextLength: int, contextStride: int) -> Spec:
-    _check(contextLength, contextStride)
-    return Spec((x.shape[0], contextLength * x.shape[1]), x.dtype, max(x.lod_level, 1))
-
-
-@operator("sequence_context", "X+ PaddingData? -> Out+", attrs=_ATTRS, infer=_infer_context)
+@operator(
+    "sequence_context",
+    "X+ PaddingData? -> Out+",
+    attrs=_ATTRS,
+    infer="X(N, D) -> X(N, contextLength * D, lod=max(X, 1))",
+)
 def sequence_context(x: Any, padding: Array | None, *, contextLength: int, contextStart: int) -> LoDArray:
     """Return context windows: row t of Out is contextLength rows from t + contextStart on, side by side."""
     data, offsets = sequences(x, "X")
@@ -88,11 +90,6 @@ def _brought_back(
     return table[: len(data)], None if padding is None else table[len(data) :]
 
 
-def _check(length: int, stride: int) -> None:
-    if stride != 1 or length < 1:
-        raise AttrError(f"expected contextStride=1 and contextLength >= 1, got {stride} and {length}")
-
-
 def _window(offsets: Offsets, start: int, length: int, is_padded: bool) -> Offsets:
     """Return the row numbers (rows, length) in the table of X's rows followed by those of the padding."""
     place = positions(offsets)[:, None] + np.arange(start, start + length)
@@ -110,12 +107,7 @@ def _columns(data: Array, padding: Array | None, rows: Offsets) -> Array:
     return table[at(rows, data)].reshape(len(rows), rows.shape[1] * data.shape[1])
 
 
-def _infer_row_conv(x: Spec, filters: Spec) -> Spec:
-    same(x.shape[1:], filters.shape[1:], "X and Filter, except for the rows,")
-    return x
-
-
-@operator("row_conv", "X+ Filter -> Out+", infer=_infer_row_conv)
+@operator("row_conv", "X+ Filter -> Out+", infer="X(_, ...), Filter(_, ...) -> X")
 def row_conv(x: Any, filters: Array) -> LoDArray:
     """Return Out[t] = sum over j of Filter[j] X[t + j], within the sequence."""
     data, offsets = sequences(x, "X")

@@ -8,31 +8,26 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array
+from paddle.ops.base.attributes import Limit
 from paddle.ops.base.entries import joined
-from paddle.ops.base.errors import AttrError
 from paddle.ops.base.lod import LoDArray, ends_of, sequences
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.segments import lengths, owners, positions
 
 
-def _infer_join(x: Spec) -> Spec:
-    return x._replace(lod_level=1)
-
-
-@operator("sequence_join", "X+ -> Out+", infer=_infer_join)
+@operator("sequence_join", "X+ -> Out+", infer="X(...) -> X(..., lod=1)")
 def sequence_join(x: Any) -> LoDArray:
     """Return the outermost sequences of X, each with all rows that it contains."""
     data, _ = sequences(x, "X")
     return LoDArray(data, (joined(x.lod),))
 
 
-def _infer_windows(x: Spec, *, stride: int) -> Spec:
-    if stride < 1:
-        raise AttrError(f"stride: expected more than 0, got {stride}")
-    return x._replace(lod_level=x.lod_level + 1)
-
-
-@operator("sequence_windows", "X+ -> Out+", attrs={"stride": int, "from_end": False}, infer=_infer_windows)
+@operator(
+    "sequence_windows",
+    "X+ -> Out+",
+    attrs={"stride": Limit(int, least=1), "from_end": False},
+    infer="X(...) -> X(..., lod=X + 1)",
+)
 def sequence_windows(x: Any, *, stride: int, from_end: bool) -> LoDArray:
     """Split sequences of X into sequences of `stride` rows; the last, or the first if from_end, may be shorter."""
     data, offsets = sequences(x, "X")

@@ -17,11 +17,12 @@ from paddle.ops.base.segments import at, lengths, owners, positions
 _INT64 = np.dtype("int64")
 
 
-def _infer_pad(x: Spec, pad_value: Spec, *, padded_length: int) -> tuple[Spec, Spec]:
-    return Spec((-1, padded_length, *x.shape[1:]), x.dtype), Spec((-1, 1), _INT64)
-
-
-@operator("sequence_pad", "X+ PadValue -> Out Length", attrs={"padded_length": -1}, infer=_infer_pad)
+@operator(
+    "sequence_pad",
+    "X+ PadValue -> Out Length",
+    attrs={"padded_length": -1},
+    infer="X(_, ...) -> X(-1, padded_length, ..., lod=0), int64(-1, 1)",
+)
 def sequence_pad(x: Any, pad_value: Array, *, padded_length: int) -> tuple[Array, Array]:
     """Return the sequences (n, length, ...), with PadValue after each, and their lengths (n, 1) int64.
 

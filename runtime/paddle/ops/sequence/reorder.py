@@ -14,7 +14,7 @@ from paddle.backend import Array, array_module, from_host, to_host
 from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, Offsets, ends_of, plain, sequences
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.segments import at, lengths, owners, ranges, reverse, scatter_sum
 from paddle.ops.base.shapes import any_rows
 
@@ -82,11 +82,12 @@ def _slices(x: Any, offset: Array, length: Array) -> tuple[Offsets, Offsets]:
     return ranges(offsets[:-1] + starts, counts), counts
 
 
-def _infer(x: Spec, *, win_size: int) -> Spec:
-    return x._replace(shape=(x.shape[0], win_size))
-
-
-@operator("sequence_enumerate", "X+ -> Out+", attrs={"win_size": int, "pad_value": 0}, infer=_infer)
+@operator(
+    "sequence_enumerate",
+    "X+ -> Out+",
+    attrs={"win_size": int, "pad_value": 0},
+    infer="X(N, ...) -> X(N, win_size)",
+)
 def sequence_enumerate(x: Any, *, win_size: int, pad_value: int) -> LoDArray:
     """Return Out[t] = X[t], ..., X[t + win_size - 1], pad_value after the sequence's end."""
     data, offsets = sequences(x, "X")

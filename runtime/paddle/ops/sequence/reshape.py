@@ -12,20 +12,19 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module, to_host
+from paddle.ops.base.attributes import Limit
 from paddle.ops.base.errors import AttrError, InputError
 from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain, sequences, with_lod
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import at, lengths, ranges, scatter_sum
-from paddle.ops.base.shapes import same
 
 
-def _infer_reshape(x: Spec, *, new_dim: int) -> Spec:
-    if new_dim < 1:
-        raise AttrError(f"new_dim: expected more than 0, got {new_dim}")
-    return Spec((-1, new_dim), x.dtype, max(x.lod_level, 1))
-
-
-@operator("sequence_reshape", "X+ -> Out+", attrs={"new_dim": int}, infer=_infer_reshape)
+@operator(
+    "sequence_reshape",
+    "X+ -> Out+",
+    attrs={"new_dim": Limit(int, least=1)},
+    infer="-> X(-1, new_dim, lod=max(X, 1))",
+)
 def sequence_reshape(x: Any, *, new_dim: int) -> LoDArray:
     """Return sequences with rows of new_dim numbers; each sequence keeps its numbers, so its row count changes.
 
@@ -68,13 +67,7 @@ def lod_reset_grad(dout: Array) -> Array:
     return dout
 
 
-def _infer(x: list[Spec]) -> Spec:
-    for spec in x[1:]:
-        same(x[0].shape[1:], spec.shape[1:], "inputs, except for the rows,")
-    return Spec((-1, *x[0].shape[1:]), x[0].dtype, max(x[0].lod_level, 1))
-
-
-@operator("sequence_concat", "X+* -> Out+", infer=_infer)
+@operator("sequence_concat", "X+* -> Out+", infer="X(_, ...) -> X(-1, ..., lod=max(X, 1))")
 def sequence_concat(x: list[Any]) -> LoDArray:
     """Return the sequences of all inputs, concatenated one by one; all inputs have the same number of them."""
     rows, offsets = _joined(x)
@@ -105,11 +98,12 @@ def _joined(x: list[Any]) -> tuple[Offsets, Offsets]:
     return ranges(starts.reshape(-1), counts.reshape(-1)), ends_of(counts.sum(axis=1))
 
 
-def _infer_expand(x: Spec, y: Spec) -> Spec:
-    return Spec((-1, *x.shape[1:]), x.dtype, max(x.lod_level, y.lod_level, 1))
-
-
-@operator("sequence_expand", "X+ Y+ -> Out+", attrs={"ref_level": -1}, infer=_infer_expand)
+@operator(
+    "sequence_expand",
+    "X+ Y+ -> Out+",
+    attrs={"ref_level": -1},
+    infer="X(_, ...) -> X(-1, ..., lod=max(X, Y, 1))",
+)
 def sequence_expand(x: Any, y: Any, *, ref_level: int) -> Any:
     """Repeat entry i of X (a sequence, or a row unless X has one level) by the length of entry i of Y's `ref_level`.
 
@@ -127,7 +121,7 @@ def sequence_expand_grad(x: Any, y: Any, dout: Array, *, ref_level: int) -> Arra
     return scatter_sum(dout, at(rows, dout), len(plain(x)))
 
 
-@operator("sequence_expand_as", "X Y+ -> Out+", infer=_infer_expand)
+@operator("sequence_expand_as", "X Y+ -> Out+", infer="X(_, ...) -> X(-1, ..., lod=max(X, Y, 1))")
 def sequence_expand_as(x: Array, y: Any) -> Any:
     """Return each row i of X, repeated by the length of sequence i of Y; Out has the LoD of Y."""
     rows = _repeated(len(x), sequences(y, "Y")[1])

@@ -15,11 +15,12 @@ from paddle.ops.base.registry import GRAD, GradOp, Names, Spec, gradient_maker, 
 _BOOL, _INT32 = np.dtype("bool"), np.dtype("int32")
 
 
-def _infer_cast(x: Spec, *, out_dtype: VarType) -> Spec:
-    return x._replace(dtype=out_dtype.numpy)
-
-
-@operator("cast", "X -> Out", attrs={"out_dtype": VarType, "in_dtype": VarType}, infer=_infer_cast)
+@operator(
+    "cast",
+    "X -> Out",
+    attrs={"out_dtype": VarType, "in_dtype": VarType},
+    infer="X(...) -> out_dtype(..., lod=X)",
+)
 def cast(x: Array, *, out_dtype: VarType) -> Array:
     """Return X as out_dtype; no copy if it has that dtype already."""
     return x.astype(out_dtype.numpy, copy=False)
@@ -42,11 +43,7 @@ def _assign_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> 
     return [GradOp("assign", {"X": [outputs["Out"][0] + GRAD]}, {"Out": [inputs["X"][0] + GRAD]}, {})]
 
 
-def _infer_one(x: Spec) -> Spec:
-    return Spec((1,), _BOOL)
-
-
-@operator("is_empty", "X -> Out", infer=_infer_one, shares_lod=False)
+@operator("is_empty", "X -> Out", infer="-> bool(1)", shares_lod=False)
 def is_empty(x: Array) -> Array:
     """Return whether X has no elements, (1,) bool."""
     return np.array([x.size == 0])
@@ -63,7 +60,7 @@ def _asking(name: str, every: bool) -> Callable[[Array], Array]:
 
 # isfinite tests whether all elements are, the others whether any is.
 for _type in ("isfinite", "isinf", "isnan"):
-    operator(_type, "X -> Out", infer=_infer_one, shares_lod=False)(_asking(_type, _type == "isfinite"))
+    operator(_type, "X -> Out", infer="-> bool(1)", shares_lod=False)(_asking(_type, _type == "isfinite"))
 
 
 def _infer_shape(x: Spec) -> Spec:

@@ -84,14 +84,7 @@ def _rows(index: Array, height: int, slot: str = "Index") -> Array:
     return rows
 
 
-def _infer_multiplex(ids: Spec, x: list[Spec]) -> Spec:
-    shape = x[0].shape
-    for each in x[1:]:
-        shape = same(shape, each.shape, "inputs of multiplex")
-    return x[0]._replace(shape=shape)
-
-
-@operator("multiplex", "Ids X* -> Out", infer=_infer_multiplex)
+@operator("multiplex", "Ids X* -> Out", infer="X(...) -> X(...)")
 def multiplex(ids: Array, x: list[Array]) -> Array:
     """Return Out, whose row i is row i of input Ids[i]."""
     chosen = _chosen(ids, x)
@@ -125,13 +118,7 @@ def where(condition: Array) -> Array:
     return places
 
 
-def _infer_diag(diagonal: Spec) -> Spec:
-    if len(diagonal.shape) != 1:
-        raise ShapeError(f"expected a Diagonal (n,), got {diagonal.shape}")
-    return Spec((diagonal.shape[0], diagonal.shape[0]), diagonal.dtype)
-
-
-@operator("diag", "Diagonal -> Out", infer=_infer_diag, shares_lod=False)
+@operator("diag", "Diagonal -> Out", infer="Diagonal(N) -> Diagonal(N, N, lod=0)", shares_lod=False)
 def diag(diagonal: Array) -> Array:
     """Return the matrix (n, n) with the vector on its diagonal."""
     matrix: Array = array_module(diagonal).diag(diagonal)

@@ -74,11 +74,7 @@ def dgc(
     return u, v, sent, np.array([count], np.float32)
 
 
-def _infer_decode(x: Spec, like: Spec) -> Spec:
-    return Spec(like.shape, x.dtype)
-
-
-@operator("dgc_decode", "X Like -> Out", infer=_infer_decode, shares_lod=False)
+@operator("dgc_decode", "X Like -> Out", infer="Like(...) -> X(..., lod=0)", shares_lod=False)
 def dgc_decode(x: Any, like: Array) -> Array:
     """Return the sent values, summed over trainers, as a gradient of Like's shape."""
     if isinstance(x, SelectedRows):
@@ -91,7 +87,7 @@ def dgc_decode(x: Any, like: Array) -> Array:
     "dgc_momentum",
     "Param Grad Velocity LearningRate current_step -> ParamOut VelocityOut",
     attrs={"mu": float, "use_nesterov": False, "rampup_begin_step": 0.0},
-    infer="Param Velocity",
+    infer="Param, Velocity",
     in_place={"ParamOut": "Param", "VelocityOut": "Velocity"},
 )
 def dgc_momentum(

@@ -8,16 +8,12 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 from paddle.ops.base.selected_rows import SelectedRows
 
 
-def _infer_checked(x: list[Spec], scale: Spec) -> tuple[list[Spec], Spec]:
-    return x, Spec((1,), np.dtype("bool"))
-
-
 @operator(
-    "check_finite_and_unscale", "X*+ Scale -> Out*+ FoundInfinite", infer=_infer_checked, shares_lod=False
+    "check_finite_and_unscale", "X*+ Scale -> Out*+ FoundInfinite", infer="-> X, bool(1)", shares_lod=False
 )
 def check_finite_and_unscale(x: list[Any], scale: Array) -> tuple[list[Any], Array]:
     """Return each X / Scale, and whether any element is not finite, (1,) bool."""
@@ -34,7 +30,7 @@ def check_finite_and_unscale(x: list[Any], scale: Array) -> tuple[list[Any], Arr
         "incr_ratio": float,
         "decr_ratio": float,
     },
-    infer="X PrevLossScaling InGoodSteps InBadSteps",
+    infer="X, PrevLossScaling, InGoodSteps, InBadSteps",
     shares_lod=False,
 )
 def update_loss_scaling(

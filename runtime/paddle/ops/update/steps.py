@@ -86,7 +86,7 @@ def _enter(cls: type[Any], fluid: Fluid) -> None:
         fluid.operator.partition(":")[2],
         attrs=fluid.attrs,
         # An optional slot has the parameter's spec.
-        infer=" ".join(slot if slot in inputs else "Param" for slot in sources),
+        infer=", ".join(slot if slot in inputs else "Param" for slot in sources),
         in_place={out.rstrip("?"): slot for out, slot in zip(outputs, sources, strict=True)},
     )(step)
 

@@ -310,7 +310,7 @@ def test_channels_are_scaled_in_either_layout(layout: str, tmp_path: Path) -> No
 
 def test_other_layouts_are_refused() -> None:
     x, one = layers.data("x", [3, 2, 2]), layers.fill_constant([3], "float32", 1.0)
-    with pytest.raises(OpError, match="data_layout: expected 'NCHW' or 'NHWC', got 'CHWN'"):
+    with pytest.raises(OpError, match=r"data_layout: .*'NCHW', 'NHWC'.*'CHWN'"):
         layers.affine_channel(x, one, one, "CHWN")
     with pytest.raises(fluid.errors.FluidError, match="give scale and bias"):
         layers.affine_channel(x)
