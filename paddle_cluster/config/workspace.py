@@ -99,7 +99,7 @@ def _check_config(settings: Settings) -> None:
 
 
 def check_directory(package: Path) -> None:
-    """Check that the package is a directory. Raises WorkspaceError: the path is missing or not a directory."""
+    """Check that the package is a directory. Raises WorkspaceError if the path is missing or not a directory."""
     if not package.exists():
         raise WorkspaceError(
             f"--job_dispatch_package: {package} does not exist; give the directory to dispatch"

@@ -81,7 +81,7 @@ def _print_already_ended(job: KnownJob) -> ExitCode:
 
 
 def _only_running(where: StatePlaces) -> KnownJob:
-    """Return the only running job. Raises UsageError: none is running, or several are."""
+    """Return the only running job. Raises UsageError if none is running, or several are."""
     running = [job for job in store.all_jobs(where) if job.is_live]
     if not running:
         raise UsageError(

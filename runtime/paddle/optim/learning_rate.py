@@ -102,7 +102,7 @@ class JobRates:
     """The learning rates of a job's optimizer and of the separate optimizers of parameters. Not thread-safe."""
 
     def __init__(self, optimizer: OptimizerSpec, parameters: Iterable[ParameterSpec]) -> None:
-        """Read the schedules. Raises ConfigError: see `LearningRate`."""
+        """Read the schedules. Raises ConfigError as in `LearningRate`."""
         self._job = LearningRate(optimizer)
         self._own = {each.name: LearningRate(each.optimizer) for each in parameters if each.optimizer}
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `paddle pserver`: one process that runs one engine per port, each in its own thread.
+"""The command `paddle pserver`, which runs one engine per port in one process, each in its own thread.
 
 All ports are bound before any of them is published. Then the process pings itself through each port and reports that
-it is ready. TERM and Ctrl+C end it with code 0; USR1 does so as soon as no trainer needs it any more.
+it is ready. TERM and Ctrl+C end it with code 0; USR1 ends it, too, as soon as no trainer needs it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class ServerOptions:
 
 
 class Server:
-    """All ports of one process. Created, waited for and closed by one thread."""
+    """All ports of one process. One thread must create it, wait for it and close it."""
 
     def __init__(self, options: ServerOptions, revival: Revival | None = None) -> None:
         """Bind all ports and serve them.
@@ -242,7 +242,7 @@ class Server:
 
     @property
     def is_drained(self) -> bool:
-        """Return whether the process should exit once no trainer needs it, and none does any more."""
+        """Return whether the process should exit because no trainer needs it, as requested by USR1."""
         since = self.drains_since
         return since is not None and all(each.engine.is_deserted(since) for each in self._guarded)
 
@@ -253,7 +253,7 @@ class Server:
         return f"; disconnected without a message: {absent}" if absent else ""
 
     def _fail(self, number: int, error: Exception) -> None:
-        """Stop the server, because trainers must not wait for a dead thread."""
+        """Stop the server after an engine's thread failed, so that trainers do not wait for it."""
         _log.error("parameterServer[%d]: internal server error; stopping", number, exc_info=error)
         self.failed = True
         self.stopped.set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A local copy of a growing table that follows a running job and answers lookups, within a maximum age.
+"""A local copy of a growing table that follows a running job, and answers lookups within a maximum age.
 
 A thread repeatedly asks the servers for the rows that changed since its last request. When all answers have arrived,
 the copy contains everything that the servers had applied when that round of requests began; its age is the time since
@@ -38,7 +38,7 @@ _PLAIN = OptimizerSpec("sgd")
 
 
 class StaleCopy(PserverError):
-    """The copy has not been filled yet, or is older than allowed because the servers do not answer."""
+    """Raised when a copy has not been filled yet, or is too old because the servers do not answer."""
 
 
 class Live(Source, Protocol):
@@ -57,7 +57,7 @@ class LookupResult(NamedTuple):
     Attributes:
         rows: (..., width) float32; an id without a row gets its initial values.
         batch: batch of the table that all servers had applied when the copy was updated.
-        age_s: age of the copy in seconds; it contains every update that is older.
+        age_s: age of the copy in seconds; the copy contains all updates that are older.
     """
 
     rows: npt.NDArray[np.float32]
@@ -83,7 +83,7 @@ class Followed:
         max_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start following; `wait` returns when lookups can be answered.
+        """Start following; `wait` blocks until lookups can be answered.
 
         Args:
             connect: opens a reader of the job; called again after each lost connection.
@@ -131,7 +131,7 @@ class Followed:
 
     @property
     def width(self) -> int:
-        """The number of elements per row; 0 before the servers have described the table."""
+        """The number of elements per row; 0 until the servers have described the table."""
         with self._lock:
             return 0 if self._table is None else self._table.spec.width
 
@@ -220,7 +220,7 @@ class Followed:
 
 
 class _Follower:
-    """One connection, and the copy that it updates."""
+    """One connection to a job, and the copy that it updates."""
 
     def __init__(self, job: Live, name: str, lock: threading.Lock) -> None:
         """Start with an empty copy; `lock` is held during every change of it."""

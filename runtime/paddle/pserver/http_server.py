@@ -55,7 +55,7 @@ class Limits:
     """Limits on the resources that clients can use.
 
     Attributes:
-        connections: maximum number of simultaneous connections; a further one closes the connection that has been idle
+        connections: maximum number of simultaneous connections; a further connection closes the one that has been idle
             longest.
         nbytes: maximum memory for all requests and responses in progress, in bytes.
         request_s: maximum time in seconds to receive a request from its first byte to its last, and to send its
@@ -250,8 +250,9 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _admit(self) -> bool:
-        """Refuse an unauthorized request, or one whose end a proxy may determine differently; return whether the
-        request is accepted.
+        """Refuse an unauthorized request, or one whose end a proxy may determine differently.
+
+        Return whether the request is accepted.
 
         Its connection may be idle afterwards.
         """

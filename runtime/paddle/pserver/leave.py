@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle pserver-leave`: leaves the parameter servers on behalf of a trainer that exited without leaving.
+"""`paddle pserver-leave`, which leaves the job on behalf of a trainer that exited without leaving.
 
 Servers wait for a trainer that disappeared, because it may reconnect. This process takes over its trainer id and
 leaves, so that other trainers no longer wait.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server of one program on one endpoint, in the process whose script built the program; also its saved state.
+"""Serves one program on one endpoint, in the process whose script built the program, and saves the program's state.
 
 The engine runs the program in a dedicated thread; the thread that calls `wait` can be the main thread and receive
 signals. With saved state, the next process on the same endpoint continues where this one was killed: each request is
@@ -69,7 +69,7 @@ class ProgramKeeper:
         Args:
             folder: holds the state; `recover` loads existing state.
             program: the program whose state is saved.
-            journal_bytes: the journal can grow at least to this size.
+            journal_bytes: the size to which the journal can grow before a new copy is made.
             clock: monotonic clock in seconds.
         """
         self._folder, self._program = StateFolder(folder, clock), program
@@ -168,8 +168,9 @@ class ProgramKeeper:
 
 
 class ProgramServer:
-    """Serves one program. One thread creates, waits for and closes it; any thread or signal handler can call
-    `stop`."""
+    """Serves one program.
+
+    One thread must create it, wait for it and close it; any thread or signal handler can call `stop`."""
 
     def __init__(
         self,
@@ -265,8 +266,7 @@ class ProgramServer:
     def _guarded(
         self, options: EngineOptions, program: Served, is_sync: bool, earlier: Identity | None
     ) -> tuple[Engine, Callable[[], list[Reply]]]:
-        """Return a new engine, and a function that restores an earlier process's state, which can raise
-        PserverError."""
+        """Return a new engine, and a function that restores an earlier process's state or raises PserverError."""
         services: list[ProgramService] = []
 
         def serve(desk: EngineInterface) -> ProgramService:

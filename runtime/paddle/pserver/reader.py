@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the parameters of a running job from outside, for serving, evaluation or a dashboard.
 
-A reader takes no part in training: trainers neither wait for it nor notice it. Servers describe the job's tensors, and
+A reader does not take part in training, and trainers do not wait for it. Servers describe the job's tensors, and
 send a consistent snapshot of their dense values in parts: see `server.readers`. Every call blocks for a limited time.
 """
 
@@ -54,7 +54,7 @@ class TensorInfo:
 
 
 class Reader:
-    """One reader of a job. Not thread-safe; a context manager.
+    """Reads the tensors of a running job. A context manager; not thread-safe.
 
     Attributes:
         tensors: the tensors of the job, by name.
@@ -201,7 +201,7 @@ class Reader:
         return found
 
     def table(self, name: str) -> TableSpec:
-        """Return the description of a growing table. Raises ConfigError: there is no table with that name."""
+        """Return the description of a growing table. Raises ConfigError if there is no table with this name."""
         if name not in self._layout.growing:
             raise ConfigError(
                 f"no growing table is named {name}; known: {', '.join(self._layout.growing) or 'none'}"
@@ -223,7 +223,7 @@ class Reader:
         Args:
             name: the name of the table.
             server: number of the server, one of `holders`.
-            since: return rows that changed after this batch of the table; None: all rows.
+            since: only return rows that changed after this batch of the table; None: all rows.
             states: whether to include the update rule's state of each row.
         """
         width = self.table(name).width
@@ -240,7 +240,7 @@ class Reader:
             max_bytes: memory limit of the copy; 0: no limit.
 
         Raises:
-            ConfigError: there is no such table, an argument is out of range, or `connect` did not create this reader.
+            ConfigError: the table does not exist, an argument is out of range, or `connect` did not create this reader.
         """
         self.table(name)
         if self._again is None:
@@ -248,7 +248,10 @@ class Reader:
         return Followed(self._again, name, within_s=within_s, max_bytes=max_bytes)
 
     def version(self) -> int:
-        """Return the number of batches that every server has applied; if asynchronous, of all trainers together."""
+        """Return the number of batches that every server has applied.
+
+        In asynchronous training, the batches of all trainers together.
+        """
         replies = self._exchange.run(dict.fromkeys(self._everyone, Message(Describe(is_brief=True))))
         return min(reply.expect(Ok).version for reply in replies.values())
 
@@ -306,10 +309,10 @@ class TableWalk:
 
     Attributes:
         clock: number of the table's batches at the start of the walk; set by the first piece, which may be empty.
-        since: the batch after which rows must have changed, or None for all rows.
+        since: the batch after which rows must have changed; None: all rows.
         left: ids whose rows left the table after `since`; drop them before adding the yielded rows. Set by the first
             piece.
-        lineage: identifies the batches; set by the first piece.
+        lineage: identifies the training run to which the batches belong; set by the first piece.
     """
 
     def __init__(
@@ -328,7 +331,7 @@ class TableWalk:
         self.lineage = Lineage()
 
     def __iter__(self) -> Iterator[TableRows]:
-        """Yield pieces, at least one. Raises PserverError: see `Reader`."""
+        """Yield pieces, at least one. Raises PserverError as in `Reader`."""
         at, name, since = Cursor(), Section.text("name", self._name), self.since
         is_first = True
         while not at.is_over:
@@ -358,7 +361,8 @@ def _read_model(replies: Mapping[int, Message], endpoints: Sequence[str]) -> Con
     """Return the description on which all servers agree.
 
     Raises:
-        PserverError: they belong to several jobs, are incomplete, or are in a different order than in the trainers.
+        PserverError: the servers belong to several jobs, are incomplete, or are in a different order than in the
+            trainers.
     """
     found = {i: Configuration.from_text(reply.section("").as_text()) for i, reply in replies.items()}
     first = found[0]

@@ -92,7 +92,7 @@ class Saved:
         ]
 
     def rule(self, name: str) -> str:
-        """Return the update rule of a table; see `Source.rule`. Raises ConfigError: there is no such table."""
+        """Return the update rule of a table; see `Source.rule`. Raises ConfigError if the table does not exist."""
         if name not in self._specs:
             raise ConfigError(
                 f"the checkpoint has no growing table {name}; it has {', '.join(self._specs) or 'none'}"
@@ -105,7 +105,7 @@ class Saved:
         return [i for i, part in enumerate(self._found.parts) if name in part.numbers]
 
     def walk(self, name: str, server: int, since: int | None = None, *, states: bool = False) -> _SavedWalk:
-        """Return one server's rows; see `Source.walk`. Raises CheckpointError: the files are damaged."""
+        """Return one server's rows; see `Source.walk`. Raises CheckpointError if the files are damaged."""
         part, model = self._found.parts[server], self._models[server]
         share = next(each for each in model.share().growing if each.spec.name == name)
         unbounded = replace(share.spec.budget, memory=0, disk="")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SelectedRows: some rows of a tall matrix, as the gradient of a table or as a cache of its rows."""
+"""SelectedRows: some rows of a tall matrix, used for the gradient of a table or for a cache of its rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from paddle.ops.base.errors import InputError, ShapeError
 
 @dataclass(frozen=True, eq=False)
 class SelectedRows:
-    """A sparse (height, ...) tensor.
+    """A sparse tensor (height, ...), of which only some rows are stored.
 
     Attributes:
-        rows: (n,) int64 row numbers. Repeated rows add up; `merged` makes them unique and ascending.
+        rows: (n,) int64 row numbers. Values of repeated rows are added; `merged` returns unique, ascending rows.
         values: (n, ...), the values of the rows; the array is not copied.
         height: the number of rows of the full tensor.
         is_merged: whether the rows are known to be unique and ascending.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic on shapes, in which -1 stands for an unknown size."""
+"""Computes with shapes, in which -1 stands for an unknown size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paddle.ops.base.errors import AttrError, InputError, ShapeError
 
 
 def product(sizes: Sequence[int]) -> int:
-    """Return the product of some sizes, -1 if any of them is unknown."""
+    """Return the product of sizes; -1 if any of them is unknown."""
     total = 1
     for size in sizes:
         if size < 0:
@@ -31,7 +31,7 @@ def known(left: int, right: int) -> int:
 
 
 def any_rows(x: Any, *others: Any) -> Any:
-    """Return the spec of X with an unknown number of rows: the shape rule of operators that select or repeat rows."""
+    """Return the spec of X with an unknown number of rows, a shape rule for operators that select or repeat rows."""
     return x._replace(shape=(-1, *x.shape[1:]))
 
 
@@ -68,14 +68,14 @@ def as_many_rows(left: Array, right: Array, what: str) -> None:
 
 
 def decided(given: Array | None, parts: Sequence[Array], attribute: Sequence[int]) -> tuple[int, ...]:
-    """Return sizes or positions that may be given by tensors at run time.
+    """Return sizes or positions, which tensors can give at run time.
 
     Args:
         given: integers, or None.
         parts: tensors of one number each; they take precedence over `given`.
 
     Raises:
-        InputError: a tensor does not hold integers.
+        InputError: a tensor does not contain integers.
     """
     found: list[int] = []
     for tensor in parts or ([] if given is None else [given]):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads shared by operators: they compute parts of one operator's work on several cores.
+"""Threads that all operators share, and that compute parts of one operator's work on several cores.
 
-They belong to the process, since executors of all threads run operators. The calling thread works too, and takes back
-pieces that no thread has started; while another operator uses the threads, it does all of its work itself. A piece must
-therefore give the same result in every thread.
+The threads belong to the process, since executors on all threads run operators. The calling thread works too, and takes
+pieces that no thread has started. While another operator uses the threads, the caller does all of its work itself. A
+piece must therefore give the same result in every thread.
 """
 
 from __future__ import annotations

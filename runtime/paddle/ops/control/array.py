@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""create_array, write_to_array, read_from_array, lod_array_length, tensor_array_to_tensor: values by index.
+"""create_array, write_to_array, read_from_array, lod_array_length and tensor_array_to_tensor: arrays of tensors.
 
-`Place` stores the index for the gradient, since counters change. The gradient of an array is an array with the
-gradients of its values, None where there is none.
+`Place` stores the index for the gradient, since counters change. The gradient of an array is an array of the gradients
+of its values; values without a gradient have None.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def write_to_array(x: Any, index: Array, array: TensorArray | None) -> tuple[Ten
 
 @gradient("write_to_array", "X Place Out@GRAD+ -> X@GRAD Array@GRAD+?")
 def write_to_array_grad(x: Array, index: Array, dout: TensorArray) -> tuple[Array, TensorArray]:
-    """Return dX, which is dOut at I, and the gradient of the previous array: dOut without that value."""
+    """Return dX, the value of dOut at I, and the gradient of the previous array, which is dOut without that value."""
     number = _number(index)
     dx = dout.items[number] if number < len(dout) else None
     return (zeros_like(x), dout) if dx is None else (dx, dout.with_item(number, None))

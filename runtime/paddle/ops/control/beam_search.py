@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""beam_search: one step of a beam search over sentences; beam_search_decode: whole sentences from all steps.
+"""beam_search, one step of a beam search over sentences, and beam_search_decode, which assembles whole sentences.
 
 The selection of a step has two levels of LoD: sentence -> prefixes of the previous step -> their continuations. A
 prefix that has reached end_id is carried over unchanged: its only continuation is end_id with the same score.
@@ -37,7 +37,7 @@ def beam_search(
     end_id: int,
     is_accumulated: bool,
 ) -> tuple[LoDArray, LoDArray, Array]:
-    """Return each sentence's beam_size best (id, score), grouped by the prefix they continue, and that prefix.
+    """Return the beam_size best continuations (id, score) of each sentence, grouped by prefix, and their prefixes.
 
     Args:
         pre_ids: (prefixes, 1) last ids.
@@ -46,7 +46,7 @@ def beam_search(
         scores: (prefixes, k) scores of the candidates: of the whole prefix if is_accumulated, otherwise the
             candidate's probability alone.
         level: the level of the scores' LoD that assigns prefixes to sentences.
-        beam_size: the number of continuations kept per sentence.
+        beam_size: the number of continuations to retain per sentence.
     """
     last, before = to_host(plain(pre_ids)).reshape(-1), to_host(pre_scores).reshape(-1)
     values = to_host(plain(scores)).reshape(len(last), -1)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""conditional_block: runs a block if a condition holds; while: runs a block as long as a condition holds.
+"""conditional_block runs a block if a condition holds; while runs a block as long as a condition holds.
 
-`Input` of conditional_block lists all variables that the block reads, and those of `Out` that exist before; these keep
-their values if the block does not run.
+`Input` of conditional_block lists all variables that the block reads, and variables of `Out` that exist before; the
+latter keep their values if the block does not run.
 
-The block of while writes the condition itself. `X` lists all variables that the block reads from outside, and those of
+The block of while writes the condition itself. `X` lists all outer variables that the block reads, and variables of
 `Out` that exist before the loop.
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""feed and fetch: list the feeds and fetches of program files, in order; read: a reader's next batch; print.
+"""feed and fetch, which list the feeds and fetches of program files in order; read, a reader's next batch; and print.
 
-print: passes a value through unchanged and prints it to standard error.
+print passes a value through unchanged and prints it to standard error.
 """
 
 from __future__ import annotations

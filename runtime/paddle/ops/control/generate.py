@@ -37,7 +37,7 @@ _FLOAT32, _INT64 = np.dtype("float32"), np.dtype("int64")
 
 @dataclass
 class _Sample:
-    """The search of one sample: active paths, best first, and ended paths."""
+    """The search for one sample: its active paths, best first, and its ended paths."""
 
     live: list[tuple[float, tuple[int, ...]]] = field(default_factory=lambda: [(0.0, ())])
     ended: list[tuple[float, tuple[int, ...]]] = field(default_factory=list)
@@ -91,7 +91,7 @@ def generate(
     body: Body,
     names: Mapping[str, Sequence[str]],
 ) -> tuple[Array, Array]:
-    """Return log probabilities (samples, num_results), best first, and the words of all results, one vector.
+    """Return log probabilities (samples, num_results), best first, and the words of all results as one vector.
 
     With one result per sample, the vector holds only the words; otherwise each result is its length, its words, and -1.
     A missing result has the log probability -inf and no words.

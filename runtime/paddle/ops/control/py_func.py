@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """py_func: calls a Python function as an operator.
 
-A program refers to functions by numbers that are valid within one process: a program loaded from a file has none.
+A program refers to functions by numbers that are valid only within one process, not in programs loaded from a file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def number_of(function: Function) -> int:
 def py_func(
     values: Sequence[Any] | None, *, forward_callable_id: int, names: Mapping[str, Sequence[str]]
 ) -> list[Any]:
-    """Return the function's results for the values; None where it returns None.
+    """Call the function with the values and return its results, which can be None.
 
     Raises:
         OpError: this process has no function with that number.

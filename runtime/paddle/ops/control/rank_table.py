@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lod_rank_table, max_sequence_len, shrink_rnn_memory, ...: sequences as arrays of time steps, longest first."""
+"""lod_rank_table, max_sequence_len, shrink_rnn_memory and others: sequences as arrays of time steps, longest first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INT64 = np.dtype("int64")
 
 
 class RankTable:
-    """Sequences of one level, longest first; see `TimeSteps`.
+    """The order of the sequences of one level, longest first; see `TimeSteps`.
 
     Attributes:
         offsets: the offsets of the level that the table was computed from.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""space_to_depth, shuffle_channel, pixel_shuffle, affine_channel: move data between channels, or scale it.
+"""space_to_depth, shuffle_channel, pixel_shuffle and affine_channel: move data between channels, or scale it.
 
-scale_sub_region: scales a part of each image.
+scale_sub_region scales a part of each image.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _infer_depth(x: Spec, *, blocksize: int) -> Spec:
 
 @operator("space_to_depth", "X -> Out", attrs={"blocksize": int}, infer=_infer_depth)
 def space_to_depth(x: Array, *, blocksize: int) -> Array:
-    """Return images (N, b² C, H/b, W/b) with each block of pixels as channels, in the order of Paddle's kernel.
+    """Return images (N, b² C, H/b, W/b) in which each b × b block of pixels became channels, in Paddle's order.
 
     The operator first arranges the channels of X as blocks of C/b² images (b H, b W): channel (i b + j) C/b² + c is row
     i, column j of each block of image c. The resulting numbers are then reshaped to the output's shape.
@@ -44,7 +44,7 @@ def space_to_depth(x: Array, *, blocksize: int) -> Array:
 
 @gradient("space_to_depth", "X Out@GRAD -> X@GRAD")
 def space_to_depth_grad(x: Array, dout: Array, *, blocksize: int) -> Array:
-    """Return dX: dOut with its elements moved back by the inverse permutation."""
+    """Return dX, which is dOut with its elements moved back by the inverse permutation."""
     n, channels, height, width = x.shape
     blocks = dout.reshape(n, channels // blocksize**2, height, blocksize, width, blocksize)
     return blocks.transpose(0, 3, 5, 1, 2, 4).reshape(x.shape)
@@ -52,14 +52,14 @@ def space_to_depth_grad(x: Array, dout: Array, *, blocksize: int) -> Array:
 
 @operator("shuffle_channel", "X -> Out", attrs={"group": int}, infer="X(N, C * group, H, W) -> X")
 def shuffle_channel(x: Array, *, group: int) -> Array:
-    """Return the first channel of each group, then the second of each, and so on."""
+    """Reorder channels: the first channel of each group, then the second of each group, and so on."""
     n, channels, *size = x.shape
     return x.reshape(n, group, channels // group, *size).swapaxes(1, 2).reshape(x.shape)
 
 
 @gradient("shuffle_channel", "Out@GRAD -> X@GRAD")
 def shuffle_channel_grad(dout: Array, *, group: int) -> Array:
-    """Apply the inverse shuffle: with as many groups as a group has channels."""
+    """Return dX by the inverse shuffle, whose number of groups is the number of channels per group."""
     return shuffle_channel(dout, group=dout.shape[1] // group)
 
 
@@ -79,7 +79,7 @@ def pixel_shuffle(x: Array, *, upscale_factor: int) -> Array:
 
 @gradient("pixel_shuffle", "X Out@GRAD -> X@GRAD")
 def pixel_shuffle_grad(x: Array, dout: Array, *, upscale_factor: int) -> Array:
-    """Return dX: dOut with its elements moved back by the inverse permutation."""
+    """Return dX, which is dOut with its elements moved back by the inverse permutation."""
     n, channels, height, width = x.shape
     count = channels // upscale_factor**2
     parts = dout.reshape(n, count, height, upscale_factor, width, upscale_factor)
@@ -139,5 +139,5 @@ def scale_sub_region(x: Array, indices: Array, *, value: float) -> Array:
 
 @gradient("scale_sub_region", "Indices Out@GRAD -> X@GRAD")
 def scale_sub_region_grad(indices: Array, dout: Array, *, value: float) -> Array:
-    """Return dX: dOut, multiplied by `value` in the same part of each image."""
+    """Return dX, which is dOut multiplied by `value` in the same part of each image."""
     return scale_sub_region(dout, indices, value=value)

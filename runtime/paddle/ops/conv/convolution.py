@@ -44,8 +44,9 @@ def _shape_rule(sides: int) -> Callable[..., Spec]:
 @operator("depthwise_conv2d", "Input Filter -> Output", attrs=_attrs(2), infer=_shape_rule(2))
 @operator("conv3d", "Input Filter -> Output", attrs=_attrs(3), infer=_shape_rule(3))
 def conv(x: Array, filters: Array, *, groups: int, attrs: Mapping[str, Any]) -> Array:
-    """Return the cross-correlation of images and filters, (N, F, *places), with H' = (H + 2 padding - dilation (kh - 1)
-    - 1) // stride + 1.
+    """Return the cross-correlation of images and filters, (N, F, *places).
+
+    H' = (H + 2 padding - dilation (kh - 1) - 1) // stride + 1, and likewise for the other dimensions.
 
     Filters are (F, C/groups, *kernel).
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Direct convolutions, without im2col, on several cores: prepares the arguments of the loops in `lines` by piece.
+"""Direct convolution on several cores, without im2col: prepares arguments for the loops in `lines`, piece by piece.
 
 Large float32 images on the host with one group use this path; all others use `im2col`. The division into pieces depends
 only on shapes, and pieces are added in order, so results do not depend on the number of threads.

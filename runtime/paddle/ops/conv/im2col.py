@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""im2col: convolution as matrix products over columns, forward, gradient of the images and gradient of the filters.
+"""im2col: convolutions, and the gradients of images and filters, as matrix products over columns.
 
 Each image's windows become the columns of a matrix (C/groups · kernel, places). A few images are processed at a time,
 so that their columns stay in the cache. Filters are (F, C/groups, *kernel), images (N, C, *sizes) with any number of

@@ -3,8 +3,8 @@
 
 The operator's name determines the method; interp_method is ignored.
 
-OutSize (2,) takes precedence over `scale`, the factor for both height and width (0: not given), which takes precedence
-over out_h and out_w.
+The size comes from OutSize (2,); without it, from `scale`, the factor for height and width; and if that is 0, from
+out_h and out_w.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def bilinear_interp(
 def bilinear_interp_grad(
     x: Array, size: Array | None, dout: Array, *, align_corners: bool, align_mode: int
 ) -> Array:
-    """Distribute each pixel's gradient to the four pixels it was interpolated from."""
+    """Return dX: distribute each pixel's gradient to the four pixels from which it was interpolated."""
     return taken_back(dout, *_linear(x, dout.shape[2:], align_corners, align_mode))
 
 
@@ -72,7 +72,7 @@ def nearest_interp(
 
 @gradient("nearest_interp", "X OutSize? Out@GRAD -> X@GRAD")
 def nearest_interp_grad(x: Array, size: Array | None, dout: Array, *, align_corners: bool) -> Array:
-    """Add each pixel's gradient to the pixel it was copied from."""
+    """Return dX: add each pixel's gradient to the pixel from which it was copied."""
     return taken_back(dout, *_nearest(x, dout.shape[2:], align_corners))
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiled loops of convolutions (`kernels/conv.c`) and their preconditions; `direct` prepares their arguments.
 
-Images in line layout are padded by the reach of a tile after their last position, since loops do not check indices.
+Images in line layout are padded after their last position by the size of a tile, since loops do not check indices.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Lines:
 
 @functools.cache
 def compiled() -> Lines | None:
-    """Return the loops of the best speed level; None without a compiled library."""
+    """Return the loops of the best speed level; None if there is no compiled library."""
     return None if KERNELS.loaded is None else Lines(KERNELS.loaded)
 
 

@@ -70,8 +70,9 @@ def pool(
     ceil_mode: bool,
     adaptive: bool,
 ) -> Array:
-    """Return the maximum or mean of each window, (N, C, *places). Padding is never a maximum, and counts in a mean
-    only if not exclusive.
+    """Return the maximum or mean of each window, (N, C, *places).
+
+    Padding is never a maximum, and counts in a mean only if not exclusive.
 
     A window that covers only padding gives zero. If adaptive, ksize is the number of cells: they are evenly spaced and
     may overlap.
@@ -109,7 +110,7 @@ def pool_grad(
     exclusive: bool,
     adaptive: bool,
 ) -> Array:
-    """Route dOut to the first maximal cell of its window, or in equal shares to all cells."""
+    """Return dX: route dOut to the first maximal cell of its window or, for means, in equal shares to all cells."""
     if adaptive and not global_pooling:
         return _adaptive_grad(x, dout, pooling_type)
     xp = array_module(x)

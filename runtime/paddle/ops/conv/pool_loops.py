@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling of float32 images by compiled loops (`kernels/pool.c`), bit-equal to the plain form in `pool`."""
+"""Pools float32 images by compiled loops (`kernels/pool.c`), bit-equal to the plain form in `pool`."""
 
 from __future__ import annotations
 

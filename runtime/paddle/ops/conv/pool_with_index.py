@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""max_pool2d_with_index, max_pool3d_with_index: maxima with their positions; unpool: scatters values to positions.
+"""max_pool2d_with_index and max_pool3d_with_index (maxima with positions); unpool scatters values to positions.
 
 Mask (N, C, *places) int32 numbers the pixels of an image row by row, without its padding.
 """
@@ -79,7 +79,7 @@ def max_pool_with_index(
 @gradient("max_pool2d_with_index", "X Mask Out@GRAD -> X@GRAD")
 @gradient("max_pool3d_with_index", "X Mask Out@GRAD -> X@GRAD")
 def max_pool_with_index_grad(x: Array, mask: Array, dout: Array) -> Array:
-    """Route dOut to the position of the maximum."""
+    """Return dX: route dOut to the position of the maximum."""
     return _scattered(dout, mask, x.shape[2:])
 
 

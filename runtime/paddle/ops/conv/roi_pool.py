@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""roi_pool: maxima over the cells of a grid over regions of images."""
+"""roi_pool: maximum pooling of image regions over a grid of cells."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _INT64 = np.dtype("int64")
 def roi_pool(
     x: Array, rois: Any, of: Array | None, *, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Array, Array]:
-    """Return the maxima (rois, C, pooled_height, pooled_width), and the position of each in its image, -1 if none.
+    """Return maxima (rois, C, pooled_height, pooled_width), and their positions in the image (-1: empty cell).
 
     Args:
         x: (N, C, H, W).
@@ -56,7 +56,7 @@ def roi_pool(
 
 @gradient("roi_pool", "X ROIs+ Images? Argmax Out@GRAD -> X@GRAD")
 def roi_pool_grad(x: Array, rois: Any, of: Array | None, places: Array, dout: Array) -> Array:
-    """Route dOut to the pixels that were the maxima."""
+    """Return dX: route dOut to the pixels that were the maxima."""
     whose = _images(rois, of, len(x))
     dx = np.zeros((len(x), x.shape[1], x.shape[2] * x.shape[3]), x.dtype)
     at, arriving = to_host(places), to_host(dout)
@@ -71,7 +71,7 @@ def _images(rois: Any, of: Array | None, count: int) -> Any:
     """Return the number of each roi's image.
 
     Raises:
-        InputError: there is no such image.
+        InputError: a region refers to an image that does not exist.
     """
     if of is not None:
         found = to_host(of).reshape(-1).astype(int)

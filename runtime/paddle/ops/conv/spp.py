@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spp: pyramid pooling of images of any size to a fixed number of values (He and others, 2014)."""
+"""spp: pyramid pooling of images of any size to a fixed number of values (He et al., 2014)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def spp(x: Array, *, pyramid_height: int, pooling_type: str) -> Array:
 
 @gradient("spp", "X Out Out@GRAD -> X@GRAD")
 def spp_grad(x: Array, out: Array, dout: Array, *, pyramid_height: int, pooling_type: str) -> Array:
-    """Return dX: the sum of all pyramid levels' gradients, (N, C, H, W)."""
+    """Return dX, the sum of the gradients of all pyramid levels, (N, C, H, W)."""
     dx, begin = array_module(x).zeros_like(x), 0
     for bins, window in _levels(x, pyramid_height):
         end = begin + x.shape[1] * bins * bins

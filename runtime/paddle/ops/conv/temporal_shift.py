@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """temporal_shift: takes some channels of each video frame from its neighbours.
 
-Lin, Gan and Han, 2019.
+Source: Lin, Gan and Han, 2019.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def temporal_shift(x: Array, *, seg_num: int, shift_ratio: float) -> Array:
 
 @gradient("temporal_shift", "Out@GRAD -> X@GRAD", fresh=True)
 def temporal_shift_grad(dout: Array, *, seg_num: int, shift_ratio: float) -> Array:
-    """Return dX: the channels of dOut, shifted in time in the opposite direction."""
+    """Return dX, the channels of dOut shifted in time in the opposite direction."""
     return _shifted(dout, seg_num, shift_ratio, -1)
 
 

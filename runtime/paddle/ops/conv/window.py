@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sliding windows over images (N, C, H, W) or volumes (N, C, D, H, W): sizes, views and their inverses."""
+"""Computes sizes and views of sliding windows over images (N, C, H, W) or volumes (N, C, D, H, W), and inverses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EACH = (slice(None), slice(None))  # every image, every channel
 
 @dataclass(frozen=True)
 class Window:
-    """The size and movement of a kernel, with one number per axis each."""
+    """A sliding window: kernel size, strides, paddings and dilations, with one number per axis each."""
 
     kernel: Sizes
     strides: Sizes
@@ -48,16 +48,16 @@ class Window:
     def places(self, size: Sizes, ceil_mode: bool = False) -> Sizes:
         """Return the number of windows along each axis; -1 where the size is unknown.
 
-        Division truncates towards zero, as in Paddle: a window that exceeds the image by less than a stride has one
-        position, beyond the edge. With ceil_mode, the bound is two strides minus one.
+        Division truncates towards zero, as in Paddle: a window that exceeds the image by less than a stride (with
+        ceil_mode, two strides minus one) has one position, which extends beyond the edge.
 
         Args:
             size: (height, width) of the image, or (depth, height, width).
-            ceil_mode: count a last window that extends beyond the edge.
+            ceil_mode: whether to count a last window that extends beyond the edge.
 
         Raises:
             AttrError: the window has a different number of axes.
-            ShapeError: there is no window.
+            ShapeError: no window fits into the image.
         """
         if len(size) != len(self.kernel):
             raise AttrError(f"expected a window of {len(size)} axes for an image of {size}, got {self}")

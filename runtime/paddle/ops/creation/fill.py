@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fill_constant, fill_constant_batch_size_like, fill_any_like, fill_zeros_like: arrays of one value."""
+"""fill_constant, fill_constant_batch_size_like, fill_any_like and fill_zeros_like: return arrays of one value."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fill: an array of given numbers; fake_init: a table whose rows are stored elsewhere; delete_var."""
+"""fill, an array of given numbers; fake_init, a table whose rows are stored elsewhere; and delete_var."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def fake_init(*, shape: tuple[int, ...], xp: Any) -> SelectedRows:
 
 @operator("delete_var", "X* ->", infer="->")
 def delete_var(x: list[Any]) -> tuple[()]:
-    """Do nothing: values are freed after their last reader, so this operator never runs."""
+    """Do nothing; this operator never runs, because values are freed after their last reader."""
     return ()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""uniform_random, gaussian_random, truncated_gaussian_random, sampling_id: random numbers.
+"""uniform_random, gaussian_random, truncated_gaussian_random and sampling_id: draw random numbers.
 
 The results depend only on the seed, the name of the output, and the step.
 
-uniform_random_batch_size_like, gaussian_random_batch_size_like: random numbers with the batch size of another value;
-sampling_id: one sample per row.
+uniform_random_batch_size_like and gaussian_random_batch_size_like draw as many rows as another value has; sampling_id
+draws one sample per row.
 """
 
 from __future__ import annotations

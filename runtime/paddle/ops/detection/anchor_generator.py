@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""anchor_generator: boxes in pixels around each cell of a feature map; box_clip: boxes clipped to their image."""
+"""anchor_generator, which places boxes around each cell of a feature map, and box_clip, which clips boxes."""
 
 from __future__ import annotations
 

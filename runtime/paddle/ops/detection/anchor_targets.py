@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rpn_target_assign, retinanet_target_assign: the positive and negative anchors and their targets."""
+"""rpn_target_assign and retinanet_target_assign: select positive and negative anchors, and compute their targets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Sample(NamedTuple):
 
 
 def limited(places: Array, limit: int, rng: np.random.Generator | None) -> Array:
-    """Return at most `limit` positions in order: sampled by `rng`, or the first ones without it."""
+    """Return at most `limit` positions in order, sampled by `rng` or, without it, the first ones."""
     if len(places) <= limit:
         return places
     return np.sort(rng.choice(places, limit, replace=False)) if rng else places[:limit]
@@ -69,9 +69,9 @@ def rpn_target_assign(
 ) -> tuple[Any, ...]:
     """Return the targets of a region proposal network, one sequence per image.
 
-    LocationIndex (f,) int32 holds the anchors with an object, ScoreIndex (f + b,) those and the ones without, both
-    numbered over all images; TargetBBox (f, 4) has codes, TargetLabel (f + b, 1) int32 1 or 0, and BBoxInsideWeight (f,
-    4) 1, or 0 where an anchor stands in for one that has no object.
+    LocationIndex (f,) int32 has the anchors with an object, and ScoreIndex (f + b,) also those without; both are
+    numbered over all images. TargetBBox (f, 4) has codes, and TargetLabel (f + b, 1) int32 has 1 or 0. BBoxInsideWeight
+    (f, 4) is 1, or 0 where an anchor stands in for one without an object.
 
     Args:
         anchor: (A, 4) in pixels of the scaled image.

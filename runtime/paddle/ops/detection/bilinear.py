@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bilinear interpolation between the four pixels around a position; pixels outside the image are 0."""
+"""Interpolates bilinearly between the four pixels around a position; pixels outside the image are 0."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Points(NamedTuple):
 
     Attributes:
         at: (4, ...) pixels, as row W + column: up left, up right, down left, down right.
-        weight: (4, ...) of each pixel, 0 outside of the image.
-        by_row: (4, ...) how the weight changes with the row.
-        by_column: (4, ...) how it changes with the column.
+        weight: (4, ...) weight of each pixel, 0 outside the image.
+        by_row: (4, ...) derivative of the weight with respect to the row.
+        by_column: (4, ...) derivative of the weight with respect to the column.
     """
 
     at: Array

@@ -30,11 +30,11 @@ def _infer(distances: Spec) -> tuple[Spec, Spec]:
     infer=_infer,
 )
 def bipartite_match(distances: Any, *, match_type: str, dist_threshold: float) -> tuple[Array, Array]:
-    """Return the row matched to each column, (images, M) int32, -1 for none, and the values of the pairs.
+    """Return the row matched to each column, (images, M) int32, -1 if unmatched, and the values of the pairs.
 
     Args:
         distances: (rows, M), one sequence per image; without LoD there is one image. Larger means closer.
-        match_type: bipartite: each row gets one column at most; per_prediction: each column that is free then gets
+        match_type: bipartite: each row gets one column at most; per_prediction: in addition, each unmatched column gets
             its best row, if the value is at least dist_threshold.
     """
     values = host(distances)
@@ -61,7 +61,7 @@ def match(values: Array, indices: Array, found: Array) -> None:
 
 
 def match_rest(values: Array, indices: Array, found: Array, threshold: float) -> None:
-    """Match each free column to its best row if the value is at least the threshold."""
+    """Match each unmatched column to its best row, if the value is at least the threshold."""
     if len(values):
         rows = values.argmax(axis=0)
         best = values[rows, np.arange(len(rows))]

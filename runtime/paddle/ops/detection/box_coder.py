@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""box_coder, box_decoder_and_assign: encode boxes as shifts and scales of prior boxes, and decode them.
+"""box_coder and box_decoder_and_assign: encode boxes as shifts and scales of prior boxes, and decode them.
 
 With centre p and sides s of a prior box and variances v, a box of centre c and sides t is coded as
 ((c − p) / s / v, log(t / s) / v).
@@ -49,7 +49,7 @@ def deltas(boxes: Array, priors: Array, weights: tuple[float, ...] = ()) -> Arra
 
 
 def decoded(codes: Array, priors: Array, whole: bool, longest: float = np.inf) -> Array:
-    """Return boxes (..., 4) from codes without variances; the logarithm of a scale is at most `longest`."""
+    """Decode boxes (..., 4) from codes without variances; the logarithm of a scale is at most `longest`."""
     sides = priors[..., 2:] - priors[..., :2] + whole
     centres = priors[..., :2] + sides / 2
     found = corners(codes[..., :2] * sides + centres, np.exp(codes[..., 2:].clip(None, longest)) * sides)
@@ -74,7 +74,7 @@ def _infer(prior: Spec, variances: Spec | None, target: Spec, *, attrs: dict[str
 
 @operator("box_coder", "PriorBox+ PriorBoxVar? TargetBox+ -> OutputBox+", attrs=_ATTRS, infer=_infer)
 def box_coder(prior: Any, variances: Array | None, target: Any, *, attrs: dict[str, Any]) -> Any:
-    """Return codes (N, M, 4) of boxes (N, 4) by M priors, or boxes from codes (N, M, 4).
+    """Encode boxes (N, 4) relative to M priors as (N, M, 4), or decode such codes into boxes (N, M, 4).
 
     Args:
         prior: (M, 4); with axis 1 a decoded row belongs to a prior, otherwise a column.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic on boxes (left, top, right, bottom), on the host; iou_similarity: the overlaps of boxes.
+"""Computes with boxes (left, top, right, bottom) on the host; iou_similarity, the overlaps of boxes.
 
-Whole boxes count pixels: both ends are included, so that a side is 1 longer than the difference of its ends.
+If boxes are `whole`, both end pixels are included, so that a side is 1 longer than the difference of its ends.
 """
 
 from __future__ import annotations

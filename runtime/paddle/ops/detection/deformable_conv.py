@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """deformable_conv: convolution that samples its input at offsets and weights the samples by a mask (Zhu et al., 2019).
 
-deformable_conv_v1 is the same without a mask. A shift is (down, across) in pixels of the input.
+deformable_conv_v1 has no mask. Offsets are (vertical, horizontal) in pixels of the input.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def deformable_conv(
 
     Args:
         x: (N, C, H, W), surrounded by zeros.
-        offset: (N, deformable_groups h w 2, H', W') offset of each value of the window, for the channels of a
+        offset: (N, deformable_groups h w 2, H', W') offset of each position of the window, for the channels of a
             deformable group.
         mask: (N, deformable_groups h w, H', W'), or None for 1.
         filters: (M, C / groups, h, w).

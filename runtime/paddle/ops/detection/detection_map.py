@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """detection_map: mean average precision of detections, over all classes.
 
-Counts accumulate over batches: the number of objects of each class, and each detection's score and whether it is
-correct.
+Counts are accumulated over batches: the number of objects of each class, and for each detection its score and whether
+it is correct.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def detection_map(
     Args:
         detected: (rows, 6) label, score and box, one sequence per image; boxes are clipped to [0, 1].
         label: (rows, 6) label, whether it is difficult, and box; (rows, 5) without difficult ones.
-        has_state: whether there is state: 0: start from zero; otherwise continue from the next three arguments.
+        has_state: 0: start from zero; any other value: continue from the next three arguments.
         pos_count: (class_num, 1) int32.
         true_pos: (n, 2) score and 0 or 1, one sequence per class; false_pos likewise.
     """
@@ -121,7 +121,7 @@ def _count(image: Array, counts: dict[int, int], with_difficult: bool) -> None:
 
 
 def mark(seen: Array, image: Array, true: Marks, false: Marks, attrs: dict[str, Any]) -> None:
-    """Add the detections of an image: the best box of each object is correct, other boxes are not."""
+    """Add the detections of an image; only the best box of each object counts as correct."""
     difficult, labels = _difficult(image), image[:, 0].astype(int)
     for label in np.unique(seen[:, 0].astype(int)).tolist():
         mine = seen[seen[:, 0].astype(int) == label]

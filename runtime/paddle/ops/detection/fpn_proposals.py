@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""distribute_fpn_proposals, collect_fpn_proposals: split regions over pyramid levels by size; merge levels."""
+"""distribute_fpn_proposals splits regions over pyramid levels by size; collect_fpn_proposals merges levels."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def distribute_fpn_proposals(
 ) -> tuple[list[Any], Array]:
     """Return the regions of each level, one sequence per image, and each region's new index (n, 1) int32.
 
-    A region of side refer_scale belongs to refer_level, one of twice the side to the next level.
+    A region with side refer_scale belongs to refer_level, a region with twice that side to the next level, and so on.
 
     Args:
         rois: (n, 4) in pixels, one sequence per image.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""generate_proposal_labels: a sample of the proposed regions, with target classes and codes."""
+"""generate_proposal_labels: samples proposed regions, and computes their target classes and codes."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def generate_proposal_labels(
 ) -> tuple[Any, ...]:
     """Return a sample of each image's regions and objects, one sequence each: positive ones first.
 
-    Rois (n, 4) are in pixels of the scaled image, LabelsInt32 (n, 1) classes, 0 for none, BboxTargets (n, 4 class_nums)
-    codes in the columns of the class, and both weights 1 there.
+    Rois (n, 4) are in pixels of the scaled image. LabelsInt32 (n, 1) has classes, 0 for no object. BboxTargets (n, 4
+    class_nums) has codes in the columns of the class, where both weights are 1.
 
     Args:
         rois: (rows, 4) in pixels of the scaled image, one sequence per image; the same for all other inputs.

@@ -65,18 +65,19 @@ def _infer_loss(
 def multibox_loss(
     location: Array, confidence: Array, prior: Array, label: Any, *, attrs: dict[str, Any]
 ) -> tuple[Array, Array, Array]:
-    """Return the batch's loss for each image (N, 1), and its gradients.
+    """Return the loss of the batch, repeated for each image (N, 1), and its gradients.
 
     The loss is that of SSD (Liu et al., 2016): smooth L1 of the codes of matched priors, and cross entropy of their
-    classes and of the hardest negatives' background, over the number of matches in the batch. All N rows are equal,
-    and the gradient is that of one row: the mean of dLoss is used.
+    classes and of the hardest negatives' background, over the number of matches in the batch. All N rows are equal, so
+    the gradient uses the mean of dLoss.
 
     Args:
         location: (N, 4 P) codes.
         confidence: (N, num_classes P), before a softmax.
         prior: (1, 8 P); only the first row is used.
         label: (objects, 6) class, left, top, right, bottom, difficult; one sequence per image.
-        attrs: a negative overlaps every object by less than neg_overlap, and there are at most neg_pos_ratio per match.
+        attrs: a negative overlaps every object by less than neg_overlap; there are at most neg_pos_ratio negatives per
+            match.
     """
     data, offsets = sequences(label, "Label")
     objects = to_host(data)
@@ -128,7 +129,8 @@ def _infer_output(location: Spec, confidence: Spec, prior: Spec, *, num_classes:
 def detection_output(location: Array, confidence: Array, prior: Array, *, attrs: dict[str, Any]) -> Array:
     """Return the detected boxes (found, 7): image, class, score, left, top, right, bottom, clipped to [0, 1].
 
-    Among boxes of a class that overlap by more than nms_threshold only the best remains; at most keep_top_k per image.
+    Among boxes of a class that overlap by more than nms_threshold, only the best remains; at most keep_top_k boxes per
+    image remain.
     """
     boxes, variances = np.split(to_host(prior)[0].reshape(-1, 8), 2, axis=1)
     codes = to_host(location).reshape(len(location), -1, 4) * variances

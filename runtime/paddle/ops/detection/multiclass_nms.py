@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""multiclass_nms and multiclass_nms2: the detections of each image, by class, after non-maximum suppression."""
+"""multiclass_nms and multiclass_nms2: select the detections of each image, by class, by non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def _infer_both(boxes: Spec, scores: Spec) -> tuple[Spec, Spec]:
 def multiclass_nms(boxes: Any, scores: Any, *, attrs: dict[str, Any]) -> Any:
     """Return the detections (found, 6) as label, score and box, one sequence per image, by label.
 
-    Polygons have more than 4 numbers, so their rows are longer. If there is no detection in any image, the result is
-    [[-1]], one sequence.
+    Polygons have more than 4 numbers, so their rows are longer. If nothing is detected in any image, the result is
+    [[-1]], as one sequence.
 
     Args:
         boxes: (N, M, 4) with scores (N, C, M): a box has a score for each class. Or (rows, C, 4) with scores

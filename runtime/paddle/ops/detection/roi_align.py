@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""roi_align, psroi_pool: average pooling of image regions over a grid of cells.
+"""roi_align and psroi_pool: average pooling of image regions over a grid of cells.
 
-A mean of interpolated values is a product: row weights times the region's image times column weights.
+The mean of interpolated values is computed as the product of row weights, the image and column weights.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def roi_align(x: Array, rois: Any, *, attrs: dict[str, Any]) -> Array:
 
 @gradient("roi_align", "X ROIs+ Out@GRAD -> X@GRAD")
 def roi_align_grad(x: Array, rois: Any, dout: Array, *, attrs: dict[str, Any]) -> Array:
-    """Return dX: the products of the forward pass with both weight matrices transposed."""
+    """Return dX, computed by the products of the forward pass with both weight matrices transposed."""
     boxes, images = images_of_regions(x, rois)
     dx, arriving = np.zeros(x.shape, x.dtype), to_host(dout)
     for number, (box, image) in enumerate(zip(boxes, images, strict=True)):
@@ -118,7 +118,7 @@ def psroi_pool(x: Array, rois: Any, *, attrs: dict[str, Any]) -> Array:
 
 @gradient("psroi_pool", "X ROIs+ Out@GRAD -> X@GRAD")
 def psroi_pool_grad(x: Array, rois: Any, dout: Array, *, attrs: dict[str, Any]) -> Array:
-    """Distribute each cell's gradient equally to its pixels."""
+    """Return dX: distribute each cell's gradient equally to its pixels."""
     boxes, images = images_of_regions(x, rois)
     dx, arriving = np.zeros(x.shape, x.dtype), to_host(dout)
     cells = _by_cell(dx, attrs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""roi_perspective_transform: maps quadrangles of images to rectangles."""
+"""roi_perspective_transform: maps quadrilaterals of images to rectangles."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def roi_perspective_transform(x: Array, rois: Any, *, attrs: dict[str, Any]) -> 
 
 @gradient("roi_perspective_transform", "X ROIs+ Out@GRAD -> X@GRAD")
 def roi_perspective_transform_grad(x: Array, rois: Any, dout: Array, *, attrs: dict[str, Any]) -> Array:
-    """Distribute each pixel's gradient to the four pixels it was interpolated from."""
+    """Return dX: distribute each pixel's gradient to the four pixels from which it was interpolated."""
     quads, images = images_of_regions(x, rois)
     dx, arriving = np.zeros((*x.shape[:2], x.shape[2] * x.shape[3]), x.dtype), to_host(dout)
     for number, (quad, image) in enumerate(zip(quads, images, strict=True)):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Non-maximum suppression: among boxes that overlap too much, the one with the highest score remains.
 
-Boxes may be polygons (k, 2). polygon_box_transform: offsets in each cell as corners of a polygon.
+Boxes can be polygons (k, 2). polygon_box_transform converts offsets in each cell to the corners of a polygon.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _cut(polygon: Array, convex: Array) -> Array:
     "polygon_box_transform", "Input -> Output", infer="Input(N, C * 2, H, W) -> Input", shares_lod=False
 )
 def polygon_box_transform(x: Array) -> Array:
-    """Return 4 times the column minus the offset in even channels, 4 times the row minus the offset in odd ones."""
+    """Return 4 column − X in even channels and 4 row − X in odd channels, with the cell's row and column."""
     xp = array_module(x)
     out = xp.empty_like(x)
     out[:, ::2] = 4 * xp.arange(x.shape[3]).astype(x.dtype) - x[:, ::2]

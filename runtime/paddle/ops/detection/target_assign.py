@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""target_assign: the targets of candidate boxes, from the objects that they are matched to.
+"""target_assign: assigns targets to candidate boxes from the objects that are matched to them.
 
-mine_hard_examples: the negatives with the highest loss, limited relative to the number of matched boxes.
+mine_hard_examples: selects the negatives with the highest loss, limited relative to the number of matched boxes.
 """
 
 from __future__ import annotations

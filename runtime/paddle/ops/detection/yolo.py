@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""yolo_box: boxes and class scores in each cell of a YOLO v3 feature map; yolov3_loss: the loss of one.
+"""yolo_box, the boxes and class scores in each cell of a YOLO v3 feature map, and yolov3_loss, the loss of such a map.
 
 The channels of an anchor are, in order: horizontal shift, vertical shift, width, height, objectness, each class.
 
@@ -201,8 +201,9 @@ def yolov3_loss_grad(
     *,
     attrs: dict[str, Any],
 ) -> Array:
-    """Return dX, in the shape of X: sigmoid(x) − target for cross-entropy terms, sign(x − target) for absolute
-    differences, both times dLoss."""
+    """Return dX, in the shape of X.
+
+    It is sigmoid(x) − target for cross-entropy terms and sign(x − target) for absolute differences, times dLoss."""
     maps, arriving = by_anchor(x, len(attrs["anchor_mask"])), to_host(dloss)
     match = _matches(maps, to_host(box), to_host(index), to_host(label), score, attrs)
     present, paid = _paid(to_host(seen))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """cross_entropy_over_beam: the cost of a beam search of several steps, over all paths that it followed.
 
-Each expansion of a search scores candidates and keeps some of them; each kept candidate has a row of candidates in the
-next expansion. A path has one candidate per expansion, its score is their sum, and the cost is -ln of the correct
-path's share in a softmax over all paths. If the correct candidate is not kept, the search of that sample ends with this
-expansion, and the correct path is added to the kept ones. Andor et al., "Globally Normalized Transition-Based Neural
-Networks", 2016.
+Each expansion of a search scores candidates and retains some of them; each retained candidate has a row of candidates
+in the next expansion. A path has one candidate per expansion, its score is their sum, and the cost is -ln of the
+correct path's share in a softmax over all paths. If the correct candidate is not retained, the search of that sample
+ends with this expansion, and the correct path is added. Source: Andor et al., "Globally Normalized Transition-Based
+Neural Networks", 2016.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Paths(NamedTuple):
 
 @operator("cross_entropy_over_beam", "Scores+* Kept* Right* -> Out", infer="-> Scores(-1, 1, lod=0)")
 def cross_entropy_over_beam(scores: list[Any], kept: list[Array], right: list[Array]) -> Array:
-    """Return Out (samples, 1) = ln of the sum of e^score over a sample's paths - score of the correct path.
+    """Return Out (samples, 1) = ln Σ e^score over a sample's paths, minus the score of the correct path.
 
     `Scores` of the first expansion are sequences, those of the others sequences of sequences, with one number per row;
     `Kept` (sequences of the last level, k) holds positions in them, -1 for none; `Right` (samples, 1) is a position in
@@ -59,7 +59,7 @@ def cross_entropy_over_beam(scores: list[Any], kept: list[Array], right: list[Ar
 def cross_entropy_over_beam_grad(
     scores: list[Any], kept: list[Array], right: list[Array], dout: Array
 ) -> list[Array]:
-    """Return dScore of each row: the sum over its paths of (the path's share, less 1 if it is correct) dOut."""
+    """Return dScore of each row: dOut times the sum over its paths of the path's share (minus 1 if correct)."""
     paths = _paths(scores, kept, right)
     total = _totals(scores, paths)
     share = np.exp(total - spread(segment_max(total, paths.offsets, 0), paths.offsets))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""linear_chain_crf: the negative log likelihood of each sequence's tags; crf_decoding: its best tags (Viterbi).
+"""linear_chain_crf, the negative log-likelihood of each sequence's tags, and crf_decoding, the best tags (Viterbi).
 
 Transition is (tags + 2, tags): row 0 scores the first tag, row 1 the last one, and the other rows score transitions
 between tags. The lattices of all sequences are processed together, one step at a time, with rows in time order.
@@ -32,7 +32,7 @@ _INT64 = np.dtype("int64")
 def linear_chain_crf(
     emission: LoDArray, transition: Array, label: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Return the cost (sequences, 1) last: ln of the total weight of all paths, less the labelled path's score.
+    """Return the cost (sequences, 1), ln of all paths' weight minus the labelled path's score, as the last output.
 
     Alpha is ln of the forward weights, in time order; the cost of an empty sequence is zero.
     """
@@ -54,7 +54,7 @@ def linear_chain_crf(
 def linear_chain_crf_grad(
     emission: LoDArray, transition: Array, label: Array, alpha: Array, dcost: Array
 ) -> tuple[Array, Array]:
-    """Return expected minus labelled counts of each tag and transition, weighted by the costs' gradients."""
+    """Return the gradients: expected minus labelled counts of each tag and transition, weighted by dCost."""
     data, offsets = sequences(emission, "Emission")
     steps, xp = TimeSteps.of(offsets), array_module(data)
     ordered, tags = steps.by_time(data), steps.by_time(_tags(label, data))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cross_entropy of probabilities: -ln p[label], or -sum of label ln p; ln is clipped to ±1e20.
+"""cross_entropy of probabilities: -ln p[label], or -Σ label ln p for soft labels; ln is clipped to ±1e20.
 
-cross_entropy2 takes class labels and stores what its gradient needs: the probabilities at the labels.
+cross_entropy2 takes class labels and stores the probabilities at the labels for its gradient.
 
-softmax_with_cross_entropy: both as one operator, along any axis, with the gradient Softmax - Label.
+softmax_with_cross_entropy combines softmax and cross entropy along any axis, with the gradient Softmax - Label.
 
 Class labels are (..., 1) integers for (..., classes) values.
 """
@@ -78,7 +78,7 @@ def _infer(x: Spec, label: Spec, *, soft_label: bool) -> Spec:
     fresh=True,
 )
 def cross_entropy(x: Array, label: Array, *, soft_label: bool, ignore_index: int) -> Array:
-    """Return one cost per row, (..., 1): -ln p[label], or -sum of label ln p for soft labels."""
+    """Return one cost per row, (..., 1): -ln p[label], or -Σ label ln p for soft labels."""
     xp = array_module(x)
     check_rows(x, label)
     if soft_label:
@@ -119,7 +119,7 @@ def _infer_kept(x: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
 
 @operator("cross_entropy2", "X Label -> Y XShape~ MatchX~", attrs={"ignore_index": -100}, infer=_infer_kept)
 def cross_entropy2(x: Array, label: Array, *, ignore_index: int) -> tuple[Array, Array, Array]:
-    """Return one cost per row (..., 1), an empty array that keeps X's shape, and the labels' probabilities."""
+    """Return one cost per row (..., 1), an empty array that records X's shape, and the labels' probabilities."""
     cost = cross_entropy(x, label, soft_label=False, ignore_index=ignore_index)
     rows, classes, _ = picked(label, x.shape[-1], ignore_index)
     matched = x.reshape(-1, x.shape[-1])[rows, classes].reshape(cost.shape)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""warpctc: the cost of unaligned labels (connectionist temporal classification); ctc_align: best-path labels.
+"""warpctc, the cost of unaligned labels (connectionist temporal classification), and ctc_align, best-path labels.
 
-Graves et al. 2006. All sequences are processed together in time; sums of probabilities are stored as logarithms in
-float64. The states of the labels "c a a" are shown below. A state is reached from itself, from the previous state, and
-from the one before that if its label is not the blank and differs (1 -> 3, but not 3 -> 5):
+Source: Graves et al., 2006. All sequences are processed together, step by step; sums of probabilities are stored as
+logarithms in float64. The states of the labels "c a a" are shown below. A state is reached from itself, from the
+previous state, and from the one before that if its label is not the blank and differs (1 -> 3, but not 3 -> 5):
 
     state    0   1   2   3   4   5   6
     label    -   c   -   a   -   a   -
@@ -57,7 +57,7 @@ def _infer(logits: Spec, label: Spec, *, blank: int) -> tuple[Spec, Spec]:
 
 @operator("warpctc", "Logits+ Label+ -> WarpCTCGrad~ Loss", attrs=_ATTRS, infer=_infer)
 def warpctc(logits: Any, label: Any, *, blank: int) -> tuple[Array, Array]:
-    """Return the gradient of Logits for a cost of 1 each, and -ln of the probability of each label sequence (n, 1).
+    """Return the gradient of Logits for dLoss = 1, and the costs (n, 1): -ln of the probability of each label sequence.
 
     Labels that do not fit into their sequence, which needs one step per label and one between equal neighbours, have
     zero cost and no gradient, as in Paddle.
@@ -131,7 +131,7 @@ def _compiled(
 
 @gradient("warpctc", "Logits+ WarpCTCGrad Loss@GRAD -> Logits@GRAD")
 def warpctc_grad(logits: Any, found: Array, dloss: Array, *, norm_by_times: bool) -> Array:
-    """Return dLogits = WarpCTCGrad dLoss, divided by the sequence's length if norm_by_times."""
+    """Return dLogits: WarpCTCGrad times each sequence's dLoss, divided by its length if norm_by_times."""
     _, offsets = sequences(logits, "Logits")
     share = dloss.reshape(-1, 1)
     if norm_by_times:

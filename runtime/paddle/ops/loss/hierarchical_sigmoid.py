@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """hierarchical_sigmoid: the cost of the path to a class through a binary tree.
 
-In the default tree, the bits of c + num_classes, from the last to the one after the first, are the path of class c: bit
-j is the branch at node (code >> (j + 1)) - 1. A custom tree is given by PathTable and PathCode (rows, length), padded
+In the default tree, the path of class c is given by the bits of code = c + num_classes, without its leading bit: bit j
+is the branch at node (code >> (j + 1)) - 1. A custom tree is given by PathTable and PathCode (rows, length), padded
 with -1. Positions after the end of a path cost ln 2 each.
 """
 
@@ -90,7 +90,7 @@ def hierarchical_sigmoid_grad(
     num_classes: int,
     is_sparse: bool,
 ) -> tuple[Array, Array | SelectedRows, Array | SelectedRows | None]:
-    """Propagate sigmoid(z) - bit at each node of the path; sparse dW and dBias if is_sparse."""
+    """Return the gradients, from sigmoid(z) - bit at each node of the path; dW and dBias are sparse if is_sparse."""
     xp = array_module(x)
     nodes, bits = _ways(label, table, code, num_classes)
     there = (nodes >= 0) & (xp.abs(z) < _LIMIT)

@@ -15,7 +15,7 @@ from paddle.ops.base.shapes import same
     fresh=True,
 )
 def modified_huber_loss(x: Array, y: Array) -> tuple[Array, Array]:
-    """Return z = (2 Y - 1) X, with Y 0 or 1, and Out = -4 z below -1, (1 - z)² below 1, else 0."""
+    """Return z = (2 Y - 1) X, with Y 0 or 1, and Out: -4 z for z < -1, (1 - z)² for z < 1, otherwise 0."""
     same(x.shape, y.shape, "X and Y")
     xp = array_module(x)
     z = (2 * y - 1) * x
@@ -25,7 +25,7 @@ def modified_huber_loss(x: Array, y: Array) -> tuple[Array, Array]:
 
 @gradient("modified_huber_loss", "Y IntermediateVal Out@GRAD -> X@GRAD", fresh=True)
 def modified_huber_loss_grad(y: Array, z: Array, dout: Array) -> Array:
-    """Return dX = (2 Y - 1) dOut times -4, -2 (1 - z) or 0."""
+    """Return dX = (2 Y - 1) dOut, times -4 for z < -1, -2 (1 - z) for z < 1, otherwise 0."""
     xp = array_module(z)
     slope = xp.where(z < -1, -4, -2 * xp.maximum(1 - z, 0))
     return ((2 * y - 1) * slope * dout).astype(dout.dtype, copy=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nce: noise contrastive estimation, the cost of true classes against a few sampled ones."""
+"""nce: noise-contrastive estimation, the cost of true classes against a few sampled classes."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def nce_grad(
     sampler: int,
     is_sparse: bool,
 ) -> tuple[Array, Array | SelectedRows, Array | SelectedRows | None]:
-    """Propagate gradients through the scores of the samples; dWeight and dBias are SelectedRows if is_sparse."""
+    """Return the gradients through the scores of the samples; dWeight and dBias are SelectedRows if is_sparse."""
     xp, true = array_module(x), _rows(label, label_weight).shape[1]
     q = _chance(samples, num_total_classes, sampler, probs).astype(x.dtype) * (samples.shape[1] - true)
     # d/do of -ln(o / (o + q)) is -q / (o (o + q)), of -ln(q / (o + q)) it is 1 / (o + q); o' is o (1 - o).

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Losses of two values of equal shape: square error, huber, hinge, log, rank, kldiv, smooth_l1, sigmoid entropy.
 
-kldiv_loss: the divergence of a distribution given by logarithms from a target: Target (ln Target - X).
+kldiv_loss: the divergence of a target from a distribution given by its logarithms, Target (ln Target - X).
 sigmoid_cross_entropy_with_logits: -Label ln p - (1 - Label) ln(1 - p) with p = sigmoid(X), element by element.
 smooth_l1_loss: quadratic below 1 / sigma², linear beyond it, summed to one cost per row.
 """
@@ -43,7 +43,7 @@ def square_error_cost_grad(
     "huber_loss", "X Y -> Residual~ Out", attrs={"delta": float}, infer="X(...), Y(...) -> X(...), X(...)"
 )
 def huber_loss(x: Array, y: Array, *, delta: float) -> tuple[Array, Array]:
-    """Return Residual = Y - X; Out = Residual² / 2, or delta (|Residual| - delta / 2) beyond delta."""
+    """Return Residual = Y - X and Out = Residual² / 2, or delta (|Residual| - delta / 2) where |Residual| > delta."""
     same(x.shape, y.shape, "the two inputs")
     xp = array_module(x)
     residual = y - x
@@ -53,7 +53,7 @@ def huber_loss(x: Array, y: Array, *, delta: float) -> tuple[Array, Array]:
 
 @gradient("huber_loss", "Residual Out@GRAD -> X@GRAD Y@GRAD")
 def huber_loss_grad(residual: Array, dout: Array, *, delta: float) -> tuple[Array, Array]:
-    """Return dY = Residual clipped to ±delta times dOut, dX = -dY."""
+    """Return dX = -dY, and dY = dOut times Residual clipped to ±delta."""
     dy = residual.clip(-delta, delta) * dout
     return -dy, dy
 
@@ -67,7 +67,7 @@ def hinge_loss(logits: Array, labels: Array) -> Array:
 
 @gradient("hinge_loss", "Logits Labels Loss@GRAD -> Logits@GRAD")
 def hinge_loss_grad(logits: Array, labels: Array, dloss: Array) -> Array:
-    """Return dLogits = -(2 Labels - 1) dLoss inside the margin."""
+    """Return dLogits = -(2 Labels - 1) dLoss inside the margin, otherwise 0."""
     side = 2 * labels - 1
     return -side * dloss * (logits * side < 1)
 
@@ -120,7 +120,7 @@ def _infer(x: Spec, target: Spec, *, reduction: str) -> Spec:
     infer=_infer,
 )
 def kldiv_loss(x: Array, target: Array, *, reduction: str) -> Array:
-    """Return the loss of each element, their mean, their sum, or the sum over the number of rows.
+    """Return the loss of each element, its mean, its sum, or its sum divided by the number of rows.
 
     The loss is 0 where Target is 0.
     """

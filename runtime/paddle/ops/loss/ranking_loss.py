@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """margin_rank_loss, bpr_loss, lambda_rank, squared_l2_distance and label_smooth.
 
-lambda_rank: the NDCG of lists of documents ordered by score, with the gradients of LambdaRank (Burges et al., 2006).
+lambda_rank computes the NDCG of lists of documents ordered by score; its gradient is LambdaRank's (Burges et al.,
+2006).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from paddle.ops.loss.cross_entropy import check, check_rows, picked
     infer="Label(...), X1(...), X2(...) -> X1(...), X1(...)",
 )
 def margin_rank_loss(label: Array, x1: Array, x2: Array, *, margin: float) -> tuple[Array, Array]:
-    """Return Out = max(0, -Label (X1 - X2) + margin); Activated is 1 where that is not 0."""
+    """Return Out = max(0, -Label (X1 - X2) + margin), and Activated, which is 1 where Out is not 0."""
     same(same(x1.shape, x2.shape, "X1 and X2"), label.shape, "the scores and Label")
     out = array_module(x1).maximum(-label * (x1 - x2) + x1.dtype.type(margin), 0)
     return out, (out > 0).astype(x1.dtype)
@@ -35,7 +36,7 @@ def margin_rank_loss(label: Array, x1: Array, x2: Array, *, margin: float) -> tu
 
 @gradient("margin_rank_loss", "Label Activated Out@GRAD -> X1@GRAD X2@GRAD")
 def margin_rank_loss_grad(label: Array, activated: Array, dout: Array) -> tuple[Array, Array]:
-    """Return dX1 = -Label dOut where Activated, dX2 = -dX1."""
+    """Return dX1 = -Label dOut where Activated (otherwise 0), and dX2 = -dX1."""
     dx1 = -label * dout * activated
     return dx1, -dx1
 
@@ -78,7 +79,7 @@ def _infer_distance(x: Spec, y: Spec) -> tuple[Spec, Spec]:
 
 @operator("squared_l2_distance", "X Y -> sub_result~ Out", infer=_infer_distance)
 def squared_l2_distance(x: Array, y: Array) -> tuple[Array, Array]:
-    """Return the differences of rows, and the sum of (X - Y)² of each (rows, 1); Y may have a single row."""
+    """Return X - Y, and the sum of (X - Y)² over each row (rows, 1); Y may have a single row."""
     difference = x - y
     return difference, (difference * difference).sum(axis=tuple(range(1, x.ndim)))[:, None]
 
@@ -92,7 +93,7 @@ def squared_l2_distance_grad(x: Array, y: Array, difference: Array, dout: Array)
 
 @operator("label_smooth", "X PriorDist? -> Out", attrs={"epsilon": 0.0}, infer="X")
 def label_smooth(x: Array, prior: Array | None, *, epsilon: float) -> Array:
-    """Return Out = (1 - epsilon) X + epsilon PriorDist, or epsilon / classes without one."""
+    """Return Out = (1 - epsilon) X + epsilon PriorDist; without PriorDist, it is uniform (1 / classes)."""
     share = 1 / x.shape[-1] if prior is None else prior
     return ((1 - epsilon) * x + epsilon * share).astype(x.dtype, copy=False)
 
@@ -109,8 +110,8 @@ def label_smooth_grad(dout: Array, *, epsilon: float) -> Array:
 def lambda_rank(x: Any, label: Any, *, top: int) -> LoDArray:
     """Return the NDCG of each list over its `top` documents in the order of X, one row per document.
 
-    A document of relevance r at position p, from 0, gains (2^r - 1) / ln(p + 2); NDCG is their sum over the best
-    possible one.
+    A document with relevance r at position p (from 0) gains (2^r - 1) / ln(p + 2). NDCG is the sum of the gains,
+    divided by the best possible sum.
     """
     out = np.zeros(x.shape, x.dtype)
     for rows, score, relevance in _lists(x, label):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sample_logits: scores of the true classes and a few sampled ones, corrected to estimate a softmax over all.
+"""sample_logits: scores of the true and a few sampled classes, corrected to estimate a softmax over all classes.
 
-Jean et al. 2015: each score minus the logarithm of how often its class is expected among the samples.
+The logarithm of a class's expected count among the samples is subtracted from its score (Jean et al., 2015).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def sample_logits(
         labels: (rows, true) classes.
         samples: (rows, true + drawn) classes to use; None draws them, the same for all rows, lower ones more often.
         num_samples: the number of distinct classes to draw.
-        remove_accidental_hits: drawn classes that are true classes of a row are excluded there.
+        remove_accidental_hits: whether to exclude drawn classes that are true classes of a row.
 
     Raises:
         RowError: a label is not a class.
@@ -89,7 +89,7 @@ def sample_logits(
 
 @gradient("sample_logits", "Logits Samples SampledLogits@GRAD -> Logits@GRAD")
 def sample_logits_grad(logits: Array, samples: Array, dscores: Array) -> Array:
-    """Add each score's gradient to its class."""
+    """Return dLogits: the gradient of each score, added to its class."""
     rows, count = logits.shape
     places = array_module(logits).arange(rows)[:, None] * count + samples
     flat = scatter_sum(dscores.reshape(-1, 1), places.reshape(-1), rows * count)

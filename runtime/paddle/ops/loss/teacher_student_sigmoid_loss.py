@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """teacher_student_sigmoid_loss: cross entropy with a click and, if present, a teacher's score.
 
-Label encodes both. Without a score: -2 is no click, -1 a click. With a score q in [0, 1]: q is no click, 1 + q a click.
+Label encodes both. Without a score, -2 means no click and -1 a click. With a score q in [0, 1], q means no click and 1
++ q a click.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _ATTRS = {"soft_max_up_bound": 15.0, "soft_max_lower_bound": -15.0}
     fresh=True,
 )
 def teacher_student_sigmoid_loss(x: Array, label: Array) -> Array:
-    """Return Y = Σ max(X, 0) - X z + ln(1 + e^-|X|) over z, the click and, if present, the score."""
+    """Return Y = Σ (max(X, 0) - X z + ln(1 + e^-|X|)), summed over z: the click and, if present, the score."""
     same(x.shape, label.shape, "X and Label")
     xp = array_module(x)
     entropy = xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
@@ -34,7 +35,7 @@ def teacher_student_sigmoid_loss(x: Array, label: Array) -> Array:
 def teacher_student_sigmoid_loss_grad(
     x: Array, label: Array, dy: Array, *, soft_max_up_bound: float, soft_max_lower_bound: float
 ) -> Array:
-    """Return dX = (number of terms sigmoid(X) - the targets) dY, and 0 where X reaches a bound."""
+    """Return dX = (n sigmoid(X) - Σ z) dY for n terms with targets z, and 0 where X reaches a bound."""
     inside = (x < soft_max_up_bound) & (x > soft_max_lower_bound)
     slope = (1 + (label >= 0)) * sigmoid(x) - _targets(label)
     return (slope * inside * dy).astype(x.dtype, copy=False)

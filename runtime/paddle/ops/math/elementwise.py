@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """elementwise_add, sub, mul, div, max, min, pow, mod, floordiv: X op Y, with Y broadcast to X at `axis`.
 
-Broadcasting: Y's sizes, without trailing ones, equal a run of X's sizes that starts at `axis`.
+Y's sizes, without trailing ones, must equal consecutive sizes of X, starting at `axis`.
 
-axis -1 aligns the last dimensions. X is never broadcast.
+An axis of -1 aligns the last dimensions. X is never broadcast.
 
 Comparisons and logic: equal, not_equal, less_than, greater_than, ..., logical_and, or, xor, not; all return bool.
 elementwise_add_grad_grad, sub and div: second derivatives of operators linear in X; mul is bilinear.
@@ -83,7 +83,7 @@ def summed_like(dout: Array, y: Array, axis: int) -> Array:
 
 
 def _place(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> tuple[int, tuple[int, ...]]:
-    """Return (the start of the run in X, Y's sizes without trailing ones)."""
+    """Return (the first dimension of X that Y is aligned with, Y's sizes without trailing ones)."""
     start = len(x) - len(y) if axis == -1 else axis
     run = y
     while run and run[-1] == 1 and not (start + len(run) <= len(x) and x[start + len(run) - 1] == 1):
@@ -173,7 +173,7 @@ def elementwise_max(x: Array, y: Array, *, axis: int) -> Array:
 def elementwise_max_grad(
     x: Array, y: Array, dout: Array, *, axis: int, needs: frozenset[str]
 ) -> tuple[Array, Array | None]:
-    """Route dOut to the larger input, or to Y where both are equal."""
+    """Return dX and dY: route dOut to the larger input, or to Y where both are equal."""
     return _chosen(x > aligned(x, y, axis), y, dout, axis, needs)
 
 
@@ -187,7 +187,7 @@ def elementwise_min(x: Array, y: Array, *, axis: int) -> Array:
 def elementwise_min_grad(
     x: Array, y: Array, dout: Array, *, axis: int, needs: frozenset[str]
 ) -> tuple[Array, Array | None]:
-    """Route dOut to the smaller input, or to Y where both are equal."""
+    """Return dX and dY: route dOut to the smaller input, or to Y where both are equal."""
     return _chosen(x < aligned(x, y, axis), y, dout, axis, needs)
 
 
@@ -321,7 +321,7 @@ for _type, _sign in (("elementwise_add", 1), ("elementwise_sub", -1)):
 def elementwise_div_grad_grad(
     y: Array, out: Array, dout: Array, ddx: Array | None, ddy: Array | None, *, axis: int
 ) -> tuple[Array, Array, Array]:
-    """Return dY = -sum of dOut T / Y, and for dOut T, for Out -ddY dOut / Y, with T = (ddX - Out ddY) / Y."""
+    """Return the gradients of Y, -Σ dOut T / Y; of dOut, T; and of Out, -ddY dOut / Y; with T = (ddX - Out ddY) / Y."""
     xp = array_module(y)
     over = aligned(dout, y, axis)
     along = xp.zeros_like(over) if ddy is None else aligned(dout, ddy, axis)

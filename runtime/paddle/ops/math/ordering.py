@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cumsum, argsort, reverse along an axis; top_k, arg_max, arg_min: positions of extremes, the first of equal ones."""
+"""cumsum, argsort and reverse along an axis, and top_k, arg_max and arg_min, which return the first of equal values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _infer_cumsum(x: Spec, *, axis: int) -> Spec:
 
 @operator("cumsum", "X -> Out", attrs={"axis": -1, "exclusive": False, "reverse": False}, infer=_infer_cumsum)
 def cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
-    """Return the cumulative sums, without the element itself if exclusive, from the end if reverse."""
+    """Return the cumulative sums; without the element itself if exclusive, and from the end if reverse."""
     xp = array_module(x)
     turned = xp.flip(x, axis) if reverse else x
     sums = xp.cumsum(turned, axis=axis, dtype=x.dtype)
@@ -62,7 +62,7 @@ def reverse(x: Array, *, axis: tuple[int, ...]) -> Array:
 
 @gradient("reverse", "Out@GRAD -> X@GRAD")
 def reverse_grad(dout: Array, *, axis: tuple[int, ...]) -> Array:
-    """Return dX: dOut with the order of elements reversed along the axes."""
+    """Return dX, which is dOut with the order of elements reversed along the axes."""
     return array_module(dout).flip(dout, axis)
 
 
@@ -77,7 +77,7 @@ def _infer_top_k(x: Spec, given: Spec | None, *, k: int) -> tuple[Spec, Spec]:
 
 @operator("top_k", "X K? -> Out Indices", attrs={"k": 1}, infer=_infer_top_k)
 def top_k(x: Array, given: Array | None, *, k: int) -> tuple[Array, Array]:
-    """Return the k largest values of each row, descending, and their int64 positions; tensor K overrides k.
+    """Return the k largest values of each row, descending, and their int64 positions; the tensor K overrides k.
 
     Raises:
         InputError: K is not in 1 to the last size of X.

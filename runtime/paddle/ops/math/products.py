@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""matmul: alpha X Y over the last two dimensions, also batched; bilinear_tensor_product; cos_sim of rows.
+"""matmul (alpha X Y over the last two dimensions, also batched), bilinear_tensor_product, and cos_sim of rows.
 
 bilinear_tensor_product: Out[n, k] = X[n] W[k] Y[n]ᵀ + Bias[k].
-cos_sim: the cosine of the angle between rows of X and Y, of any rank; Y may be a single row for all.
+cos_sim: the cosine of the angle between corresponding rows of X and Y, of any rank; Y may have a single row.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _turned(matrix: Array, turn: bool) -> Array:
     infer="X(N, A), Y(N, B), Weight(K, A, B), Bias(1, K) -> X(N, K)",
 )
 def bilinear_tensor_product(x: Array, y: Array, weight: Array, bias: Array | None) -> Array:
-    """Return Out, (n, k)."""
+    """Return Out (n, k), with Out[n, k] = X[n] W[k] Y[n]ᵀ + Bias[k]."""
     as_many_rows(x, y, "X and Y")
     out = array_module(x).einsum("na,kab,nb->nk", x, weight, y, optimize=True)
     return out if bias is None else out + bias

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""reduce_sum, mean, max, min, prod, all, any: over given dimensions, or over all to shape (1,); mean: over all."""
+"""reduce_sum, mean, max, min, prod, all and any over given dimensions (over all dimensions: shape (1,)), and mean."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reduce_sum(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bo
 
 @gradient("reduce_sum", "X Out@GRAD -> X@GRAD")
 def reduce_sum_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool) -> Array:
-    """Return dX: dOut, broadcast to the shape of X."""
+    """Return dX, which is dOut, broadcast to the shape of X."""
     return _spread(dout, x, dim, reduce_all)
 
 
@@ -44,7 +44,7 @@ def reduce_mean(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: b
 
 @gradient("reduce_mean", "X Out@GRAD -> X@GRAD")
 def reduce_mean_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool) -> Array:
-    """Return dX: dOut / count, broadcast to the shape of X."""
+    """Return dX, which is dOut / count, broadcast to the shape of X."""
     return _spread(dout / x.dtype.type(_count(x, dim, reduce_all)), x, dim, reduce_all)
 
 
@@ -68,7 +68,7 @@ for _method in ("max", "min", "prod"):
 def reduce_extreme_grad(
     x: Array, out: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool
 ) -> Array:
-    """Route dOut to every element equal to the extreme one."""
+    """Return dX: route dOut to every element that equals the maximum or minimum."""
     return _spread(dout, x, dim, reduce_all) * (x == _spread(out, x, dim, reduce_all))
 
 
@@ -85,7 +85,7 @@ def _sum(x: Array, dtype: Any, dim: tuple[int, ...], keep_dim: bool, reduce_all:
 
 
 def _wide(dtype: Any) -> Any:
-    """Return the dtype of sums for means: int64 for integers, in which they do not overflow."""
+    """Return the dtype in which a mean is summed: int64 for integers, so that sums do not overflow."""
     return np.int64 if dtype.kind in "iu" else dtype
 
 
@@ -132,7 +132,7 @@ for _method in ("all", "any"):
 
 @operator("mean", "X -> Out", infer="-> X(1, lod=0)")
 def mean(x: Array) -> Array:
-    """Return the mean; 0 for no elements, so that an empty batch has zero cost."""
+    """Return the mean of all elements, (1,); 0 if there are none, so that an empty batch has zero cost."""
     total = x.sum(dtype=_wide(x.dtype)).reshape(1)
     return (_shared(total, x.size) if x.size else total).astype(x.dtype, copy=False)
 

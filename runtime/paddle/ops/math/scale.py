@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scale: Out = scale X + bias, or scale (X + bias); increment: X + step; add_scaled: X + scale Y; sum: of inputs.
+"""scale (scale X + bias), increment (X + step), add_scaled (X + scale Y), and sum (of all inputs).
 
-add_scaled occurs only in compiled plans, where decay adds a parameter to its gradient.
+add_scaled occurs only in compiled plans, in which weight decay adds a parameter to its gradient.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""accuracy: the fraction of rows whose label is among the classes found by top_k.
+"""accuracy, the fraction of rows whose label is among the classes found by top_k, and auc.
 
-auc: the area under the ROC curve, from counts of positives and negatives in buckets of the predicted probability.
+auc is the area under the ROC curve, computed from counts of positives and negatives in buckets of the probability.
 
 Stat inputs and outputs are int64 counts (1 or slide_steps rows, num_thresholds + 1 buckets). With slide_steps 0 they
 accumulate indefinitely; otherwise the rows are the last batches, and the area is computed from their sum.
@@ -27,7 +27,7 @@ from paddle.ops.base.shapes import same
 def auc(
     predict: Array, label: Array, stat_pos: Array, stat_neg: Array, *, num_thresholds: int, slide_steps: int
 ) -> tuple[Array, Array, Array]:
-    """Return the area (0 while one of the classes is missing) and the new counts.
+    """Return the area (0 if the labels so far contain only one class) and the new counts.
 
     Raises:
         InputError: a probability in column 1 of Predict is outside [0, 1].

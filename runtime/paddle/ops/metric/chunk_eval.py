@@ -35,7 +35,10 @@ def chunk_eval(
     chunk_scheme: str,
     excluded_chunk_types: tuple[int, ...],
 ) -> tuple[Array, ...]:
-    """Return rates float32 and counts int64, (1,) each; a chunk is correct if type, begin and end match."""
+    """Return precision, recall and F1 (float32) and counts (int64), (1,) each.
+
+    A chunk is correct if type, begin and end match.
+    """
     data, offsets = sequences(label, "Label")
     tags = [to_host(each).reshape(-1).astype(_INT64) for each in (inference, data)]
     if len(tags[0]) != len(tags[1]):

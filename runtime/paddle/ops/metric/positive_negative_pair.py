@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""positive_negative_pair: counts of correctly and incorrectly ranked pairs of a query's documents."""
+"""positive_negative_pair: counts correctly and incorrectly ranked pairs of a query's documents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def positive_negative_pair(
     *,
     column: int,
 ) -> tuple[Array, Array, Array]:
-    """Return the numbers (1,) of pairs that are scored in the labels' order, in the opposite order, and equally.
+    """Return the numbers of pairs whose scores are in the labels' order, in the opposite order, and equal, (1,) each.
 
     Two documents of one query with different labels are a pair; it counts as the mean of their weights.
 

@@ -30,7 +30,7 @@ def precision_recall(
 ) -> tuple[Array, Array, Array]:
     """Return metrics (6,) float64 of the batch and of all, and counts (class_number, 4): TP, FP, TN, FN per class.
 
-    Metrics are precision, recall and F1: first averaged over classes, then over all samples together.
+    The metrics are precision, recall and F1, first averaged over classes, then computed over all samples together.
 
     Args:
         probabilities: (rows, 1) of the predicted class; only its dtype is used, which is that of the counts.

@@ -106,7 +106,7 @@ class Batch:
 
 
 def batches_of(given: Batch | Mapping[str, Batch] | Sequence[Batch] | None) -> dict[str, Batch]:
-    """Return batches by tensor name. Raises ConfigError: an item is not a batch, or two share a tensor."""
+    """Return batches by tensor name. Raises ConfigError if an item is not a batch, or two share a tensor."""
     if given is None:
         return {}
     every = (

@@ -111,7 +111,7 @@ class GrowingTable:
         min_count: int | None = None,
         **others: object,
     ) -> None:
-        """Describe a table. Raises ConfigError: an argument is unknown, or is given under two names."""
+        """Describe a table. Raises ConfigError if an argument is unknown, or is given under two names."""
         refuse_others("GrowingTable", others, (*self.__dataclass_fields__, "dim", "std", "min_count"))
         normal = None if std is None else Initial("normal", spread=std)
         found = {
@@ -208,7 +208,7 @@ def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> 
 
 
 def _row_dtype(given: object) -> str:
-    """Return the dtype of a table. Raises ConfigError: the dtype is unsupported."""
+    """Return the dtype of a table. Raises ConfigError if the dtype is unsupported."""
     if isinstance(given, str) and given in ROW_DTYPES:
         return given
     text = str(given).lower()

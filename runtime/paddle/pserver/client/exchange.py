@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trainer's requests to its servers: one at a time per server, each numbered and repeated until it is answered.
 
-The number makes it safe to send a request again after a connection breaks. Every wait is bounded: a server that is
-silent for `timeout_s` is considered lost. A server can wait for other trainers longer than that, as long as it keeps
-reporting so. A server that makes no progress although it is not waiting is given up after `timeout_s`, too.
+Because of its number, a request can safely be sent again after a connection broke. Every wait is bounded: a server that
+is silent for `timeout_s` is considered lost. A server can wait for other trainers longer than that, as long as it keeps
+reporting so. A server that makes no progress, although it is not waiting, is considered lost after `timeout_s`, too.
 `Conversation` is pure: it has no sockets and takes the time as an argument, so that tests can replay all event
 orders.
 """
@@ -51,7 +51,7 @@ class TimeLimits:
 
 
 class Conversation:
-    """The requests of one exchange; send every message that its methods return over the network.
+    """The state of one exchange's requests; the caller must send every message that its methods return.
 
     Attributes:
         replies: the replies that have arrived, by server.
@@ -216,16 +216,16 @@ class Network(Protocol):
         """Wait for the next message or restored connection; None after the timeout."""
 
     def expect(self, index: int, request: Request | None) -> None:
-        """Announce the request, replacing the earlier one, that a server's next values answer; None: none are due."""
+        """Set the request that a server's next values will answer, replacing the earlier one; None: none are due."""
 
     def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
-        """Share memory with a server of this node."""
+        """Share memory with a server on this node, if possible."""
 
     def is_attached(self, index: int) -> bool:
         """Return whether memory is still shared with a server."""
 
     def hint(self, index: int) -> str:
-        """Return a possible reason why a server does not answer."""
+        """Return a possible reason why a server does not answer, or ""."""
 
     def close(self) -> None:
         """Close the connections to all servers."""
@@ -321,7 +321,7 @@ class Exchange:
         return self._network.attach(index, self._numbered(index, Message(Attach())), size)
 
     def leave(self, timeout_s: float) -> None:
-        """Notify every server that this trainer is leaving, even after an error; wait at most `timeout_s`.
+        """Notify every server that this trainer leaves the job, even after an error; wait at most `timeout_s` seconds.
 
         If another thread is in an exchange, that exchange is aborted.
 
@@ -344,7 +344,7 @@ class Exchange:
             self._network.close()
 
     def check_open(self) -> None:
-        """Check that this exchange is usable. Raises PserverError: it was closed, or the process was forked since."""
+        """Check that this exchange is usable. Raises PserverError if it was closed, or the process was forked since."""
         if self._is_closed:
             raise PserverError("this client is closed; create a new one to continue")
         if os.getpid() != self._process:
@@ -360,7 +360,7 @@ class Exchange:
         return is_free
 
     def _converse(self, requests: Mapping[int, Request]) -> dict[int, Message]:
-        """Wait for all replies."""
+        """Run one exchange: send the requests and wait for all replies."""
         now = time.monotonic()
         limits = TimeLimits(self._timeout_s, self.wait_s)
         conversation = Conversation(requests, self._network.endpoints, limits, now)

@@ -2,8 +2,8 @@
 """Converts arrays of any library to numpy arrays: numpy, cupy, and all that support DLPack or the array interface.
 
 Gradients, row ids and output arrays pass through this module, which checks them against the tensors of the servers.
-It imports none of these libraries. Data in host memory is used in place; only data on a GPU is copied. No dtype is
-converted: a dtype that numpy lacks, or an unexpected one, is an error.
+It imports none of these libraries. Data in host memory is used in place; only data on a GPU is copied. Dtypes are not
+converted; an unexpected dtype, or one that numpy lacks, is an error.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def target(array: Any, what: str) -> Target:
 
 
 class Destinations:
-    """Checks the arrays that pulled tensors are written to. `growing`: names of tables that cannot be pulled whole."""
+    """Checks the arrays into which tensors are pulled. `growing`: names of tables that cannot be pulled as a whole."""
 
     def __init__(self, parameters: Mapping[str, ParameterSpec], growing: Collection[str]) -> None:
         self._parameters, self._growing = parameters, growing
@@ -94,7 +94,7 @@ class Destinations:
         """Return the destination for a whole tensor.
 
         Raises:
-            ConfigError: there is no such tensor, it is a growing table, or the array has a different shape or dtype.
+            ConfigError: the tensor does not exist or is a growing table, or the array has a different shape or dtype.
         """
         what = f"out array of tensor {name}"
         if name in self._growing:
@@ -116,7 +116,7 @@ class Destinations:
 
 
 def put_rows(name: str, found: HostArray, out: Any) -> None:
-    """Fill `out` with rows of a tensor. Raises ConfigError: `out` has a different shape or dtype."""
+    """Fill `out` with rows of a tensor. Raises ConfigError if `out` has a different shape or dtype."""
     place = target(out, f"out array of tensor {name}")
     if place.host.shape != found.shape or place.host.dtype != found.dtype:
         raise ConfigError(
@@ -128,7 +128,7 @@ def put_rows(name: str, found: HostArray, out: Any) -> None:
 
 
 def read_ids(array: Any, what: str) -> npt.NDArray[np.int64]:
-    """Return row ids, of any shape, as C-contiguous int64. Raises ConfigError: the ids are not int64 or int32."""
+    """Return row ids, of any shape, as C-contiguous int64. Raises ConfigError if the ids are not int64 or int32."""
     ids = host_array(array, what)
     if ids.dtype not in _ID_TYPES:
         raise ConfigError(f"{what}: expected int64 or int32, got {ids.dtype}")
@@ -142,7 +142,7 @@ def row_gradient(ids: Any, values: Any, what: str, counts: Sequence[Any] = ()) -
         ids: (...) int64 or int32.
         values: (..., width) float32.
         what: the tensor's name in error messages.
-        counts: shows and clicks, (...) numbers each; they become the last columns of the values.
+        counts: shows and clicks, one number per id each; they become the last columns of the values.
 
     Raises:
         ConfigError: the shapes do not match, or a dtype is wrong.
@@ -159,7 +159,7 @@ def row_gradient(ids: Any, values: Any, what: str, counts: Sequence[Any] = ()) -
 
 
 def counted(numbers: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.float32]:
-    """Return the shows or clicks of ids of the given shape as a column (n, 1). Raises ConfigError: shapes differ."""
+    """Return the shows or clicks of ids of the given shape as a column (n, 1). Raises ConfigError if shapes differ."""
     found = host_array(numbers, f"shows or clicks of {what}")
     if found.shape != shape:
         raise ConfigError(
@@ -233,7 +233,7 @@ def _from_dlpack(array: Any, what: str) -> HostArray:
 
 
 def _writeable(array: Any, view: HostArray, what: str) -> HostArray:
-    """Check that an array is writeable: older DLPack has no flag for it, so the array's own library is asked."""
+    """Check that an array is writeable, by asking its library, because older versions of DLPack have no flag for it."""
     if view.flags.writeable:
         return view
     if not isinstance(array, np.ndarray) and callable(getattr(array, "numpy", None)):

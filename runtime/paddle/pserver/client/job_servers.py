@@ -53,7 +53,7 @@ class JobServers:
 
 
 def positive(name: str, seconds: float) -> float:
-    """Return a timeout given by the caller. Raises ConfigError: the timeout is not a positive number."""
+    """Return a timeout given by the caller. Raises ConfigError if the timeout is not a positive number."""
     if not seconds > 0:
         raise ConfigError(f"{name}: expected more than 0 seconds, got {seconds}")
     return seconds

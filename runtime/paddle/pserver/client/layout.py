@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts a trainer's parameters to the servers' layout, which has one slab per server, and back.
+"""Converts a trainer's parameters to the servers' layout, one slab (flat array) per server, and back.
 
-Arrays from the user's program are checked here before anything is sent: name, shape, dtype, row ids, no NaN.
+Arrays from the user's program are checked before anything is sent: name, shape, dtype, row ids and NaN.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ class Layout:
         self._holders = {name: self._holders_of(name) for name in names}
 
     def tables(self, name: str) -> list[tuple[int, RowShare]]:
-        """Return the servers that hold rows of a sparse parameter, each with its share of the rows."""
+        """Return (server index, its share of the rows) for each server that has rows of a sparse parameter."""
         found = [(i, share) for i, server in enumerate(self.shares) for share in server.tables]
         return [(i, share) for i, share in found if share.parameter.name == name]
 
     def holders(self, name: str) -> list[tuple[int, RowShare | GrowingShare]]:
-        """Return the servers that hold rows of a sparse parameter or growing table, each with its share of the rows."""
+        """Return (server index, share of rows) for each server with rows of a sparse parameter or growing table."""
         return self._holders.get(name, [])
 
     def scatter(self, index: int, slab: Array, views: Mapping[str, Array]) -> None:
@@ -103,7 +103,7 @@ class Layout:
     def chunk(
         self, index: int, number: int, flat: Mapping[str, Array], *, check: bool = False
     ) -> tuple[Section, bool]:
-        """Return one chunk for a server, and whether it is a view; omitted parameters count as 0.
+        """Return one chunk for a server, and whether it is a view; the values of omitted parameters are 0.
 
         Raises:
             ConfigError: with `check`, a gradient contains NaN or infinity.
@@ -133,7 +133,7 @@ class Layout:
         return views[first.name][first.start : first.start + first.here.stop - first.here.start]
 
     def parameter(self, name: str) -> ParameterSpec:
-        """Return the parameter with this name. Raises ConfigError: the servers do not have it."""
+        """Return the parameter with this name. Raises ConfigError if the servers do not have it."""
         if name in self.growing:
             return self.growing[name].parameter
         if name not in self.parameters:

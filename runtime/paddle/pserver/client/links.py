@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's connections to its servers: a base connection each, and the fastest additional transport available."""
+"""A trainer's connections to its servers: one base connection each, and the fastest available transport besides."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Links:
 
         Args:
             keys: the keys for encryption; None: connections are not encrypted.
-            patience_s: how long a known server can be unreachable before it is lost.
+            patience_s: time in seconds for which a known server can be unreachable before it counts as lost.
             within_node: whether memory can be shared with servers of this node.
-            first_answer_s: how long the client waits for each server's first answer; meanwhile `receive` reports
-                possible causes. None: nothing is reported.
+            first_answer_s: maximum time in seconds for each server's first answer; meanwhile, `receive` reports
+                possible causes of a delay. None: nothing is reported.
             ports: the number of ports that each server should have, if that is to be checked.
 
         Raises:
@@ -78,7 +78,7 @@ class Links:
     def send(self, index: int, message: Message) -> None:
         """Queue a message; its arrays must not change before the reply has arrived.
 
-        A message that cannot be queued counts as lost: its connection broke and is being reopened.
+        A message that cannot be queued counts as lost, because its connection broke and is being reopened.
         """
         if isinstance(message.record, Leave):
             self._base[index].liveness.is_leaving = True
@@ -95,7 +95,7 @@ class Links:
         self._base[index].send(message)
 
     def expect(self, index: int, request: Request | None) -> None:
-        """Announce the request, replacing the earlier one, that a server's next values answer; None: none are due."""
+        """Set the request that a server's next values will answer, replacing the earlier one; None: none are due."""
         if request is None:
             self._due.pop(index, None)
         else:
@@ -131,7 +131,7 @@ class Links:
         return None
 
     def _ask(self, index: int, message: Message) -> Message:
-        """Send a request over the base, and return the answer.
+        """Send a request over the base connection, and return the answer.
 
         The CONFIGURE before has the same number, and if it was sent twice, its reply arrives twice.
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trainer's session with the servers of its Fluid program; gradients and values are addressed by name.
 
-Every wait is bounded as in `exchange`. A large step is split into several messages, of which neither side queues more
-than one.
+Every wait is bounded as in `exchange`. A large step is split into several messages; neither side queues more than one
+of them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ProgramClient:
             trainer_id: rank of this trainer.
             num_trainers: number of trainers in the job; 0: the number that the servers report.
             timeout_s: maximum silence of a server.
-            takes_over: the trainer's earlier process is known to be dead, even if servers did not notice.
+            takes_over: whether the trainer's earlier process is known to be dead, even if servers have not detected it.
             parcel_bytes: maximum size of one message of a step, unless one row of a variable is larger.
 
         Raises:
@@ -98,7 +98,7 @@ class ProgramClient:
         """Connect over ZeroMQ; see `__init__`.
 
         Args:
-            patience_s: how long to wait for a server that is being restarted on the same endpoint.
+            patience_s: time in seconds to wait for a server that is being restarted on the same endpoint.
         """
         _log.info("trainer %d: waiting up to %.0f s for %s", trainer_id, timeout_s, ", ".join(endpoints))
         keep_freed_memory(MESSAGES)
@@ -159,7 +159,9 @@ class ProgramClient:
         return self._gathered(found, replies)
 
     def begin(self, values: Mapping[int, Named]) -> tuple[int, dict[int, dict[str, str]]]:
-        """Send initial values, and wait for trainer 0's. Servers use only trainer 0's, before its first step.
+        """Send initial values, and wait for those of trainer 0.
+
+        Servers use only trainer 0's values, before its first step.
 
         Args:
             values: server -> values by name; every server must be named.
@@ -218,7 +220,7 @@ class ProgramClient:
         )
 
     def close(self) -> None:
-        """Leave the job, so that other trainers no longer wait for this one. Waits at most 2 s; safe to call twice."""
+        """Leave the job, so that other trainers no longer wait for this one. Wait at most 2 s. Safe to call twice."""
         if self._closed:
             return
         self._closed = True
@@ -231,7 +233,7 @@ class ProgramClient:
             self._exchange.close()
 
     def _end(self) -> None:
-        """Close without leaving at process exit, because a failed process must not look like a finished one."""
+        """Close at process exit without leaving the job, because a failed process must not look like a finished one."""
         if getattr(sys, "last_value", None) is None:
             self.close()
         elif not self._closed:
@@ -287,7 +289,7 @@ def _looked_up(asked: Mapping[str, Ids], reply: Message) -> dict[str, Array]:
     """Return the rows of an answer.
 
     Raises:
-        WireError: they are not the requested rows, or there are none.
+        WireError: the answer does not contain the requested rows.
     """
     rows: dict[str, Array] = {}
     for name, value in from_sections(reply.sections).items():

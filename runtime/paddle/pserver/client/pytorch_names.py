@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers under PyTorch's names: functions that return an `OptimizerSpec`. Also resolves arguments with two names.
+"""Optimizers under PyTorch's names, as functions that return an `OptimizerSpec`.
+
+Also resolves arguments with two names.
 
 Each optimizer computes the same values as PyTorch's optimizer of that name. For sparse tensors, it acts like the
 sparse variant: rows without a gradient stay unchanged. The error for a misspelled argument suggests the right one.
@@ -19,14 +21,14 @@ _RATES = frozenset({"lr", "learning_rate", "rate"})
 
 
 def SGD(lr: float = 1e-3, **others: object) -> OptimizerSpec:  # noqa: N802
-    """Return plain gradient descent: `torch.optim.SGD(lr)`."""
+    """Return the specification of plain gradient descent, equivalent to `torch.optim.SGD(lr)`."""
     return _made("SGD", "sgd", lr, {}, others, ("lr",))
 
 
 def Adagrad(  # noqa: N802
     lr: float = 1e-2, initial_accumulator_value: float = 0.0, eps: float = 1e-10, **others: object
 ) -> OptimizerSpec:
-    """Return AdaGrad with one state per element: `torch.optim.Adagrad`."""
+    """Return the specification of AdaGrad with one state per element, equivalent to `torch.optim.Adagrad`."""
     hyper = {"epsilon": eps, "initial_accumulator_value": initial_accumulator_value}
     return _made("Adagrad", "fluid_adagrad", lr, hyper, others, ("lr", "initial_accumulator_value", "eps"))
 
@@ -34,7 +36,7 @@ def Adagrad(  # noqa: N802
 def RowWiseAdagrad(  # noqa: N802
     lr: float = 1e-2, initial_accumulator_value: float = 0.0, eps: float = 1e-10, **others: object
 ) -> OptimizerSpec:
-    """Return AdaGrad with one state per row of a sparse tensor, the mean of its squares: FBGEMM's row-wise AdaGrad."""
+    """Return the specification of FBGEMM's row-wise AdaGrad, which has one state per row, the mean of the squares."""
     hyper = {"epsilon": eps, "initial_accumulator_value": initial_accumulator_value}
     return _made(
         "RowWiseAdagrad", "row_adagrad", lr, hyper, others, ("lr", "initial_accumulator_value", "eps")
@@ -47,7 +49,10 @@ def SparseAdam(  # noqa: N802
     eps: float = 1e-8,
     **others: object,
 ) -> OptimizerSpec:
-    """Return Adam for rows: `torch.optim.SparseAdam`. Its step count is the job's, not the row's."""
+    """Return the specification of Adam for rows (`torch.optim.SparseAdam`).
+
+    It counts the job's steps, not the row's.
+    """
     hyper = {"beta1": betas[0], "beta2": betas[1], "epsilon": eps}
     return _made("SparseAdam", "lazy_adam", lr, hyper, others, ("lr", "betas", "eps"))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Diagnoses servers that have not answered yet. Findings are reported while a client waits, and in its error.
+"""Diagnoses why servers have not answered yet. Findings are reported while a client waits, and in its error.
 
 Most findings are only logged, since the server might still start. An error is raised before the deadline only if
 waiting cannot help: a different program uses the port, or the wire, the key or the ports differ.
@@ -66,7 +66,7 @@ _CERTAIN = (Sight.STRANGER, Sight.OTHER_WIRE)
 
 
 class Finding(NamedTuple):
-    """The result of one probe, and the message that describes it."""
+    """The result of probing an endpoint, and a message that describes it."""
 
     sight: Sight
     text: str
@@ -90,7 +90,7 @@ class Reaching:
             endpoints: "ip:port" of each server.
             connections: the state of the connection to each server.
             is_encrypted: whether this client's wire is encrypted.
-            timeout_s: how long the client waits for a first answer.
+            timeout_s: time in seconds for which the client waits for a first answer.
             ports: the number of ports that each server should have; None: not checked.
         """
         self._endpoints, self._connections = tuple(endpoints), tuple(connections)
@@ -216,7 +216,7 @@ def look(endpoint: str, *, is_encrypted: bool, timeout_s: float) -> Finding:
     Args:
         endpoint: endpoint of a server.
         is_encrypted: whether this client's wire is encrypted.
-        timeout_s: limit on connecting, and on the greeting; only the system limits name resolution.
+        timeout_s: maximum time in seconds for connecting, and for the greeting; only the system limits name resolution.
     """
     host, port = address_of(endpoint)
     try:

@@ -3,8 +3,8 @@
 
 A trainer sends up to `WINDOW` chunks before the server answers the first of them. The answer to a chunk contains its
 values, or is only an acknowledgement; missing values are requested after the reply. This cannot deadlock: a chunk is
-answered as soon as the server can continue without more of this push, the reply acknowledges every chunk, and a
-server accepts each chunk once. So any lost message can be sent again, and the window never waits for messages that
+answered as soon as the server can continue without more of this push, the reply acknowledges every chunk, and a server
+accepts each chunk only once. Any lost message can therefore be sent again, and the window never waits for messages that
 come after the push.
 
     WAITING -> SENT -> TAKEN -> ASKED -> DONE        SENT, ASKED: in transit, limited by the window
@@ -22,7 +22,7 @@ from paddle.pserver.wire.verbs import WHOLE, Chunk, Ok, PushPull, Record, Status
 
 
 class Incoming(NamedTuple):
-    """An event on a network: a message from a server, or None when a request must be sent to it again."""
+    """An event on a network: a message from a server, or None if the request to it must be sent again."""
 
     server: int
     message: Message | None
@@ -42,8 +42,8 @@ _ON_THEIR_WAY = (_State.SENT, _State.ASKED)
 class Request:
     """The progress of one request to one server.
 
-    `chunk` returns part `index` of the gradient, `deliver` accepts part `index` of the values, and `place` returns
-    the memory that this part can be written to directly. A push without requested values ends with the reply.
+    `chunk` returns part `index` of the gradient, `deliver` accepts part `index` of the values, and `place` returns the
+    memory into which this part can be written directly. A push without requested values ends with the reply.
 
     Attributes:
         head: the first message, with the numbers that all messages of the request carry: see `Exchange`.
@@ -106,7 +106,7 @@ class Request:
             yield from self._more()
 
     def again(self) -> Iterator[Message]:
-        """Return the message to send after a message was lost and it is unknown which.
+        """Return the messages to send after an unknown message was lost.
 
         A restarted server knows nothing of an incomplete push. Before the reply, every chunk whose values have not
         arrived is therefore sent again.
@@ -144,7 +144,7 @@ class Request:
         """Accept values or the reply; return the next messages to send.
 
         Raises:
-            WireError: the values have no such part.
+            WireError: the part number of the values is out of range.
         """
         self.repeats, self.has_moved = 0, True
         if isinstance(message.record, Values):

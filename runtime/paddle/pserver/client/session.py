@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's session with the parameter servers: push gradients, pull parameters, synchronize with other trainers.
+"""A trainer's session with the parameter servers: pushes gradients, pulls parameters, and synchronizes trainers.
 
 A step is one exchange: every server gets one message with everything that it needs, and sends one reply. Every wait
 is bounded: PserverLost is raised for a server that is silent for `timeout_s`, or whose connection cannot be restored.
@@ -75,7 +75,7 @@ class TrainerSession:
         """Start a session on links to the dense servers and then the `num_sparse` sparse ones.
 
         Args:
-            takes_over: the trainer's earlier process is known to be dead, even if servers did not notice.
+            takes_over: whether the trainer's earlier process is known to be dead, even if servers have not detected it.
             wire_dtype: dtype of table rows and their gradients on the wire: "float32", "float16" or "bfloat16".
 
         Raises:
@@ -172,10 +172,11 @@ class TrainerSession:
 
         Args:
             parameters: the parameters, in the same order in every trainer; static ones are not sent.
-            values: trainer 0: each parameter's value, float32 of its shape.
-            first_comes: every trainer passes values, and the servers use those of the first trainer that connects.
+            values: on trainer 0: each parameter's value, float32 of its shape.
+            first_comes: whether every trainer passes values, of which the servers use those of the first trainer that
+                connects.
             tables: growing tables, which have no initial arrays.
-            rows: trainer 0: initial rows of growing tables, by name; read once, and only if they are needed.
+            rows: on trainer 0: initial rows of growing tables, by name; read once, and only if needed.
 
         Raises:
             ConfigError: a value is missing or has a different shape or dtype.
@@ -220,8 +221,8 @@ class TrainerSession:
     def rejoin(self) -> int:
         """Replace an earlier process of this trainer; return the number of passes that it finished.
 
-        The earlier process may have reported the end of a pass to only some servers. This call reports it to the others
-        too: otherwise other trainers would wait forever.
+        The earlier process may have reported the end of a pass to only some servers. This call reports it to the other
+        servers as well, because other trainers would otherwise wait forever.
         """
         replies = self._exchange.run({i: Message(Pull(length=1)) for i in self._everyone})
         passes = {i: reply.expect(Ok).passes for i, reply in replies.items()}
@@ -236,7 +237,7 @@ class TrainerSession:
         self._note_versions(self._exchange.run({i: Message(StartPass()) for i in self._everyone}))
 
     def shrink(self, name: str, min_score: float) -> None:
-        """Drop the rows of a growing table with scores below `min_score`, once every trainer has requested it."""
+        """Drop the rows of a growing table with scores below `min_score`, when every trainer has requested it."""
         asked = Message(Shrink(), sections=(score_section(name, min_score),))
         self._exchange.run({index: asked for index, _ in self._layout.holders(name)})
 
@@ -330,7 +331,7 @@ class TrainerSession:
         return dict(zip(ids, self._stored.rows_of(wanted), strict=True))
 
     def check_open(self) -> None:
-        """Check that the session is open. Raises PserverError: `close` was called."""
+        """Check that the session is open. Raises PserverError if `close` was called."""
         self._exchange.check_open()
 
     def close(self) -> None:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one step of a trainer with all its servers: each server gets its part of the gradients over the fastest
-transport.
+"""Runs a trainer's steps; each server gets its part of the gradients over the fastest transport.
 
 A server uses a push only once it is complete. The last chunk for each server is therefore sent only after all chunks
 for all servers have been checked for NaN and infinity. Until then, the step can be cancelled.
@@ -55,7 +54,7 @@ class WithinNode:
         }
 
     def gradient(self, name: str) -> Array | None:
-        """Return a parameter's gradient in shared memory, (size,); None if it is not there in one piece."""
+        """Return a parameter's gradient in shared memory, (size,); None if it is not stored there contiguously."""
         for homes in self._homes.values():
             for part, array in homes:
                 if part.parameter.name == name and array.size == part.parameter.size:
@@ -159,10 +158,10 @@ class TrainerStep:
         *,
         is_quiet: bool = False,
     ) -> dict[int, Message]:
-        """Run one step as `TrainerSession.push_pull` describes; `is_quiet`: servers send no values.
+        """Run one step as `TrainerSession.push_pull` describes; if `is_quiet`, servers send no values.
 
         Returns:
-            Every server's answer. It includes the requested rows, unless the server cannot send them with the answer.
+            Every server's answer, which includes the requested rows if the server could send them with it.
         """
         if num_samples < 0:
             raise ConfigError(f"num_samples: expected 0 or more, got {num_samples}")
@@ -261,20 +260,20 @@ class TrainerStep:
         return sections
 
     def _travelling(self, rows: npt.NDArray[np.float32], width: int) -> npt.NDArray[Any]:
-        """Return rows in their wire form: in 16 bits only if that does not change their shows and clicks."""
+        """Return rows in their wire format, with 16 bits only if that does not change their shows and clicks."""
         found = packed(rows, self._stored.rows_as)
         return found if np.array_equal(widened(found[:, width:]), rows[:, width:]) else rows
 
 
 class _Inspection:
-    """Inspects the gradients of a step chunk by chunk, each one time, before it is sent.
+    """Inspects each chunk of a step's gradients once, before it is sent.
 
     Attributes:
-        has_given: whether any chunk was released for sending.
+        has_given: whether a chunk has been released for sending.
     """
 
     def __init__(self, layout: Layout, flat: Mapping[str, Array]) -> None:
-        """Prepare without inspecting anything. `flat`: whole parameters (size,) by name."""
+        """Prepare the inspection; `flat`: gradients of whole parameters (size,) by name."""
         self._layout, self._flat = layout, flat
         self.has_given = False
         self._all: list[tuple[int, int]] = []
@@ -288,7 +287,7 @@ class _Inspection:
         return count
 
     def chunk(self, index: int, number: int) -> Section:
-        """Return a chunk that can be sent. Raises ConfigError: a gradient contains NaN or infinity."""
+        """Return a chunk that can be sent. Raises ConfigError if a gradient contains NaN or infinity."""
         if number + 1 == self._layout.num_chunks(index):
             self.finish()
         section = self._inspect(index, number)
@@ -328,7 +327,7 @@ class _Push:
         self.count = inspection.add(index)
 
     def request(self, head: Message, rows: Sequence[Section]) -> Request:
-        """Return the request: one message with everything, or one that chunks follow."""
+        """Return the request: a single message, or a head that is followed by chunks."""
         if self.count > 1:
             head = head._replace(
                 record=head.expect(PushPull)._replace(chunks=self.count), sections=tuple(rows)

@@ -144,7 +144,7 @@ class StoredValues:
                 whole[share.span(start, stop)] = reply_array(reply, self._endpoints[index], "", shape)
 
     def want(self, name: str, ids: npt.NDArray[np.int64]) -> RequestedRows:
-        """Locate the rows on the servers. Raises ConfigError: the parameter is not sparse, or has no such ids."""
+        """Locate the rows on the servers. Raises ConfigError if the parameter is not sparse, or has no such ids."""
         layout = self._layout
         parameter = layout.parameter(name)
         if not parameter.sparse:

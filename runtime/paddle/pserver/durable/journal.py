@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal of requests since a server's last full copy of its state, in files that outlive the process.
+"""A journal of the requests since the last full copy of a server's state, in files that outlive the process.
 
     record:  head, written last | description, JSON | the arrays
     head:    magic "PDJ2" | crc of the rest of the head and of the description I | sequence number Q |
@@ -187,7 +187,7 @@ class Journal:
 
 
 def _write(file: int, frames: list[Frame], at: int) -> int:
-    """Write frames one after the other; return where they end."""
+    """Write frames consecutively; return the position of their end."""
     rest = [memoryview(frame).cast("B") for frame in frames if len(frame)]
     while rest:
         done = os.pwritev(file, rest[:_MAX_PARTS], at)
@@ -214,13 +214,13 @@ class StateFolder:
         self._retry_at = 0.0
 
     def check(self) -> None:
-        """Check that an earlier process saved its complete state. Raises PserverError: it did not."""
+        """Check that an earlier process saved its complete state. Raises PserverError if it did not."""
         gone = self.path / _GONE
         if gone.exists():
             raise PserverError(gone.read_text(encoding="utf-8"))
 
     def is_long(self, limit: int, sequence: int) -> bool:
-        """Return whether the journal is so long that a new full copy is due.
+        """Return whether a new full copy is due because the journal is too long.
 
         Args:
             limit: maximum length of the journal in bytes.

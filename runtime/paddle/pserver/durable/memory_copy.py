@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of one server, in memory that outlives its process: a full copy, and a journal of later requests.
+"""Saves the state of one server in memory that outlives its process: a full copy, and a journal of later requests.
 
 A request is written to the journal before it is answered. The server's next process loads the newest complete copy and
 replays the journal; its state is then bitwise equal to that of the previous process at its last answer. When the
@@ -32,13 +32,13 @@ class Owner(Protocol):
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether `facts` and the store together are the complete state."""
+        """Return whether `facts` and the store currently form the complete state."""
 
     def facts(self) -> dict[str, Any]:
-        """Return what is known of all trainers' requests so far, as JSON."""
+        """Return the trainers' progress and their requests so far, as JSON."""
 
     def take_up(self, configuration: Configuration, store: Store, facts: dict[str, Any]) -> None:
-        """Resume the state of an earlier process."""
+        """Resume from the state of an earlier process."""
 
 
 class SavedState:
@@ -55,7 +55,7 @@ class SavedState:
         """Load the last full copy into a new engine; return the requests that the engine must execute again.
 
         Args:
-            watch: called with the store before anything in it changes.
+            watch: function that is called with the store before it changes.
 
         Raises:
             PserverError: an earlier process could not save its state.
@@ -119,7 +119,7 @@ class SavedState:
         return True
 
     def give_way(self) -> None:
-        """Abandon the copy in progress so that another one can start: a growing table supports only one at a time."""
+        """Abandon the copy in progress, so that another one can start; a growing table supports only one at a time."""
         if self._store is not None and self._store.growing and self._series is not None:
             self._series.abandon()
 

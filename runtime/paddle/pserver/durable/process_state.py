@@ -83,7 +83,7 @@ class Revival:
             raise PserverError(f"cannot read {path}: {error}; stop the job and start it again") from None
 
     def write(self, identity: Identity) -> None:
-        """Save this process's identity for the next one. Raises OSError: the disk is full."""
+        """Save this process's identity for the next one. Raises OSError if the disk is full."""
         path = self._folder / _NAME
         new = path.with_suffix(".new")
         new.write_text(json.dumps(fields_of(identity)), encoding="utf-8")

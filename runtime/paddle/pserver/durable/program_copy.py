@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A full copy of a program's state in one file, which is renamed to its final name only when it is complete.
+"""Stores a full copy of a program's state in one file, which gets its final name only when it is complete.
 
     <folder>/copy-<number of the last request in it>
 
@@ -90,7 +90,7 @@ def write_copy(
 
 
 def read_copy(copy: Copy) -> Iterator[tuple[str, Value] | Sent | dict[str, Any]]:
-    """Yield a copy's values by name, which the caller then owns; then the trainers' messages; finally the facts.
+    """Yield the values of a copy by name, which the caller then owns, then trainers' messages, then the facts.
 
     Raises:
         CheckpointError: the copy is damaged.

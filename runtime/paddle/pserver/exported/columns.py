@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects columns of rows in raw files until the number of rows, which a file's header needs, is known.
+"""Collects columns of rows in raw files until their number is known, which the header of the final file needs.
 
 Each column is appended to a separate file, and later copied by the system, so that only one piece is in memory at a
 time.
@@ -71,8 +71,10 @@ class Spool:
     """
 
     def __init__(self, folder: Path, width: int, states: int | None, dtype: str = "float32") -> None:
-        """Start in an existing folder; `states`: state numbers per row, or None; `dtype`: one of
-        `halves.ROW_DTYPES`."""
+        """Start in an existing folder; `states`: state numbers per row, or None.
+
+        `dtype`: one of `halves.ROW_DTYPES`.
+        """
         self.count, self.digest = 0, 0
         self._dtypes = {**DTYPES, "rows": np.dtype(dtype).newbyteorder("<")}
         self._sizes = {"ids": (), "rows": (width,), "ages": ()} | (
@@ -91,7 +93,7 @@ class Spool:
             path.unlink(missing_ok=True)
 
     def add(self, rows: TableRows) -> None:
-        """Append a piece. Raises ConfigError: a value is beyond the range of the rows' dtype."""
+        """Append a piece. Raises ConfigError if a value is beyond the range of the rows' dtype."""
         if (dtype := self._dtypes["rows"]) != DTYPES["rows"]:
             rows = rows._replace(rows=_rounded(rows, dtype))
         for name, file in self._files.items():
@@ -110,7 +112,7 @@ class Spool:
 
 
 def _rounded(rows: TableRows, dtype: np.dtype[np.generic]) -> npt.NDArray[np.float32]:
-    """Return values rounded to the nearest of a narrower dtype."""
+    """Return values rounded to the nearest value of a narrower dtype."""
     largest = np.abs(rows.rows).max(axis=1, initial=0.0)
     if (is_beyond := largest > np.finfo(dtype).max).any():  # type: ignore[arg-type]
         raise ConfigError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An exported table: a folder with one file per server and a manifest. It appears complete or not at all.
+"""An exported table: a folder with one file per server and a manifest, published atomically.
 
     DIR/base-000000000120/        a base: all rows
         rows-0-of-2.safetensors
@@ -89,7 +89,7 @@ class Description:
 
     @classmethod
     def read(cls, folder: Path) -> Description:
-        """Read a folder's manifest. Raises ConfigError: the manifest is missing or damaged."""
+        """Read a folder's manifest. Raises ConfigError if the manifest is missing or damaged."""
         path = folder / MANIFEST
         try:
             with open(path, "rb") as file:
@@ -189,7 +189,7 @@ class FolderWriter:
         self._removed.append(ids)
 
     def publish(self, said: Description) -> Path:
-        """Rename the folder to its final name and return the new path.
+        """Rename the folder to its final name, and return its path.
 
         Raises:
             ConfigError: a folder of that name, or a base of a later batch, already exists.
@@ -222,7 +222,7 @@ class FolderWriter:
         return final
 
     def _refuse_later(self, said: Description) -> None:
-        """Refuse a base that no reader would use, because a later one of another run exists."""
+        """Refuse a base that no reader would use because a later one from another run exists."""
         for base in self._root.glob(f"{BASE}-*"):
             if not said.since and base.name > said.name and Description.read(base).table == said.table:
                 raise ConfigError(
@@ -292,7 +292,7 @@ def are_different(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 
 def read_removed(folder: Path) -> Ids:
-    """Return the removed ids (n,) of a folder. Raises ConfigError: the file is missing or damaged."""
+    """Return the removed ids (n,) of a folder. Raises ConfigError if the file is missing or damaged."""
     count, path = Description.read(folder).removed, folder / REMOVED
     if not count:
         return NO_IDS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File formats for rows, also those of other programs: arrays `ids` and `rows`, or an embedding's weight matrix."""
+"""File formats for rows, including other programs': arrays `ids` and `rows`, or an embedding's weights."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read_file(path: Path, key: str = "", *, is_foreign: bool = False) -> Iterato
         path: a file with `ids`, `rows` and optionally `ages` and `states`; or with a matrix whose row i has the id i.
         key: name of the matrix; required if there are several. If the file also has `ids`, these are the ids of its
             rows.
-        is_foreign: whether another program wrote the file: then states are not read, and ids must be distinct.
+        is_foreign: whether another program wrote the file; states are then not read, and ids must be distinct.
 
     Raises:
         ConfigError: the file is invalid, has neither rows nor a matrix, or repeats an id, which is detected before the
@@ -102,7 +102,7 @@ def _names(
 
 
 def _check_distinct(path: Path, pieces: Iterator[Mapping[str, npt.NDArray[np.generic]]]) -> None:
-    """Check that no id of a file is repeated. Raises ConfigError: an id is repeated."""
+    """Check that no id of a file is repeated. Raises ConfigError if an id is repeated."""
     ids = np.sort(np.concatenate([np.zeros(0, np.int8), *(piece["ids"] for piece in pieces)]))
     if (is_repeated := ids[1:] == ids[:-1]).any():
         raise ConfigError(

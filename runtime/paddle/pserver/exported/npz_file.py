@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""npz, numpy's archive of arrays, read and written piece by piece. See `formats`."""
+"""Reads and writes npz files, numpy's archives of arrays, piece by piece. See `formats`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write(path: Path, columns: Mapping[str, Column]) -> None:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a file's arrays of any kind. Raises ConfigError: the file is invalid."""
+    """Return the shapes of all arrays in a file. Raises ConfigError if the file is invalid."""
     with _opened(path) as archive:
         found = {}
         for member in archive.namelist():

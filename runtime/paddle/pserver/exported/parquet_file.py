@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parquet, read and written with pyarrow, which only this format needs. See `formats`."""
+"""Reads and writes Parquet files with pyarrow, which only this format needs. See `formats`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Safetensors files: the length of a JSON header in eight bytes, the header, and raw arrays. See `formats`."""
+"""Reads and writes safetensors files: eight bytes with a JSON header's length, the header, raw arrays.
+
+See `formats`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def write(path: Path, columns: Mapping[str, Column]) -> None:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a file's arrays of any kind. Raises ConfigError: the file is invalid."""
+    """Return the shapes of all arrays in a file. Raises ConfigError if the file is invalid."""
     return _header(path, lambda each, *_: tuple(map(int, each["shape"])))
 
 

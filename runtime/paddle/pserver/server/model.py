@@ -79,13 +79,13 @@ class Model:
         return {"lag": self.lag.facts() if self.lag else None, "resumed_at": self.resumed_at}
 
     def configured(self) -> Store:
-        """Return the store. Raises PserverError: no trainer has described the model yet."""
+        """Return the store. Raises PserverError if no trainer has described the model yet."""
         if self.store is None:
             raise PserverError("this pserver is not configured yet: trainer 0 must configure it first")
         return self.store
 
     def ready(self) -> Store:
-        """Return the store with its values. Raises PserverError: they are not set, or a batch is half applied."""
+        """Return the store with its values. Raises PserverError if they are not set, or a batch is half applied."""
         if not self.is_ready:
             raise PserverError("the parameters have no values yet: trainer 0 must set them first")
         store = self.configured()
@@ -188,8 +188,10 @@ class Model:
         return gate
 
     def _settable(self, trainer: int) -> Store:
-        """Return the store for values from this trainer. Raises PserverError: another trainer sets them, or training
-        began."""
+        """Return the store for values from this trainer.
+
+        Raises PserverError: another trainer sets them, or training began.
+        """
         store = self.configured()
         if trainer != self._creator or self.is_ready:
             raise PserverError(f"only trainer {self._creator} may set values, and only before training")

@@ -90,10 +90,10 @@ class Served(Protocol):
         """
 
     def apply(self, trainer: int, gradients: Mapping[str, Value]) -> None:
-        """Apply one trainer's gradients independently of other trainers. Raises PaddleError: they cannot be applied."""
+        """Apply one trainer's gradients immediately. Raises PaddleError if they cannot be applied."""
 
     def value(self, trainer: int, name: str) -> Value:
-        """Return a variable; the program owns the array. Raises PserverError: there is no such variable."""
+        """Return a variable; the program owns the array. Raises PserverError if the variable does not exist."""
 
     def share(self) -> list[SharedArray]:
         """Return memory that trainers of this node may map, with the variables that they request; may be empty.

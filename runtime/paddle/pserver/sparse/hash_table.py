@@ -104,7 +104,7 @@ class HashTable:
         return found
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
-        """Take one step: `reserve`, then `apply`. Raises PserverError: see `reserve`; nothing was changed."""
+        """Take one step: `reserve`, then `apply`. Raises PserverError as in `reserve`; nothing is then changed."""
         self.reserve(gradients, learning_rate)
         self.apply(gradients, learning_rate)
 
@@ -133,7 +133,7 @@ class HashTable:
         self._evict()
 
     def prepare(self, gradients: Sequence[RowGradient]) -> None:
-        """Check that a batch, or part of it, does not exceed `max_rows`. Raises PserverError: it is too large."""
+        """Check that a batch, or part of it, does not exceed `max_rows`. Raises PserverError if it is too large."""
         self._check.count(len(self), gradients)
 
     def reserve(self, gradients: Sequence[RowGradient], learning_rate: float | None = None) -> None:

@@ -101,7 +101,7 @@ class TableSpec:
             )
 
     def check_scored(self) -> None:
-        """Check that rows have scores. Raises PserverError: the table has no scores."""
+        """Check that rows have scores. Raises PserverError if the table has no scores."""
         if not self.budget.is_scored:
             raise PserverError(
                 f'table {self.name}: shrink needs scores; create the table with evict="lfu" or evict="score"'

@@ -45,7 +45,7 @@ class TieredTable(HashTable):
     def __init__(
         self, spec: TableSpec, optimizer: OptimizerSpec, allocate: Callable[[int], Memory] = map_memory
     ) -> None:
-        """Make an empty table. Raises DiskError: the file cannot be created."""
+        """Make an empty table. Raises DiskError if the file cannot be created."""
         super().__init__(spec, optimizer, allocate)
         budget = spec.budget
         self._disk: DiskRows = DiskRows(budget.disk, spec.name, *self.shape, spec.halves)
@@ -73,7 +73,7 @@ class TieredTable(HashTable):
         return self._disk.file_bytes
 
     def lookup(self, ids: Ids, unknown: Unknown = "initial", out: Floats | None = None) -> Floats:
-        """Return the values of ids; see `HashTable.lookup`. Raises DiskError: a row cannot be read."""
+        """Return the values of ids; see `HashTable.lookup`. Raises DiskError if a row cannot be read."""
         self._check_whole()
         ids = plain(ids)
         found = np.empty((len(ids), self.spec.width), np.float32) if out is None else out
@@ -89,14 +89,14 @@ class TieredTable(HashTable):
         return found
 
     def apply(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
-        """Do what `HashTable.apply` does. Raises DiskError: rows cannot be read or written."""
+        """Apply a batch; see `HashTable.apply`. Raises DiskError if rows cannot be read or written."""
         with self._whole():
             super().apply(gradients, learning_rate)
         self.counts.found -= self._brought
         self._loaded, self._brought = [], 0
 
     def prepare(self, gradients: Sequence[RowGradient]) -> None:
-        """Load rows, then do what `HashTable.prepare` does. Raises DiskError: the disk is full or unreadable."""
+        """Load rows, then do what `HashTable.prepare` does. Raises DiskError if the disk is full or unreadable."""
         self._check_whole()
         if self._refused is not None:
             self._refused = None
@@ -110,13 +110,13 @@ class TieredTable(HashTable):
         super().prepare(gradients)
 
     def assign(self, ids: Ids, values: Floats) -> None:
-        """Set the values of rows; see `HashTable.assign`. Raises DiskError: rows cannot be read."""
+        """Set the values of rows; see `HashTable.assign`. Raises DiskError if rows cannot be read."""
         self._check_whole()
         self._load(ids)
         super().assign(ids, values)
 
     def shrink(self, min_score: float) -> int:
-        """Do what `HashTable.shrink` does. Raises DiskError: rows cannot be read; none was dropped."""
+        """Drop rows; see `HashTable.shrink`. Raises DiskError if rows cannot be read; then, none is dropped."""
         self._check_whole()
         low = []
         for ids, slots in self._disk.blocks() if self.spec.budget.is_scored else ():
@@ -126,7 +126,7 @@ class TieredTable(HashTable):
         return dropped + sum(self._drop_on_disk(*each) for each in low)
 
     def catch_up(self, learning_rate: float) -> None:
-        """Do what `HashTable.catch_up` does. Raises DiskError: rows cannot be read or written."""
+        """Catch up; see `HashTable.catch_up`. Raises DiskError if rows cannot be read or written."""
         self._check_whole()
         with self._whole():
             super().catch_up(learning_rate)
@@ -140,7 +140,7 @@ class TieredTable(HashTable):
     def walk(
         self, at: Cursor, since: int | None, most: int, *, with_states: bool = False
     ) -> tuple[TableRows, Cursor, int | None]:
-        """Return the next changed rows; see `HashTable.walk`. Raises DiskError: rows cannot be read."""
+        """Return the next changed rows; see `HashTable.walk`. Raises DiskError if rows cannot be read."""
         self._check_whole()
         return super().walk(at, since, most, with_states=with_states)
 
@@ -150,7 +150,7 @@ class TieredTable(HashTable):
         self._disk.forget(ids)
 
     def fill(self, block: Block) -> None:
-        """Store rows of blocks; see `HashTable.fill`. Raises DiskError: also if the disk is full."""
+        """Store rows of blocks; see `HashTable.fill`. Raises DiskError, also if the disk is full."""
         super().fill(block)
         self._check_index(self.spec.budget.memory, bool(len(block.ids)))
         if self._refused is not None:

@@ -83,7 +83,7 @@ class Store:
         self.growing = {part.spec.name: self.new_table(part) for part in share.growing}
 
     def new_table(self, share: GrowingShare) -> ServedTable:
-        """Return an empty growing table with its optimizer. Raises ConfigError: no single-row updates."""
+        """Return an empty growing table with its optimizer. Raises ConfigError if it cannot update single rows."""
         return ServedTable(share, optimizer_of(share.spec.parameter, self.optimizer))
 
     def table(self, name: str) -> Table:
@@ -302,7 +302,7 @@ class Store:
             raise self._cut(error) from None
 
     def check_scores(self, least: Mapping[str, float]) -> None:
-        """Check that these growing tables can be shrunk. Raises PserverError: a table is unknown, or has no scores."""
+        """Check that growing tables can be shrunk. Raises PserverError if one is unknown or has no scores."""
         for name in least:
             if name not in self.growing:
                 raise PserverError(

@@ -122,7 +122,7 @@ def bags_of(given: TableIds, weights: Any, padding_idx: int | None) -> Bags:
 
 
 def on_host(ids: Any) -> Ids:
-    """Return ids as a numpy array. Raises ConfigError: the ids are not int64 or int32."""
+    """Return ids as a numpy array. Raises ConfigError if the ids are not int64 or int32."""
     if ids.dtype not in (torch.int64, torch.int32):
         raise ConfigError(f"ids: expected int64 or int32, got {ids.dtype}")
     found: Ids = ids.detach().cpu().numpy()

@@ -79,7 +79,7 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
         return {"tables": self._widths(), "rows": "on the parameter servers, and in their checkpoints"}
 
     def set_extra_state(self, state: Any) -> None:
-        """Check that a saved module has the same tables. Raises ConfigError: the tables differ."""
+        """Check that a saved module has the same tables. Raises ConfigError if the tables differ."""
         if state["tables"] != self._widths():
             raise ConfigError(f"load_state_dict: expected the tables {self._widths()}, got {state['tables']}")
 

@@ -127,7 +127,7 @@ class PlainSink:
             self._drop(sent)
 
     def flush(self) -> None:
-        """Send as much as the socket accepts. Raises OSError: the connection is closed."""
+        """Send as much as the socket accepts. Raises OSError if the connection is closed."""
         with contextlib.suppress(BlockingIOError):
             while self._parts:
                 self._drop(self._sock.sendmsg(list(islice(self._parts, _MAX_PARTS))))
@@ -318,7 +318,7 @@ class StreamWriter:
         return True
 
     def flush(self) -> None:
-        """Send as much as the socket accepts. Raises OSError: the connection is closed."""
+        """Send as much as the socket accepts. Raises OSError if the connection is closed."""
         self._sink.flush()
         self.is_empty = not len(self._sink)
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interfaces of a transport: a trainer's Connection, a Listener that accompanies a server's port, and an entry in
-`table`.
+"""The interfaces of a transport: a trainer's Connection, a server's Listener, and an entry in `table`.
 
     trainer  client.links     ShmConnection   TcpConnection   ZmqConnection    Connection: send, take
                                     |               |               |
@@ -141,7 +140,7 @@ class Dispatcher(Protocol):
         """Execute a request and send the replies that are due."""
 
     def shared_slabs(self, message: Message) -> Sequence[SharedArray]:
-        """Return the memory that the sender of a message may map. Raises PaddleError: the sender has no session."""
+        """Return the memory that the sender of a message may map. Raises PaddleError if the sender has no session."""
 
     def lose(self, address: bytes) -> None:
         """Handle the end of a connection."""

@@ -63,7 +63,7 @@ class Configuration:
 
     @classmethod
     def from_text(cls, text: str) -> Configuration:
-        """Parse the output of `to_text` strictly. Raises PserverError: the text is malformed."""
+        """Parse the output of `to_text` strictly. Raises PserverError if the text is malformed."""
         try:
             data = json.loads(text)
             num_dense, num_sparse, server = map(_count, data["servers"])
@@ -100,7 +100,7 @@ class Configuration:
 
 
 def check_names(parameters: Sequence[ParameterSpec]) -> None:
-    """Check that all names are distinct. Raises ConfigError: a name occurs twice."""
+    """Check that all names are distinct. Raises ConfigError if a name occurs twice."""
     seen: set[str] = set()
     for parameter in parameters:
         if parameter.name in seen:

@@ -24,14 +24,14 @@ _LARGEST = np.float32(np.finfo(np.float16).max)
 
 
 def number_of(name: str) -> int:
-    """Return the index of a wire dtype. Raises ConfigError: the name is unknown."""
+    """Return the index of a wire dtype. Raises ConfigError if the name is unknown."""
     if name not in WIRE_DTYPES:
         raise ConfigError(f"wire_dtype: expected one of {', '.join(WIRE_DTYPES)}, got {name!r}")
     return WIRE_DTYPES.index(name)
 
 
 def check_number(number: int) -> int:
-    """Check the index of a wire dtype from the wire and return it. Raises WireError: the index is invalid."""
+    """Check the index of a wire dtype from the wire and return it. Raises WireError if the index is invalid."""
     if number >= len(WIRE_DTYPES):
         raise WireError(f"rows are requested in format {number}: expected 0 to {len(WIRE_DTYPES) - 1}")
     return number

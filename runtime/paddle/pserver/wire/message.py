@@ -132,7 +132,7 @@ class Message(NamedTuple):
         return VERBS[type(self.record)]
 
     def expect(self, kind: type[_Record]) -> _Record:
-        """Return the record, which must be of this type. Raises WireError: it has a different type."""
+        """Return the record, which must be of this type. Raises WireError if it has a different type."""
         if not isinstance(self.record, kind):
             raise WireError(f"expected a message {VERBS[kind].name}, got {self.verb.name}")
         return self.record
@@ -146,7 +146,7 @@ class Message(NamedTuple):
         return name in [section.name for section in self.sections]
 
     def section(self, name: str) -> Section:
-        """Return the section with this name. Raises WireError: the message has no such section."""
+        """Return the section with this name. Raises WireError if the section is missing."""
         for section in self.sections:
             if section.name == name:
                 return section

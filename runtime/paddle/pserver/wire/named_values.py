@@ -143,7 +143,7 @@ def wish(names: Iterable[tuple[str, int]]) -> Section:
 
 
 def wishes_of(sections: Iterable[Section]) -> list[tuple[str, int]]:
-    """Return the pairs that `wish` encoded. Raises WireError: the section is malformed."""
+    """Return the pairs that `wish` encoded. Raises WireError if the section is malformed."""
     found = []
     for text in names_of(sections):
         start, colon, name = text.partition(":")

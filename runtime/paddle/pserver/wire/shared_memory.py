@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays in memory that processes of one node share by descriptor: without a name, released with the last
-process.
+"""Arrays in unnamed memory that processes on one node share by descriptor, released with the last process.
 
     memfd:  float32 0 | float32 1 | ... | float32 size - 1        4 * size bytes, no header, sealed against resizing
 
@@ -33,7 +32,7 @@ class SharedArray:
     """
 
     def __init__(self, size: int) -> None:
-        """Allocate the array. Raises MemoryError: memory is exhausted."""
+        """Allocate the array. Raises MemoryError if memory is exhausted."""
         try:
             self.descriptor = descriptors.memory("paddle-slab", 4 * size, is_fixed=True)
             weakref.finalize(self, os.close, self.descriptor)

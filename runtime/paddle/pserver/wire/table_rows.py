@@ -24,7 +24,7 @@ def lineage_section(lineage: Lineage) -> Section:
 
 
 def read_lineage(message: Message) -> Lineage:
-    """Return the contents of `lineage_section`. Raises WireError: the values are not (3,) non-negative int64."""
+    """Return the contents of `lineage_section`. Raises WireError if the values are not (3,) non-negative int64."""
     found = message.section(_LINEAGE).array
     if found.shape != (3,) or found.dtype != np.int64 or found.min() < 0:
         raise WireError(
@@ -34,7 +34,7 @@ def read_lineage(message: Message) -> Lineage:
 
 
 def read_left(message: Message) -> npt.NDArray[np.int64]:
-    """Return the ids of rows that left the table. Raises WireError: the ids are not (k,) int64."""
+    """Return the ids of rows that left the table. Raises WireError if the ids are not (k,) int64."""
     if not message.has_section(LEFT):
         return np.zeros(0, np.int64)
     left = message.section(LEFT).array
@@ -49,7 +49,7 @@ def score_section(name: str, min_score: float) -> Section:
 
 
 def read_scores(message: Message) -> dict[str, float]:
-    """Return the minimum score by table name. Raises WireError: a score is not (1,) non-negative float32."""
+    """Return the minimum score by table name. Raises WireError if a score is not (1,) non-negative float32."""
     for each in message.sections:
         if each.array.shape != (1,) or each.array.dtype != np.float32 or not 0 <= each.array[0] < np.inf:
             raise WireError(

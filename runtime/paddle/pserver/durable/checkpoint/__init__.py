@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints on disk: copied while training continues, published completely or not at all, verified when read."""
+"""Checkpoints on disk, which are copied while training continues, published atomically, and verified when read."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes large files past the page cache where the file system allows it, and manages memory for that.
+"""Reads and writes large files, bypassing the page cache where possible, and manages the memory for that.
 
 The page cache copies every byte once more and needs memory: writing 4 GB takes 12 s of processor time through the
-cache and 0.2 s past it. Direct I/O needs memory, positions and lengths in whole pages. Memory is reused, because the
-system takes several times as long to find and clear new pages as a copy takes.
+cache, and 0.2 s without it. Direct I/O needs memory, positions and lengths in whole pages. Memory is reused, because
+the system takes several times as long to find and clear new pages as a copy takes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class SpareMemory:
         ServiceThread(partial(self._find, nbytes), name="checkpoint-memory")
 
     def copy(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a copy of an array; its memory is reused when nothing refers to the copy any more."""
+        """Return a copy of an array; its memory is reused when the copy is no longer referenced."""
         if not _SMALLEST <= array.nbytes <= _SLOT:
             return array.copy()
         try:
@@ -104,7 +104,7 @@ class SpareMemory:
 
 
 def give_way() -> None:
-    """Lower the calling thread's priority below that of the threads trainers wait for, if processors are scarce."""
+    """Lower the calling thread's priority, if processors are scarce, below that of threads for which trainers wait."""
     if sys.platform == "linux":  # where a thread has a priority of its own
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

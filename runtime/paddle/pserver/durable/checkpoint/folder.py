@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checkpoints below one folder: lists them, checks that they are complete, and removes old ones.
+"""Lists the checkpoints below one folder, checks that they are complete, and removes old ones.
 
 A checkpoint is complete if every server's part exists, all parts are of one job, and every file has the size and the
 checksum in its manifest. An incomplete checkpoint is skipped with a logged reason, never partly loaded. If each
@@ -200,7 +200,7 @@ def _versions(root: Path) -> list[Path]:
 
 
 def _changed_at(folder: Path) -> int:
-    """Return when a folder changed; another server may have removed it already."""
+    """Return the modification time of a folder; 0 if another server has removed it."""
     try:
         return folder.stat().st_mtime_ns
     except FileNotFoundError:
@@ -221,7 +221,7 @@ def _part_folders(folder: Path) -> list[Path]:
 
 
 def _visible(root: Path, mine: tuple[int, int] | None) -> frozenset[int] | None:
-    """Return the servers with parts in a folder of this machine only; None: all servers' parts are needed."""
+    """Return the servers whose parts a machine-local folder has; None if the parts of all servers are needed."""
     seen = {
         match.groups()
         for folder in _versions(root)

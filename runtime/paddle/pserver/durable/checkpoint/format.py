@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of one server's part of a checkpoint: pieces of its state, and a manifest in JSON with its own checksum.
+"""The format of one server's part of a checkpoint: pieces of state, and a JSON manifest with its own checksum.
 
     <root>/v<version>[.<job>]/part-<server>-of-<count>/state.bin, manifest.json
 
@@ -8,8 +8,8 @@
                 description, JSON | the arrays, one after the other
 
 A piece states its position: the blocks of a dense parameter, or the row ids of a sparse one, so that other servers
-can load it as well. The manifest is written last: a part whose manifest is missing or does not match its files does
-not count. Readers validate everything.
+can load it as well. The manifest is written last: a part whose manifest is missing or does not match its files is
+ignored. Readers validate everything.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def head_of(data: bytes) -> tuple[int, int]:
 
 
 def piece_of(description: bytes, arrays: memoryview) -> Piece:
-    """Return a piece assembled from its bytes; its arrays are views. Raises CheckpointError: the bytes are invalid."""
+    """Assemble a piece from its bytes; its arrays are views. Raises CheckpointError if the bytes are invalid."""
     try:
         return _read(description, arrays)
     except (ValueError, KeyError) as error:

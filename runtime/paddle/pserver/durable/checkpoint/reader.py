@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads checkpoint files: piece by piece, with threads that read ahead, or whole files, to verify them.
+"""Reads checkpoint files: piece by piece, with threads that read ahead, or as a whole, to verify them.
 
-Every byte is read from disk once, into a few blocks that are reused. The pieces are verified only after the iteration
-has ended: by then, every file has matched its manifest.
+Every byte is read from disk once, into a few blocks that are reused. Pieces are verified only when the iteration ends
+without an error, which means that every file matched its manifest.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BLOCKS, _SPARE = 4, 2
 
 
 def open_plain(path: Path) -> io.FileIO:
-    """Open a regular file for reading; do not follow links, and refuse files that can block.
+    """Open a regular file for reading; links are not followed, and files that can block are refused.
 
     Raises:
         CheckpointError: the path is missing, or not a regular file.
@@ -50,7 +50,7 @@ def open_plain(path: Path) -> io.FileIO:
 
 
 def open_file(root: Path, file: DataFile) -> io.FileIO:
-    """Open a checkpoint file, unbuffered. Raises CheckpointError: the file is missing, or has a different size."""
+    """Open a checkpoint file, unbuffered. Raises CheckpointError if the file is missing, or has a different size."""
     data = open_plain(root / file.path)
     size = os.fstat(data.fileno()).st_size
     if size != file.nbytes:
@@ -60,7 +60,7 @@ def open_file(root: Path, file: DataFile) -> io.FileIO:
 
 
 def compare(file: DataFile, crc: int) -> None:
-    """Compare the CRC-32 of a file with its manifest. Raises CheckpointError: they differ."""
+    """Compare the CRC-32 of a file with its manifest. Raises CheckpointError if they differ."""
     if file.crc32 not in (None, crc):
         raise CheckpointError(f"{file.path}: damaged: expected checksum {file.crc32:08x}, got {crc:08x}")
 
@@ -78,7 +78,7 @@ class _Ready(NamedTuple):
 
 
 class Reading:
-    """Files being read; a context manager that stops reading on exit. Iterate once, in one thread."""
+    """Reads files; a context manager that stops reading on exit. Can be iterated over once, in one thread."""
 
     def __init__(self, root: Path, files: Sequence[DataFile], *, past_cache: bool = False) -> None:
         """Begin to read the files.
@@ -147,7 +147,7 @@ class Reading:
 
 
 class Filled(NamedTuple):
-    """A block, and the number of its bytes that belong to the file."""
+    """A block, and the number of bytes in it that belong to the file."""
 
     memory: Memory
     nbytes: int
@@ -185,12 +185,12 @@ class Pool:
 
 
 def _sized(nbytes: int) -> Memory:
-    """Return memory of slightly more bytes, whose size differs from that of a block."""
+    """Return memory of slightly more than `nbytes` bytes, so that its size differs from that of a block."""
     return np.empty(nbytes + nbytes // 8 + (1 if nbytes + nbytes // 8 == BLOCK else 0), np.uint8)
 
 
 class Input:
-    """One file being read; it must be closed."""
+    """Reads one file in a thread; must be closed."""
 
     def __init__(self, descriptor: int, nbytes: int, pool: Pool, *, past_cache: bool) -> None:
         """Begin to read the first `nbytes` of an open file, which the caller closes after `close`.
@@ -282,7 +282,7 @@ class PieceBytes:
         """Return the next bytes.
 
         Args:
-            stays: whether the bytes stay in use after the next call, until the result of `used_up` is returned to the
+            stays: whether the bytes remain valid after the next call, until the result of `used_up` is returned to the
                 pool.
 
         Raises:

@@ -30,13 +30,13 @@ Columns = dict[str, npt.NDArray[Any]]
 def load(
     store: Store, root: Path, parts: Sequence[Manifest], told: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Fill a new store, or a store into which another checkpoint failed to load.
+    """Load a checkpoint into a new store, or into a store into which loading another checkpoint failed.
 
     Args:
         root: folder with the files of `parts`.
         parts: the parts of all servers that wrote the checkpoint; if the placement is unchanged, this server's part
             suffices.
-        told: called with a description of the progress, once per file.
+        told: function that is called with a description of the progress, once per file.
 
     Raises:
         CheckpointError: a file is missing, damaged, or of a different model. The store is then unusable.
@@ -142,7 +142,7 @@ class _Loader:
 
 
 class _Growth:
-    """A new table while it receives its share of the rows in all parts."""
+    """A new growing table that receives its share of the rows from all parts."""
 
     def __init__(self, served: ServedTable) -> None:
         self._served, self._name = served, served.share.spec.name

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One server's checkpoints in order: full parts, and between them parts with only the rows that changed.
+"""The series of one server's checkpoints: full parts and, between them, parts with only the rows that changed.
 
 A part with changed rows names the files that it builds upon. After several such parts, or when their total size
 exceeds that of the full part, a new full part is written.
 
 A checkpoint is due every N batches, and is written while training continues. The interval is counted in batches, not
-in time, so that in synchronous training all servers copy the same state without coordination. A full disk costs one
-checkpoint, never the job and never an earlier checkpoint.
+in time, so that in synchronous training all servers copy the same state without coordination. If the disk is full, only
+the current checkpoint is lost, never the job or an earlier checkpoint.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Origin:
 
 
 class Series:
-    """The checkpoint parts of one store. Owned by the store's thread; must be notified before each change.
+    """The checkpoint parts of one store. Belongs to the store's thread, and must be notified before each change.
 
     Attributes:
         parts: the existing parts, oldest first.
@@ -122,7 +122,7 @@ class Series:
             self._sink.finish(self._manifest, () if self._is_whole else self.parts[-1].files)
 
     def outcome(self) -> Manifest | OSError | None:
-        """Return the finished part or the reason why it was not written, only once; None if there is nothing new."""
+        """Return, once, the finished part or the reason why it was not written; None if there is nothing new."""
         outcome = None if self._sink is None else self._sink.outcome()
         if outcome is None:
             return None
@@ -171,7 +171,7 @@ class Series:
 
 
 class Periodic:
-    """The checkpoints of one engine; belongs to its thread.
+    """Writes the periodic checkpoints of one engine; belongs to its thread.
 
     Attributes:
         series: must be notified before changes: see `observer.Watch`.

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a store at one point in time, copied while the store continues to change.
+"""Copies the state of a store at one point in time while the store continues to change.
 
 Elements that are about to change are copied just before the change; the rest is copied in small steps. Together, the
 pieces are the state at one point in time, and no request waits for more than the elements of a batch. All of this
 happens in the thread that owns the store. If the part has its own thread, that thread reads dense parameters in place,
 and rows of growing tables that the owner listed.
 
-That thread writes pieces from the end, without a copy. The owner changes arrays from the beginning; just before it
-changes an unwritten piece, it passes on a copy of it. The two meet in between, and the owner waits at most for the one
-piece that is being written.
+That thread writes pieces without copying, from the end of the arrays. The owner changes arrays from the beginning; just
+before it changes an unwritten piece, it passes on a copy. The owner therefore waits for at most one piece that is being
+written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ROWS_BYTES = 4 << 20
 
 
 class Copying:
-    """Pieces on their way into a checkpoint part. All methods except `write` belong to the owner's thread."""
+    """Copies pieces into a checkpoint part. All methods except `write` belong to the owner's thread."""
 
     def __init__(self, pieces: Iterable[Piece], give: Callable[[Piece], None], length: int) -> None:
         """Begin the copy.
@@ -138,7 +138,7 @@ class Copying:
 
 
 class Snapshot:
-    """A copy in progress. It must be notified before changes: see `watch.Watch`.
+    """A copy in progress, which must be notified before changes; see `watch.Watch`.
 
     Attributes:
         version: version of the store at that moment.
@@ -268,7 +268,7 @@ def _dense_pieces(store: Store) -> Iterator[Piece]:
 
 
 def numbers_of(store: Store) -> Numbers:
-    """Return a store's state, except its arrays."""
+    """Return a store's numbers: its state without the arrays."""
     numbers: Numbers = {
         STORE: {
             "version": store.version,

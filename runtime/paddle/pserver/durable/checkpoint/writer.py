@@ -50,7 +50,7 @@ _JOIN_S = 5.0
 
 
 class DiskOutput:
-    """A file that survives a machine crash, written by a thread through a few blocks. Used by one thread.
+    """A file that survives a machine crash; a thread writes it through a few blocks. Used by one thread.
 
     Every method except `close` may raise OSError; then `close` must be called.
 
@@ -157,7 +157,7 @@ class DiskOutput:
 
 
 class MemoryOutput:
-    """Like `DiskOutput`, but in memory that survives the process. It has no checksum: only a kill can damage it."""
+    """A file in memory that survives the process, with the interface of `DiskOutput` but without a checksum."""
 
     crc = None
 
@@ -194,7 +194,8 @@ class PartWriter:
         Args:
             root: the folder of all checkpoints; created if missing.
             server: number of the server, so that no other server removes this part.
-            durable: survives a crash of the machine, and is checked when read; otherwise it only survives the process.
+            durable: whether the part must survive a crash of the machine, and is verified when read; otherwise, it only
+                survives the process.
         """
         root.mkdir(parents=True, exist_ok=True)
         self._root, self._durable = root, durable
@@ -265,7 +266,7 @@ Job: TypeAlias = Callable[[PartWriter], None]
 
 
 class Sink:
-    """One part in progress, for a caller that must not fail: disk errors are reported by `outcome`.
+    """Writes one part for a caller that must not fail; `outcome` reports disk errors.
 
     Attributes:
         has_thread: whether a separate thread writes the part, so that `defer` returns immediately.
@@ -276,8 +277,8 @@ class Sink:
 
         Args:
             root, server: see `PartWriter`.
-            spare: memory for arrays that wait for the thread that writes, checks and syncs them. None: there is no
-                thread; the part is written immediately, to memory, which never blocks.
+            spare: memory for arrays that wait for the writing thread. None: without a thread, the part is written
+                immediately to memory, which never blocks.
         """
         self.has_thread = spare is not None
         self._spare = spare
