@@ -79,15 +79,24 @@ class Block(graph.Block):
 
         Args:
             name: the name of the variable; None: a generated name.
-            shape: dimensions, with -1 for the batch size; None: inferred from the operator that writes the variable.
-            dtype: name, numpy dtype or number; None: float32.
+            shape: dimensions, with -1 for the batch size; None: those of the existing variable, or else inferred from
+                the operator that writes the variable.
+            dtype: name, numpy dtype or number; None: that of the existing variable, or else float32.
             is_data: whether the variable is fed.
             initializer: initializer, whose operator is appended to this block immediately.
         """
-        number = VarType.of("float32" if dtype is None else dtype)
-        made = super().create_var(name, shape or (), number.numpy, persistable, stop_gradient, lod_level)
-        variable = cast(Variable, made)
-        variable.type, variable.is_data = VarType(type), variable.is_data or is_data
+        made = Variable(
+            self,
+            type,
+            name,
+            shape,
+            dtype,
+            lod_level,
+            persistable=persistable,
+            stop_gradient=stop_gradient,
+            is_data=is_data,
+        )
+        variable = self.var(made.name)
         if initializer is not None:
             initializer(variable, self)
         return variable

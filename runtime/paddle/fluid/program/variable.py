@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle import graph
-from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.program.descriptions import VariableDesc
 from paddle.graph import unique_name
 from paddle.ops.base.dtypes import VarType
@@ -163,15 +163,20 @@ class Variable(graph.Variable):
         stop_gradient: bool = False,
         is_data: bool = False,
     ) -> None:
-        """Create a variable, and add it to the block unless the block has one of this name; see `Block.create_var`."""
+        """Add a variable to the block, or become another handle on the block's variable of this name.
+
+        Raises:
+            FluidError: the existing variable differs in something that is given.
+        """
+        old = block.vars.get(name or "")
         super().__init__(
             block,
             name or unique_name.generate("_generated_var"),
-            tuple(shape or ()),
-            VarType.of("float32" if dtype is None else dtype).numpy,
-            persistable=persistable,
+            tuple(shape if shape is not None else old.shape if old else ()),
+            old.dtype if dtype is None and old else VarType.of("float32" if dtype is None else dtype).numpy,
+            persistable=persistable or (old is not None and old.persistable),
             stop_gradient=stop_gradient,
-            lod_level=lod_level,
+            lod_level=lod_level or (old.lod_level if old else 0),
         )
         self.type, self.error_clip, self.is_data = VarType(type), error_clip, is_data
         self._enter()
@@ -236,8 +241,20 @@ class Variable(graph.Variable):
     set_error_clip = _set_error_clip
 
     def _enter(self) -> None:
-        self.block.vars.setdefault(self.name, self)
+        """Add the variable to its block; two variables of one name become handles that share all attributes."""
+        old = cast(Variable, self.block.vars.setdefault(self.name, self))
         self.block.program.touch()
+        if old is self:
+            return
+        if self.spec != old.spec or self.persistable != old.persistable:
+            raise FluidError(f"the name {self.name!r} is already used by {old!r}: {self!r} must match it")
+        if self.type not in (VarType.LOD_TENSOR, old.type):
+            raise FluidError(f"{old!r} has type {VarType(old.type).name}: it cannot become {self.type.name}")
+        self._replace(old)
+
+    def _replace(self, old: Variable) -> None:
+        old.is_data |= self.is_data
+        self.__dict__ = old.__dict__
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
         """Return a readable description of the variable."""
@@ -294,3 +311,9 @@ class Parameter(Variable, graph.Parameter):
         self.regularizer, self.gradient_clip_attr = regularizer, gradient_clip_attr
         self.do_model_average = do_model_average
         self._enter()
+
+    def _replace(self, old: Variable) -> None:
+        """Take over the name: the settings of the last declaration count, as in the original."""
+        self.type, self.lod_level, self.op = old.type, old.lod_level, old.op
+        old.__dict__ = self.__dict__
+        self.block.vars[self.name] = self

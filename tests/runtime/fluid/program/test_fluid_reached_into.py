@@ -173,3 +173,56 @@ def test_dtypes_and_suffixes_have_the_names_of_the_original() -> None:
     assert not framework.dtype_is_floating("int64")
     assert framework.grad_var_name("x") == "x@GRAD" == "x" + core.kGradVarSuffix()
     assert not fluid.in_dygraph_mode()
+
+
+def test_variables_of_one_name_are_handles_that_share_all_settings() -> None:
+    block = fluid.default_main_program().global_block()
+    first = fluid.layers.data("x", [3])
+    second = framework.Variable(block, name="x")
+    assert (second.describe(), second.stop_gradient) == ("x (-1, 3) float32", True)
+    second.stop_gradient = False
+    second.persistable = True
+    assert (first.stop_gradient, block.var("x").persistable) == (False, True)
+    assert block.create_var(name="x").shape == (-1, 3)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"shape": [4], "dtype": "float32"},
+        {"dtype": "int64"},
+        {"lod_level": 1},
+        {"type": core.VarDesc.VarType.SELECTED_ROWS},
+    ],
+)
+def test_a_second_variable_of_a_name_with_another_description_is_refused(given: Any) -> None:
+    block = fluid.default_main_program().global_block()
+    fluid.layers.data("x", [3])
+    for make in (block.create_var, lambda **named: framework.Variable(block, **named)):
+        with pytest.raises(ValueError, match="x"):
+            make(name="x", **given)
+    assert block.var("x").describe() == "x (-1, 3) float32"
+
+
+def test_the_settings_of_the_last_declaration_of_a_parameter_count() -> None:
+    x = fluid.layers.data("x", [3])
+    rates = [fluid.ParamAttr(name="w", learning_rate=rate) for rate in (2.0, 3.0)]
+    sides = [fluid.layers.fc(x, 2, param_attr=attr, bias_attr=False) for attr in rates]
+    first = fluid.default_main_program().global_block().ops[0].input("Y")
+    loss = fluid.layers.reduce_sum(fluid.layers.sums(sides)) * 0.25
+    assert first == ["w"]
+    np.testing.assert_allclose(step(fluid.optimizer.SGD(0.5), loss), np.full((3, 2), 1.5), rtol=1e-6)
+
+
+def test_a_parameter_takes_the_place_of_a_variable_that_a_file_described() -> None:
+    program = fluid.Program.parse_from_string(
+        (linear(), fluid.default_main_program())[1].desc.serialize_to_string()
+    )
+    block = program.global_block()
+    before = block.var("w")
+    made = framework.Parameter(
+        block, before.shape, before.dtype, name="w", optimize_attr={"learning_rate": 2.0}
+    )
+    assert (block.var("w") is made, block.all_parameters()) == (True, [made])
+    made.stop_gradient = True
+    assert before.stop_gradient
