@@ -92,9 +92,9 @@ class SGD:
         main = network.behind(network.outputs)
         _add_missing(network, main, parameters)
         self._remote_tables = _remote_tables(network, self._is_local)
-        if update_equation.model_average is not None and self._topology.use_sparse_updater():
+        if update_equation.model_average is not None and self._topology.use_sparse_updater() and not is_local:
             raise NotAvailableError(
-                "model_average does not support sparse_update parameters; omit one of them"
+                "model_average does not support sparse_update parameters on servers; omit one of them"
             )
         self._machine = GradientMachine(
             network,
@@ -237,6 +237,8 @@ class SGD:
             handler(events.EndForwardBackward(pass_id, batch_id, outputs))
             updater.update(step.gradients, len(batch), batches.look_ahead() if reads_ahead else None)
             if self._averager is not None:
+                if self._is_local:
+                    updater.catch_up()  # the mean includes the decay of rows that the batch did not touch
                 self._averager.add()
             metrics = Metrics(evaluators)
             parts = metrics.measure(step.values)

@@ -148,6 +148,29 @@ def test_model_average_saves_the_mean_and_trains_on() -> None:
     assert parameters["_out.w0"].tolist() == seen[-1].tolist()
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_the_mean_of_a_table_is_that_of_a_dense_parameter(decay: float) -> None:
+    def means(sparse: bool) -> dict[str, np.ndarray]:
+        with model.fresh():
+            words = layer.data("words", data_type.integer_value_sequence(50))
+            table = attr.Param(name="table", sparse_update=sparse, l2_rate=decay, initial_std=1.0)
+            pooled = layer.pooling(layer.embedding(words, 3, param_attr=table))
+            label = layer.data("label", data_type.dense_vector(1))
+            cost = layer.square_error_cost(layer.fc(pooled, 1, act=None, bias_attr=False), label)
+            parameters = paddle.parameters.create(cost)
+            rule = optimizer.Momentum(
+                momentum=0, learning_rate=0.01, model_average=optimizer.ModelAverage(average_window=0.5)
+            )
+            trainer = paddle.trainer.SGD(cost, parameters, rule)
+            trainer.train(lambda: iter([[([at, at + 1], [1.0])] for at in range(8)]), num_passes=2)
+            with trainer.to_save() as saved:
+                return {name: saved[name].copy() for name in saved}
+
+    sparse, dense = means(True), means(False)
+    for name, value in dense.items():
+        np.testing.assert_allclose(sparse[name], value, rtol=1e-5, atol=1e-6)
+
+
 def test_saved_rows_have_all_their_decay() -> None:
     _, cost = network()
     parameters = paddle.parameters.create(cost)
