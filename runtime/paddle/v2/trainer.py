@@ -249,6 +249,7 @@ class SGD:
             speed = samples / max(time.monotonic() - started, 1e-9)
             self._reporter.progress(Progress(batch_id, pass_id, cost, speed, self._step, samples))
             handler(events.EndIteration(pass_id, batch_id, cost, metrics.report, outputs))
+        updater.batches_over = 0  # this trainer may have fewer batches than others
         if not batches.count and not pass_id:
             self._reporter.progress(Progress(0, samples_per_s=0.0, step=self._step))
         self._log.finish_pass(batches.count)
@@ -287,7 +288,7 @@ class SGD:
         self._step += updater.first_step
         average = self._optimizer.model_average
         if average is not None:
-            if updater.first_step or updater.passes_over:
+            if updater.continues:
                 _log.warning("model_average: the mean lacks the batches before this process started")
             parameters = self._topology.network.parameters
             trained = [name for name, config in parameters.items() if not config.is_static]

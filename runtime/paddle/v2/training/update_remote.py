@@ -74,8 +74,8 @@ class RemoteUpdater(Updater):
             # A restarted trainer continues with the current pass of the other trainers; a job resumed from a checkpoint
             # begins in the middle of a pass.
             resumed = None if settings.environment.restart_count else self._client.resumed
-            is_late = settings.environment.restart_count or resumed is not None
-            self.passes_over = self._client.rejoin() if is_late else 0
+            self.continues = settings.environment.restart_count > 0 or resumed is not None
+            self.passes_over = self._client.rejoin() if self.continues else 0
             if resumed is not None:
                 shared = settings.num_trainers if optimizer.is_async else 1
                 self.batches_over = resumed.in_pass // shared

@@ -33,10 +33,11 @@ class Updater:
         batches_over: the number of batches of the following pass that were finished before this process started.
         first_step: the number of batches before the following pass.
         looks_ahead: whether `update` uses the next batch.
+        continues: whether an earlier process of this trainer may have trained batches.
     """
 
     passes_over = batches_over = first_step = 0
-    looks_ahead = False
+    looks_ahead = continues = False
 
     def start_pass(self) -> None:
         """Begin a pass over the data."""

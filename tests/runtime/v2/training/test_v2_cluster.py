@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,12 +26,13 @@ Costs = list[np.ndarray]
 
 
 @contextmanager
-def servers(trainers: int) -> Iterator[Server]:
+def servers(trainers: int, options: Sequence[str] = ()) -> Iterator[Server]:
     arguments = [
         "--port=0",
         "--ports_num=2",
         "--ports_num_for_sparse=1",
         f"--num_gradient_servers={trainers}",
+        *options,
     ]
     environment = JobEnvironment.read({"PADDLE_JOB_KEY": KEY, "POD_IP": "127.0.0.1"})
     server = Server(ServerOptions.read(arguments, environment))
@@ -51,10 +52,11 @@ def train(
     table: str = "sparse",
     drop_rate: float = 0.0,
     missing: int = 0,
+    options: Sequence[str] = (),
 ) -> tuple[list[Parameters], Costs, Costs]:
     """Run trainers to their end; return what each saved, its costs per batch and its test costs per pass."""
     folder.mkdir(exist_ok=True)
-    with servers(trainers) as server:
+    with servers(trainers, options) as server:
         running = []
         for rank in range(trainers):
             environment = {
@@ -144,11 +146,26 @@ def test_two_synchronous_runs_are_bit_equal_also_with_dropout_and_read_ahead(tmp
     assert all(first[0][name].tobytes() == second[1][name].tobytes() for name in first[0])
 
 
-@pytest.mark.parametrize("table", ["sparse", "averaged"])
-def test_a_trainer_with_less_data_saves_what_the_others_save(tmp_path: Path, table: str) -> None:
-    saved, costs, _ = train(tmp_path, 2, passes=2, table=table, missing=40)
+def same_bits(one: Parameters, other: Parameters) -> bool:
+    return all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+def test_a_trainer_with_less_data_ends_its_pass_without_stopping_the_others_and_resumes(
+    tmp_path: Path,
+) -> None:
+    checkpoints = f"--checkpoint_dir={tmp_path / 'checkpoints'}"
+    saved, costs, _ = train(tmp_path, 2, missing=40, options=[checkpoints, "--checkpoint_period=10"])
     assert [len(found) for found in costs] == [24, 14]
-    assert all(saved[0][name].tobytes() == saved[1][name].tobytes() for name in saved[0])
+    assert same_bits(*saved)
+    again, costs, _ = train(tmp_path / "again", 2, missing=40, options=[checkpoints, "--resume=10"])
+    assert [len(found) for found in costs] == [14, 7]
+    assert same_bits(again[1], saved[0])
+
+
+def test_a_trainer_with_less_data_averages_the_batches_of_the_others_too(tmp_path: Path) -> None:
+    saved, costs, _ = train(tmp_path, 2, table="averaged", missing=40)
+    assert [len(found) for found in costs] == [24, 14]
+    assert same_bits(*saved)
 
 
 def test_asynchronous_trainers_learn(tmp_path: Path) -> None:
