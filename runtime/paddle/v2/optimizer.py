@@ -8,6 +8,7 @@ replace momentum, decay or clipping of 0. As in the original, the defaults outli
 from __future__ import annotations
 
 import difflib
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from paddle.signatures import bound, parsed
 from paddle.v2 import model
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.regularization import L2Regularization
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -120,12 +123,25 @@ class Optimizer:
         )
         # Reading the schedule now shows mistakes at the line that made them.
         LearningRate(self.spec)
+        self._report_ignored(regularization)
         self.model_average = model_average
         defaults = model.current().defaults
         if regularization is not None:
             defaults.decay_rate = float(regularization.rate)
         if gradient_clipping_threshold is not None:
             defaults.gradient_clipping_threshold = float(gradient_clipping_threshold)
+
+    def _report_ignored(self, regularization: L2Regularization | None) -> None:
+        """Log the arguments that the rule does not use."""
+        rule, spec = RULES[self.rule], self.spec
+        has_schedule = spec.schedule not in ("constant", "poly") or spec.decay_a
+        unused = {
+            "regularization": bool(regularization and not rule.has_momentum),
+            "the learning rate schedule": bool(has_schedule and not rule.follows_schedule),
+        }
+        names = " and ".join(name for name, is_unused in unused.items() if is_unused)
+        if names:
+            _log.warning("%s ignores %s, as in the original", type(self).__name__, names)
 
 
 class Momentum(Optimizer):

@@ -9,12 +9,18 @@ from typing import Any
 
 from paddle.graph import Variable
 from paddle.v2 import model
-from paddle.v2.attr import ParameterAttribute
 from paddle.v2.data_type import DataType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.emitter import Emitter
-from paddle.v2.layer.output import LayerOutput, WeightAttr, require_layer, require_same_size, weight_attr
-from paddle.v2.model import Attrs, InputConfig
+from paddle.v2.layer.output import (
+    BiasAttr,
+    LayerOutput,
+    WeightAttr,
+    require_layer,
+    require_same_size,
+    weight_attr,
+)
+from paddle.v2.model import ZEROS, Attrs, InputConfig
 
 __all__ = [
     "context_projection", "dotmul_operator", "dotmul_projection", "full_matrix_projection", "identity_projection",
@@ -87,6 +93,10 @@ def identity_projection(input: LayerOutput, offset: int | None = None, size: int
     """Return a projection without weights: the input itself, or `size` columns of it starting at `offset`."""
     require_layer(input, "identity_projection")
     if offset is None:
+        if size not in (None, input.size):
+            raise UsageError(
+                f"identity_projection: layer {input.name!r} has {input.size} columns; for {size} of them, give offset"
+            )
         return Projection("identity", (input,), input.size)
     size = input.size - offset if size is None else size
     _check_range(input, offset, offset + size)
@@ -118,14 +128,14 @@ def context_projection(
     input: LayerOutput,
     context_len: int,
     context_start: int | None = None,
-    padding_attr: ParameterAttribute | bool = False,
+    padding_attr: BiasAttr = False,
 ) -> Projection:
     """Return a projection that concatenates `context_len` rows of the sequence, starting at row t + context_start.
 
     Args:
         context_len: the number of concatenated rows.
         context_start: the offset of the first row; None: -(context_len - 1) / 2, rounded down.
-        padding_attr: False: sequences are padded with zeros; an attribute: with learned rows.
+        padding_attr: False: sequences are padded with zeros; an attribute: with learned rows; True: they start at 0.
     """
     require_layer(input, "context_projection")
     if context_len < 1:
@@ -133,9 +143,10 @@ def context_projection(
     start = -(context_len - 1) // 2 if context_start is None else context_start
     attrs = {"start": start, "length": context_len}
     before, behind = max(0, -start), max(0, start + context_len - 1)
-    if isinstance(padding_attr, ParameterAttribute) and before + behind:
+    if padding_attr is not False and before + behind:
         attrs["padding"] = before + behind
-        return Projection("padded_context", (input,), input.size * context_len, padding_attr, attrs)
+        rows = weight_attr(ZEROS if padding_attr in (True, None) else padding_attr, "padding_attr")
+        return Projection("padded_context", (input,), input.size * context_len, rows, attrs)
     return Projection("context", (input,), input.size * context_len, attrs=attrs)
 
 

@@ -61,6 +61,9 @@ LAYERS: dict[str, Callable[[LayerOutput], Any]] = {
     "seq_concat": lambda rows: layer.seq_concat(rows, rows),
     "seq_reshape": lambda rows: layer.seq_reshape(rows, SIZE // 2),
     "context": lambda rows: layer.mixed(3 * SIZE, [layer.context_projection(rows, 3)]),
+    "context with learned rows": lambda rows: layer.mixed(
+        3 * SIZE, [layer.context_projection(rows, 3, padding_attr=True)]
+    ),
     "error clipping that clips nothing": lambda rows: layer.fc(
         rows, SIZE, layer_attr=attr.Extra(error_clipping_threshold=1e6)
     ),

@@ -65,6 +65,33 @@ def test_a_context_lays_neighbours_side_by_side(length: int, start: int | None) 
     np.testing.assert_allclose(_inferred(out), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("length", "start"), [(3, None), (4, None), (2, 1), (5, -3)])
+def test_a_context_continues_with_learned_rows_before_and_behind(length: int, start: int | None) -> None:
+    out = layer.mixed(3 * length, layer.context_projection(_rows(), length, start, True), name="context")
+    first = -(length - 1) // 2 if start is None else start
+    before, behind = max(0, -first), max(0, first + length - 1)
+    parameters = paddle.parameters.create(out)
+    assert not parameters["_context.w0"].any()
+    learned = np.random.default_rng(2).normal(size=(before + behind, 3)).astype(np.float32)
+    parameters["_context.w0"] = learned
+    expected = []
+    for rows in _ROWS:
+        whole = np.concatenate([learned[:before], rows, learned[before:]])
+        for at in range(len(rows)):
+            expected.append(whole[at + first + before :][:length].ravel())
+    found = paddle.infer(out, parameters, _SAMPLES)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_part_of_an_identity_projection_needs_its_offset() -> None:
+    rows = _rows()
+    np.testing.assert_allclose(
+        _inferred(layer.mixed(input=layer.identity_projection(rows, 1))), np.concatenate(_ROWS)[:, 1:]
+    )
+    with pytest.raises(ValueError, match="3 columns; for 2 of them, give offset"):
+        layer.identity_projection(rows, size=2)
+
+
 def test_a_row_is_expanded_over_a_sequence_and_sequences_are_joined() -> None:
     rows = _rows()
     spread = layer.expand(layer.pooling(rows, pooling.Sum()), rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -219,3 +220,27 @@ def test_a_number_out_of_range_is_named(what: str) -> None:
     name, arguments, why = WRONG[what]
     with pytest.raises(ValueError, match=why):
         getattr(paddle.optimizer, name)(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "ignored"),
+    [
+        ("Adam", {"regularization": paddle.optimizer.L2Regularization(0.1)}, "Adam ignores regularization"),
+        (
+            "Adamax",
+            {"learning_rate_schedule": "manual", "learning_rate_args": "9:1"},
+            "Adamax ignores .* schedule",
+        ),
+        ("AdaGrad", {"learning_rate_decay_a": 0.1}, "AdaGrad ignores .* schedule"),
+        ("AdaGrad", {"regularization": paddle.optimizer.L2Regularization(0.1)}, ""),
+        ("Adam", {"learning_rate_decay_a": 0.1, "regularization": None}, ""),
+        ("Momentum", {"regularization": paddle.optimizer.L2Regularization(0.1), "sparse": True}, ""),
+    ],
+)
+def test_arguments_that_an_optimizer_ignores_are_logged(
+    name: str, given: dict[str, Any], ignored: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with model.fresh():
+        getattr(paddle.optimizer, name)(learning_rate=0.1, **given)
+    assert bool(caplog.messages) is bool(ignored)
+    assert re.search(ignored, "".join(caplog.messages))
