@@ -145,7 +145,8 @@ def context_projection(
     before, behind = max(0, -start), max(0, start + context_len - 1)
     if padding_attr is not False and before + behind:
         attrs["padding"] = before + behind
-        rows = weight_attr(ZEROS if padding_attr in (True, None) else padding_attr, "padding_attr")
+        given = ZEROS if padding_attr is True or padding_attr is None else padding_attr
+        rows = weight_attr(given, "padding_attr")
         return Projection("padded_context", (input,), input.size * context_len, rows, attrs)
     return Projection("context", (input,), input.size * context_len, attrs=attrs)
 
