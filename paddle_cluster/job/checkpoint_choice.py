@@ -47,7 +47,7 @@ def choose(
         return
     resume = dict(job.settings.job.flags)["resume"]
     listed = {
-        node_id: answer.parts
+        node_id: answer.facts.checkpoints
         for node_id in nodes
         if (answer := roster.nodes[node_id].reports.answer) is not None
     }

@@ -12,6 +12,7 @@ from paddle_cluster.nodes.findings import Finding, finding_lines
 from paddle_cluster.nodes.loop import Loop
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.roster import Roster
+from paddle_cluster.plan import wheel_platform
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.plan.wheel_platform import WheelPlatform
 from paddle_cluster.screen.console import Console
@@ -79,8 +80,7 @@ def _platforms(records: Sequence[NodeRecord]) -> dict[WheelPlatform, list[NodeRe
     """Return nodes by platform; Pythons that differ only in their patch versions count as the oldest of them."""
     groups: dict[WheelPlatform, list[NodeRecord]] = {}
     for record in records:
-        platform = record.reports.answer.platform if record.reports.answer is not None else None
-        if platform is not None:
+        if (platform := _platform(record)) is not None:
             release = ".".join(platform.version.split(".")[:2])
             groups.setdefault(replace(platform, version=release), []).append(record)
     return {
@@ -89,9 +89,14 @@ def _platforms(records: Sequence[NodeRecord]) -> dict[WheelPlatform, list[NodeRe
     }
 
 
-def _version(record: NodeRecord) -> str:
+def _platform(record: NodeRecord) -> WheelPlatform | None:
     answer = record.reports.answer
-    return answer.platform.version if answer is not None and answer.platform is not None else ""
+    return None if answer is None else wheel_platform.read(answer.python_version, answer.python_kind)
+
+
+def _version(record: NodeRecord) -> str:
+    platform = _platform(record)
+    return "" if platform is None else platform.version
 
 
 def _order(version: str) -> list[int]:

@@ -11,10 +11,10 @@ from paddle_cluster.job.context import JobContext
 from paddle_cluster.nodes.roster import ProcessRecord
 from paddle_cluster.plan import machines
 from paddle_cluster.plan import plan as planning
-from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.environment import pack_pieces, split_long
 from paddle_cluster.plan.plan import Plan, Process, Role
 from paddle_node.contract.names import JOB_DIR, JOB_KEY, RESTART_COUNT
+from paddle_node.contract.to_launcher import Probed
 
 HOOKS = "paddle/hooks"  # of the runtime; the first entry of PYTHONPATH
 
@@ -107,5 +107,5 @@ class Starter:
     def _machines(self) -> machines.Machines:
         return machines.read(self._plan.service_ports, self._plan.pserver_ports, self._answers())
 
-    def _answers(self) -> dict[int, Answer]:
-        return {r.node.node_id: r.reports.answer or Answer() for r in self._roster.all()}
+    def _answers(self) -> dict[int, Probed]:
+        return {r.node.node_id: r.reports.answer or Probed() for r in self._roster.all()}

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from typing import Any
@@ -30,6 +29,12 @@ def document(examined: Examined, took_s: float) -> str:
     return json.dumps(_finite(found), indent=2)
 
 
+_ANSWERED = (
+    *("python_version", "modules", "root_dir", "free_bytes", "writable", "address", "login_address"),
+    *("listen_ports", "busy_ports", "busy_at", "gpus", "has_rdma", "variables", "steps"),
+)
+
+
 def _node(reply: Reply, findings: tuple[Finding, ...]) -> dict[str, Any]:
     mine = [one for one in findings if one.node == reply.name]
     node: dict[str, Any] = {
@@ -42,10 +47,14 @@ def _node(reply: Reply, findings: tuple[Finding, ...]) -> dict[str, Any]:
     }
     if not reply.error:
         node["clock"] = {"offset_s": reply.clock_offset_s, "error_s": reply.clock_error_s}
-        answer = dataclasses.asdict(reply.answer)
-        for name in ("problems", "remarks", "cpus", "busy_spare", "busy_service"):
-            answer.pop(name)
-        node["answer"] = answer
+        facts = reply.answer.facts
+        node["answer"] = {
+            **{name: getattr(reply.answer, name) for name in _ANSWERED},
+            "placed": reply.answer.networks,
+            "root": facts.root_dir,
+            "disks": facts.disks,
+            "machine": facts.machine,
+        }
     return node
 
 

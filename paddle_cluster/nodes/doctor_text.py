@@ -176,7 +176,7 @@ def _module(name: str) -> Callable[[Reply], str]:
 
 def _limit(name: str, text: Callable[[int], str] = str) -> Callable[[Reply], str]:
     def read(reply: Reply) -> str:
-        limits = reply.answer.machine.limits
+        limits = reply.answer.facts.machine.limits
         if name not in limits:
             return ""
         limit = limits[name]
@@ -186,7 +186,7 @@ def _limit(name: str, text: Callable[[int], str] = str) -> Callable[[Reply], str
 
 
 def _group(reply: Reply) -> str:
-    group = reply.answer.machine.cgroup
+    group = reply.answer.facts.machine.cgroup
     cores, memory, pids = (group.get(name) for name in ("cores", "memory_bytes", "pids"))
     said = [f"{cores:g} cores"] if cores else []
     said += [size_text(memory)] if memory else []
@@ -203,7 +203,7 @@ def _gpus(reply: Reply) -> str:
 
 
 def _memory(reply: Reply) -> str:
-    total = reply.answer.machine.memory_bytes
+    total = reply.answer.facts.machine.memory_bytes
     return size_text(total) if total else ""
 
 
@@ -212,23 +212,23 @@ def _free(disk: Disk | None) -> str:
 
 
 def _inodes(reply: Reply) -> str:
-    root = reply.answer.root
+    root = reply.answer.facts.root_dir
     return "" if root is None or root.free_inodes is None else count(root.free_inodes)
 
 
 def _other_disk(reply: Reply) -> Disk | None:
-    return next((disk for disk in reply.answer.disks if disk.path == "/tmp"), None)  # noqa: S108 - looked at only
+    return next((disk for disk in reply.answer.facts.disks if disk.path == "/tmp"), None)  # noqa: S108 - looked at only
 
 
 def _root_dir(reply: Reply) -> str:
-    root_dir, root = reply.answer.root_dir, reply.answer.root
+    root_dir, root = reply.answer.root_dir, reply.answer.facts.root_dir
     if reply.is_local:  # each embedded node has its own folder
         root_dir = root_dir.removesuffix(f"node_{reply.node_id}") + "node_<id>"
     return root_dir + (f" ({root.kind})" if root and root.kind else "")
 
 
 def _nics(reply: Reply) -> str:
-    return ", ".join(dict.fromkeys(one.nic for one in reply.answer.placed))
+    return ", ".join(dict.fromkeys(one.nic for one in reply.answer.networks))
 
 
 FACTS: Mapping[str, Fact] = MappingProxyType(
@@ -236,23 +236,27 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
         "login": Fact(lambda reply: duration(reply.login_s), lambda reply: reply.login_s),
         "address": Fact(lambda reply: reply.answer.address, lambda reply: None),
         "clock": Fact(preflight.clock, lambda reply: reply.clock_offset_s),
-        "free": Fact(lambda reply: _free(reply.answer.root), lambda reply: reply.answer.free_bytes),
-        "inodes": Fact(_inodes, lambda reply: root.free_inodes if (root := reply.answer.root) else None),
+        "free": Fact(lambda reply: _free(reply.answer.facts.root_dir), lambda reply: reply.answer.free_bytes),
+        "inodes": Fact(
+            _inodes, lambda reply: root.free_inodes if (root := reply.answer.facts.root_dir) else None
+        ),
         "tmp free": Fact(
             lambda reply: _free(_other_disk(reply)),
             lambda reply: disk.free_bytes if (disk := _other_disk(reply)) else None,
         ),
         "load": Fact(
-            lambda reply: "" if reply.answer.machine.load is None else f"{reply.answer.machine.load:.2f}",
-            lambda reply: reply.answer.machine.load,
+            lambda reply: (
+                "" if reply.answer.facts.machine.load is None else f"{reply.answer.facts.machine.load:.2f}"
+            ),
+            lambda reply: reply.answer.facts.machine.load,
         ),
         "memory free": Fact(
-            lambda reply: size_text(reply.answer.machine.memory_free_bytes or 0),
-            lambda reply: reply.answer.machine.memory_free_bytes,
+            lambda reply: size_text(reply.answer.facts.machine.memory_free_bytes or 0),
+            lambda reply: reply.answer.facts.machine.memory_free_bytes,
         ),
         "own threads": Fact(
-            lambda reply: str(reply.answer.machine.threads_of_user),
-            lambda reply: reply.answer.machine.threads_of_user,
+            lambda reply: str(reply.answer.facts.machine.threads_of_user),
+            lambda reply: reply.answer.facts.machine.threads_of_user,
         ),
         "python": Fact(lambda reply: reply.answer.python_version or "missing"),
         "numpy": Fact(_module("numpy")),
@@ -260,10 +264,10 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
         "ports": Fact(lambda reply: ports.busy(reply.answer.busy_ports)),
         "ROOT_DIR": Fact(_root_dir),
         "nics": Fact(_nics),
-        "cores": Fact(lambda reply: str(reply.answer.machine.cores or "")),
+        "cores": Fact(lambda reply: str(reply.answer.facts.machine.cores or "")),
         "memory": Fact(_memory),
         "GPUs": Fact(_gpus),
-        "kernel": Fact(lambda r: f"{r.answer.machine.kernel} {r.answer.machine.machine}".strip()),
+        "kernel": Fact(lambda r: f"{r.answer.facts.machine.kernel} {r.answer.facts.machine.machine}".strip()),
         "open files": Fact(_limit("nofile")),
         "max threads": Fact(_limit("nproc")),
         "locked memory": Fact(_limit("memlock", size_text)),

@@ -22,9 +22,10 @@ from paddle_cluster.nodes.preflight import PreflightResult
 from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.plan import addresses
 from paddle_cluster.plan.addresses import Choice
-from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.plan import Plan, values_in_files
 from paddle_node.contract.classes import dataclass, replace
+from paddle_node.contract.probed import Busy
+from paddle_node.contract.to_launcher import Probed
 
 EACH_S = 0.05  # seconds of this machine's CPU per node: a login, its answers
 
@@ -96,7 +97,7 @@ class Examination:
         """Return the timeout for answers; it grows with the number of nodes."""
         return self._plan.settings.limits.preflight_timeout_s + EACH_S * len(self._plan.nodes)
 
-    def _answers(self) -> dict[int, Answer]:
+    def _answers(self) -> dict[int, Probed]:
         return {
             record.node.node_id: record.reports.answer
             for record in self._roster.live()
@@ -124,7 +125,7 @@ class Examination:
         found = {node_id: self._roster.nodes[node_id].reports.routes or () for node_id in answers}
         choice = addresses.choose(answers, found, self._plan.settings.cluster.nic)
         for node_id, address in choice.addresses.items():
-            self._roster.nodes[node_id].reports.take_address(address, choice.addresses, self._plan)
+            self._roster.nodes[node_id].reports.take_address(address, choice.addresses)
         return choice
 
     def _set_folders_apart(self) -> None:
@@ -140,13 +141,14 @@ class Examination:
 
     def _replies(self) -> list[Reply]:
         every = needs(self._plan)
+        known = [(record, record.reports.answer or Probed()) for record in self._roster.all()]
         return [
             Reply(
                 name=record.name,
                 python=record.node.python,
                 error=_error(record, self._answer_limit_s()),
                 outcome=getattr(record.contact.error, "outcome", Reply.outcome),
-                answer=record.reports.answer or Answer(),
+                answer=answer._replace(busy_ports=self._configured(answer.busy_ports)),
                 node_id=record.node.node_id,
                 routes=record.reports.routes or (),
                 neighbours=record.reports.neighbours,
@@ -157,8 +159,12 @@ class Examination:
                 is_local=record.node.host.is_local,
                 need=every[record.node.node_id],
             )
-            for record in self._roster.all()
+            for record, answer in known
         ]
+
+    def _configured(self, busy: Sequence[Busy]) -> tuple[Busy, ...]:
+        """Return the busy ports among those configured for pservers; for other ports, free ones are chosen."""
+        return tuple(one for one in busy if one.port in self._plan.pserver_ports.configured)
 
 
 def demanded(plan: Plan, addresses: Mapping[int, str]) -> Demands:

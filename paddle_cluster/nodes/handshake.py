@@ -12,12 +12,10 @@ from paddle_cluster.config.entry import Entry
 from paddle_cluster.config.options import Mode
 from paddle_cluster.nodes import preflight
 from paddle_cluster.plan import machines
-from paddle_cluster.plan.answers import Answer, answer_of
 from paddle_cluster.plan.checkpoints import checkpoint_dir, resumed_from
-from paddle_cluster.plan.frameworks import INTERFACE_VARIABLES
 from paddle_cluster.plan.plan import Node, Plan
 from paddle_cluster.system.clock import NodeClock
-from paddle_node.contract.classes import dataclass, field, replace
+from paddle_node.contract.classes import dataclass, field
 from paddle_node.contract.probed import Part, Route
 from paddle_node.contract.to_launcher import Hello, Pong, Probed, Reached, Verified, Verifying
 
@@ -62,7 +60,9 @@ def probe_of(
         "token": None if node.host.is_local else plan.job_id,
         "node_id": node.node_id,
         "gpus": gpus,
-        "variables": list(INTERFACE_VARIABLES) if is_trainer and plan.mode is Mode.COLLECTIVE else [],
+        "variables": list(machines.INTERFACE_VARIABLES)
+        if is_trainer and plan.mode is Mode.COLLECTIVE
+        else [],
         "limit_s": max(1.0, settings.limits.preflight_timeout_s - _SPARE_S),
     }
 
@@ -89,7 +89,7 @@ class Introduction:
     """
 
     hostname: str = ""
-    answer: Answer | None = None
+    answer: Probed | None = None
     routes: tuple[Route, ...] | None = None
     neighbours: tuple[int, ...] = ()
     clock: NodeClock = field(default_factory=NodeClock)
@@ -106,10 +106,9 @@ class Introduction:
         if pong.clock is not None:
             self.clock.answered(pong.seq, pong.clock)
 
-    def probed(self, probed: Probed, plan: Plan) -> None:
+    def probed(self, probed: Probed) -> None:
         """Store the node's answers for preflight."""
-        answer = answer_of(probed)
-        self.answer = machines.set_ports_apart(answer, answer.busy_ports, plan.pserver_ports)
+        self.answer = machines.checked(probed)
 
     def reached(self, reached: Reached) -> None:
         """Store which peers the node can connect to, and the nodes whose marks it sees."""
@@ -130,9 +129,9 @@ class Introduction:
     def take_parts(self, parts: tuple[Part, ...]) -> None:
         """Replace the known checkpoint parts of the node."""
         if self.answer is not None:
-            self.answer = replace(self.answer, parts=parts)
+            self.answer = self.answer._replace(facts=self.answer.facts._replace(checkpoints=parts))
 
-    def take_address(self, own: str, chosen: Mapping[int, str], plan: Plan) -> None:
+    def take_address(self, own: str, chosen: Mapping[int, str]) -> None:
         """Use an address for the job's traffic: only its busy ports, routes and permitted cores count from now on.
 
         Args:
@@ -142,9 +141,7 @@ class Introduction:
         answer = self.answer
         if answer is None:
             return
-        busy = answer.busy_at.get(own)
-        if busy is not None:
-            answer = machines.set_ports_apart(answer, busy, plan.pserver_ports)
-        allowed = answer.machine.cgroup.get("cores")
+        busy = answer.busy_at.get(own, answer.busy_ports)
+        allowed = answer.facts.machine.cgroup.get("cores")
         cpus = min(answer.cpus, max(1, math.ceil(allowed))) if allowed else answer.cpus
-        self.answer = replace(answer, address=own, cpus=cpus)
+        self.answer = answer._replace(address=own, cpus=cpus, busy_ports=busy)

@@ -206,9 +206,9 @@ class NodeRecord:
         self.contact.greeted()
         self.reports.hello(hello)
 
-    def probed(self, probed: Probed, plan: Plan) -> None:
+    def probed(self, probed: Probed) -> None:
         """Store the node's preflight answers, and ping for its clock again; imports delayed the earlier replies."""
-        self.reports.probed(probed, plan)
+        self.reports.probed(probed)
         self._compare_clocks()
 
     def ping(self, seq: int) -> None:

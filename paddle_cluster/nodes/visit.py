@@ -79,9 +79,9 @@ class _Visit:
                 LinkLost: self._link_lost,
             },
             messages={
-                "hello": lambda record, hello: record.hello(hello),
-                "pong": lambda record, pong: record.pong(pong),
-                "probed": lambda record, probed: record.probed(probed, self._plan),
+                "hello": NodeRecord.hello,
+                "pong": NodeRecord.pong,
+                "probed": NodeRecord.probed,
                 "reached": lambda record, reached: record.reports.reached(reached),
                 "failed": _failed,
                 "goodbye": lambda record, _: record.drop(None),

@@ -13,9 +13,9 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from paddle_cluster.plan.answers import Answer
 from paddle_node.contract.classes import dataclass
 from paddle_node.contract.probed import Route
+from paddle_node.contract.to_launcher import Probed
 
 TRIED = 3  # networks whose routes are tried
 _LOOKED_AT = 16  # maximum number of networks considered
@@ -39,11 +39,11 @@ class Choice:
     why: str
 
 
-def common_networks(answers: Mapping[int, Answer]) -> list[Common]:
+def common_networks(answers: Mapping[int, Probed]) -> list[Common]:
     """Return the networks that all nodes share: those of logins first, then IPv4, then in order of appearance."""
     counted: Counter[Network] = Counter()
     for answer in answers.values():
-        counted.update({_network(one.address, one.prefix) for one in answer.placed})
+        counted.update({_network(one.address, one.prefix) for one in answer.networks})
     found = []
     for network, _ in counted.most_common(_LOOKED_AT):
         addresses = {node_id: _inside(answer, network) for node_id, answer in answers.items()}
@@ -53,7 +53,7 @@ def common_networks(answers: Mapping[int, Answer]) -> list[Common]:
     return found
 
 
-def places(answers: Mapping[int, Answer]) -> dict[int, tuple[str, ...]]:
+def places(answers: Mapping[int, Probed]) -> dict[int, tuple[str, ...]]:
     """Return the addresses by node ID that peers should probe: one in each of the likeliest networks."""
     if len(answers) < 2:
         return dict.fromkeys(answers, ())
@@ -63,7 +63,7 @@ def places(answers: Mapping[int, Answer]) -> dict[int, tuple[str, ...]]:
     return {node_id: tuple(dict.fromkeys(one.addresses[node_id] for one in common)) for node_id in answers}
 
 
-def choose(answers: Mapping[int, Answer], routes: Mapping[int, Sequence[Route]], nic: str = "") -> Choice:
+def choose(answers: Mapping[int, Probed], routes: Mapping[int, Sequence[Route]], nic: str = "") -> Choice:
     """Choose an address for every node.
 
     Args:
@@ -77,7 +77,7 @@ def choose(answers: Mapping[int, Answer], routes: Mapping[int, Sequence[Route]],
     common = common_networks(answers)[:TRIED]
     if not common:
         own = f"the first address of {nic}" if nic else "the address that its login arrived at"
-        if not any(answer.placed for answer in answers.values()):
+        if not any(answer.networks for answer in answers.values()):
             own = "its own"  # embedded nodes
         return Choice(by_itself, f"no network includes all nodes: each uses {own}")
     judged = sorted(common, key=lambda one: _rank(one, answers, routes))
@@ -95,7 +95,7 @@ def choose(answers: Mapping[int, Answer], routes: Mapping[int, Sequence[Route]],
 
 
 def _rank(
-    one: Common, answers: Mapping[int, Answer], routes: Mapping[int, Sequence[Route]]
+    one: Common, answers: Mapping[int, Probed], routes: Mapping[int, Sequence[Route]]
 ) -> tuple[int, int, int, float, str]:
     _, failed, latency_s = _tries(one, routes)
     return failed, one.network.version, -_logins(one, answers), latency_s, str(one.network)
@@ -113,7 +113,7 @@ def _tries(one: Common, routes: Mapping[int, Sequence[Route]]) -> tuple[int, int
     return len(tried), len(tried) - len(took), statistics.median(took) if took else 0.0
 
 
-def _logins(one: Common, answers: Mapping[int, Answer]) -> int:
+def _logins(one: Common, answers: Mapping[int, Probed]) -> int:
     return sum(answers[node_id].login_address == address for node_id, address in one.addresses.items())
 
 
@@ -121,8 +121,8 @@ def _network(address: str, prefix: int) -> Network:
     return ipaddress.ip_interface(f"{address}/{prefix}").network
 
 
-def _inside(answer: Answer, network: Network) -> str:
-    inside = [one.address for one in answer.placed if ipaddress.ip_address(one.address) in network]
+def _inside(answer: Probed, network: Network) -> str:
+    inside = [one.address for one in answer.networks if ipaddress.ip_address(one.address) in network]
     if answer.login_address in inside:
         return answer.login_address
     return inside[0] if inside else ""

@@ -13,6 +13,7 @@ string are written to a file on the node, and the process gets the file's path i
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 import os
 import zlib
@@ -23,16 +24,23 @@ from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import OPENBLAS_POLLING, THREAD_VARIABLES, Settings
 from paddle_cluster.config.variables import LONGEST
 from paddle_cluster.plan import checkpoints
+from paddle_cluster.plan.machines import NAMED, NCCL, OPEN_MPI, UCX, Network
 from paddle_cluster.plan.ports import TrainerPlace, share, trainer_port
 from paddle_node.contract import names
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import dataclass, replace
 from paddle_node.contract.flags import INIT_FLAGS
+from paddle_node.contract.probed import NodeAddress
 
 ADDED_ON_NODE = (
     names.CHECKPOINT_DIR,
     *(name for name in names.MARKS if name not in (names.JOB_ID, names.NODE_ID)),
     "PYTHONPATH",
 )
+
+_TASK = (
+    '{"cluster":{"worker":},"task":{"type":"worker","index":99999}}'  # the size of TF_CONFIG without its list
+)
+_LOOPBACK_BITS = 8
 
 
 @dataclass(frozen=True)
@@ -293,3 +301,79 @@ def _cut(value: str) -> tuple[tuple[str, str], ...]:
 @lru_cache(maxsize=64)
 def _packed(texts: tuple[str, ...]) -> bytes:
     return zlib.compress(json.dumps(texts).encode("ascii"), 1) if texts else b""
+
+
+def embedded(address: str, known: Network) -> Network:
+    """Return an embedded node's network: its address is on the loopback interface, though only 127.0.0.1 is listed."""
+    return replace(known, place=NodeAddress("lo", address, _LOOPBACK_BITS))
+
+
+def for_frameworks(job: SharedFacts, place: TrainerPlace, network: Network, gpu_count: int) -> dict[str, str]:
+    """Return one trainer's variables of other frameworks; docs/any-script.md lists the readers of each.
+
+    They select the network interface for a library, or locate the other processes for JAX, TensorFlow and XGBoost,
+    whose names differ from torchrun's. On the node, the user's values override all of them.
+
+    Args:
+        gpu_count: number of GPUs of its machine.
+    """
+    return {**interfaces(network), **rendezvous(job, place), **jax_devices(job.settings, gpu_count, place)}
+
+
+def interfaces(network: Network) -> dict[str, str]:
+    """Return the variables that select the interface for the libraries.
+
+    Without these variables, libraries use the address that the host name resolves to, which is 127.0.1.1 on a default
+    Debian installation, or the first plausible interface, which may belong to a container.
+    """
+    place = network.place
+    if place is None:
+        return dict(network.given)
+    found = dict.fromkeys(NAMED, place.nic)
+    found[NCCL] = f"={place.nic}"  # without the sign, eth1 also matches eth10
+    if not network.has_rdma:
+        found[UCX] = place.nic
+    address = ipaddress.ip_interface(f"{place.address}/{place.prefix}")
+    if address.version == 4 and not address.is_loopback:
+        # A network, not a name: mpirun passes its variables to machines where the interface may have another name.
+        found |= dict.fromkeys(OPEN_MPI, str(address.network))
+    return found | dict(network.given)
+
+
+def rendezvous(job: SharedFacts, place: TrainerPlace) -> dict[str, str]:
+    """Return the variables by which JAX, TensorFlow and XGBoost find the other processes; rank 0 is the master."""
+    size = len(job.trainer_places)
+    address = job.addresses[job.trainer_places[0].node_id]
+    master = endpoint(address, job.service_port)
+    scheme = "tcp6" if ":" in address else "tcp"
+    found = {
+        "JAX_COORDINATOR_ADDRESS": master,
+        "JAX_COORDINATOR_BIND_ADDRESS": master,
+        # With this set, JAX takes number and count from OMPI_COMM_WORLD_*; Open MPI itself does not use it.
+        "OMPI_MCA_orte_hnp_uri": f"0.0;{scheme}://{master}",
+        "DMLC_TRACKER_URI": address,
+        "DMLC_TRACKER_PORT": str(job.service_port),
+        "DMLC_NUM_WORKER": str(size),
+        "DMLC_TASK_ID": str(place.rank).zfill(len(str(size - 1))),  # XGBoost sorts them as texts
+    }
+    workers = _workers(job.trainer_endpoints)
+    if workers:  # a job without TensorFlow must not fail because of it
+        found["TF_CONFIG"] = (
+            f'{{"cluster":{{"worker":{workers}}},"task":{{"type":"worker","index":{place.rank}}}}}'
+        )
+    return found
+
+
+def jax_devices(settings: Settings, gpu_count: int, place: TrainerPlace) -> dict[str, str]:
+    """Return the visible GPUs of a process for JAX, which would otherwise use one GPU, as under Open MPI."""
+    given = settings.variables_of(place.node_id)
+    visible = given.gpus if given.rules_gpus and not given.all_gpus else gpu_count
+    own = share(visible, place) if place.slots > 1 else range(visible)
+    return {"JAX_LOCAL_DEVICE_IDS": ",".join(map(str, own))} if own else {}
+
+
+@lru_cache(maxsize=1)
+def _workers(endpoints: tuple[str, ...]) -> str:
+    """Return the list that all trainers of a job have in TF_CONFIG, as JSON; empty if too large for an environment."""
+    text = json.dumps(endpoints, separators=(",", ":"))
+    return "" if is_too_long("TF_CONFIG", text + _TASK) else text

@@ -3,14 +3,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ipaddress
+from collections.abc import Mapping
 
-from paddle_cluster.plan import frameworks
-from paddle_cluster.plan.answers import Answer
-from paddle_cluster.plan.frameworks import Network
 from paddle_cluster.plan.ports import PserverPorts, ServicePorts
-from paddle_node.contract.classes import dataclass, field, replace
-from paddle_node.contract.probed import Busy, Part
+from paddle_node.contract.classes import dataclass, field
+from paddle_node.contract.probed import NodeAddress, Part
+from paddle_node.contract.to_launcher import Probed
+
+NAMED = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")  # these require the exact name of the interface
+NCCL = "NCCL_SOCKET_IFNAME"
+UCX = "UCX_NET_DEVICES"
+OPEN_MPI = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include")
+INTERFACE_VARIABLES = (*NAMED, NCCL, UCX, *OPEN_MPI)
+"""The variables that a node is asked for: values in its own environment take precedence."""
+
+
+def checked(probed: Probed) -> Probed:
+    """Return an answer to `probe`. Raises ValueError: the prefix of an address is too long."""
+    for one in probed.networks:
+        ipaddress.ip_interface(f"{one.address}/{one.prefix}")
+    return probed
+
+
+@dataclass(frozen=True)
+class Network:
+    """The network interface of a node's own traffic.
+
+    Attributes:
+        place: the address of the job's traffic with its interface, or None if unknown.
+        has_rdma: whether the node has devices for remote memory access, which a TCP interface setting must not hide.
+        given: the node's own values of INTERFACE_VARIABLES.
+    """
+
+    place: NodeAddress | None = None
+    has_rdma: bool = False
+    given: Mapping[str, str] = field(default_factory=dict)
+
+
+def network_of(answer: Probed) -> Network:
+    """Return the network from an answer to `probe`."""
+    place = next((one for one in answer.networks if one.address == answer.address), None)
+    said = answer.variables
+    return Network(place, answer.has_rdma, {name: said[name] for name in INTERFACE_VARIABLES if name in said})
 
 
 @dataclass(frozen=True)
@@ -34,29 +69,18 @@ class Machines:
     parts: Mapping[int, tuple[Part, ...]] = field(default_factory=dict)
 
 
-def read(ports: ServicePorts, pserver_ports: PserverPorts, answers: Mapping[int, Answer]) -> Machines:
-    """Return the machines from the answers to `probe`, by node ID, with their ports set apart.
+def read(ports: ServicePorts, pserver_ports: PserverPorts, answers: Mapping[int, Probed]) -> Machines:
+    """Return the machines from the answers to `probe`, by node ID.
 
     Raises:
         PreflightError: the ports that the job needs are not free.
     """
+    busy = {node_id: answer.busy_ports for node_id, answer in answers.items()}
     return Machines(
-        cpus={node_id: answer.cpus for node_id, answer in answers.items()},
+        cpus={node_id: max(answer.cpus, 1) for node_id, answer in answers.items()},
         gpus={node_id: answer.gpus.count if answer.gpus else 0 for node_id, answer in answers.items()},
-        networks={node_id: frameworks.network_of(answer) for node_id, answer in answers.items()},
-        service_port=ports.choose({node_id: answer.busy_service for node_id, answer in answers.items()}),
-        pserver_port=pserver_ports.choose(
-            {node_id: (*answer.busy_ports, *answer.busy_spare) for node_id, answer in answers.items()}
-        ),
-        parts={node_id: answer.parts for node_id, answer in answers.items()},
-    )
-
-
-def set_ports_apart(answer: Answer, busy: Sequence[Busy], pserver_ports: PserverPorts) -> Answer:
-    """Return an answer to `probe` with these busy ports assigned to their categories."""
-    return replace(
-        answer,
-        busy_ports=tuple(one for one in busy if one.port in pserver_ports.configured),
-        busy_spare=tuple(one for one in busy if one.port in pserver_ports.spare),
-        busy_service=tuple(one for one in busy if one.port not in pserver_ports.asked),
+        networks={node_id: network_of(answer) for node_id, answer in answers.items()},
+        service_port=ports.choose(busy),
+        pserver_port=pserver_ports.choose(busy),
+        parts={node_id: answer.facts.checkpoints for node_id, answer in answers.items()},
     )

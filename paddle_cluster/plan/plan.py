@@ -18,9 +18,9 @@ from paddle_cluster.config.host_settings import HostSettings
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import Settings
-from paddle_cluster.plan import checkpoints, environment, frameworks
+from paddle_cluster.plan import checkpoints, environment
 from paddle_cluster.plan.environment import Endpoints, endpoint
-from paddle_cluster.plan.machines import Machines
+from paddle_cluster.plan.machines import Machines, Network
 from paddle_cluster.plan.ports import PserverPorts, ServicePorts, TrainerPlace, fluid_ports, trainer_places
 from paddle_node.contract.classes import dataclass
 from paddle_node.contract.flags import PSERVER_FLAGS
@@ -281,9 +281,9 @@ def _for_frameworks(
     if plan.mode is not Mode.COLLECTIVE:
         return {}
     local_address = plan.node(place.node_id).local_address
-    known = machines.networks.get(place.node_id, frameworks.Network())
-    network = known if local_address is None else frameworks.embedded(local_address, known)
-    return frameworks.of_trainer(job, place, network, machines.gpus.get(place.node_id, 0))
+    known = machines.networks.get(place.node_id, Network())
+    network = known if local_address is None else environment.embedded(local_address, known)
+    return environment.for_frameworks(job, place, network, machines.gpus.get(place.node_id, 0))
 
 
 def _ports(endpoints: Endpoints) -> tuple[int, ...]:

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from paddle_cluster.plan.answers import Answer, answer_of
-from paddle_cluster.plan.machines import Machines
+from paddle_cluster.plan.machines import Machines, checked
 from paddle_cluster.plan.plan import (
     Plan,
     Process,
@@ -16,7 +15,7 @@ from paddle_cluster.plan.plan import (
     pserver_processes,
     trainer_processes,
 )
-from paddle_node.contract.to_launcher import read_message
+from paddle_node.contract.to_launcher import Probed, read_message
 
 JOB = "JOB20260102030405-a1b2c3"
 THREE = "HOSTS = ['root@a', 'b:2222', '[fd00::7]']\n"
@@ -25,9 +24,9 @@ LOCAL = "HOSTS = ['local'] * 3\n"
 Planned = Callable[..., Plan]
 
 
-def answer_to_probe(**fields: Any) -> Answer:
+def answer_to_probe(**fields: Any) -> Probed:
     """The answer to `probe` of a node that sends these fields."""
-    return answer_of(read_message("probed", fields, "a node"))
+    return checked(read_message("probed", fields, "a node"))
 
 
 def all_processes(plan: Plan, machines: Machines | None = None) -> list[Process]:

@@ -28,9 +28,9 @@ from paddle_cluster.nodes.loop import Loop
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.phases import PhaseClock
 from paddle_cluster.nodes.roster import Roster
-from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.plan import build
 from paddle_cluster.screen.console import Console
+from paddle_node.contract.to_launcher import Probed
 
 JOB = "JOB20260102030405-a1b2c3"
 _TREES = {WORKSPACE: "/job", RUNTIME: "/runtime"}
@@ -112,7 +112,7 @@ class StagedJob:
         for record, agent in zip(self.roster.all(), self.agents, strict=True):
             record.contact.begin(time.monotonic())
             record.connected(cast("Link", agent), plan)
-            record.reports = Introduction(answer=Answer(address=f"10.0.0.{agent.node_id + 1}"))
+            record.reports = Introduction(answer=Probed(address=f"10.0.0.{agent.node_id + 1}"))
             dispatches = {tree: Dispatch(cast("Link", agent), None, tree=tree, dest="") for tree in _TREES}
             for dispatch in dispatches.values():
                 dispatch.state = DispatchState.DONE

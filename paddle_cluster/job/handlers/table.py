@@ -18,6 +18,7 @@ from paddle_cluster.job.handlers.processes import ProcessHandlers, StallHandlers
 from paddle_cluster.job.handlers.stop import StopHandlers
 from paddle_cluster.nodes.connector import Connected, ConnectFailed, Reconnected, ReconnectFailed
 from paddle_cluster.nodes.loop import Handlers
+from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.system.signals import SignalEvent, ThreadFailed
 from paddle_node.contract.facts import REPORTS
 
@@ -46,11 +47,11 @@ def handlers(
         messages={
             "hello": nodes.hello,
             "resident": nodes.resident,
-            "probed": lambda record, probed: record.probed(probed, context.plan),
+            "probed": NodeRecord.probed,
             "reached": lambda record, reached: record.reports.reached(reached),
             "verifying": lambda record, progress: record.reports.verifying(progress),
             "verified": lambda record, verified: record.reports.verified(verified),
-            "pong": lambda record, pong: record.pong(pong),
+            "pong": NodeRecord.pong,
             "lacking": dispatch.answered,
             "committed": dispatch.answered,
             "arrived": dispatch.arrived,

@@ -20,7 +20,7 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
         if reply.error:
             continue
         yield from _root_dir(reply)
-        for disk in reply.answer.disks:
+        for disk in reply.answer.facts.disks:
             yield from _other(reply, disk)
 
 
@@ -30,7 +30,7 @@ def _root_dir(reply: Reply) -> Iterator[Finding]:
     if not answer.writable and not told:
         text = f"{answer.root_dir} is not writable ({size_text(answer.free_bytes)} free); set ROOT_DIR in conf.py"
         yield Finding(reply.name, "root_dir", text)
-    root = answer.root
+    root = answer.facts.root_dir
     if root is None:
         return
     if root.free_inodes is not None and root.free_inodes < FEW_INODES:

@@ -27,7 +27,7 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
 
 
 def _files_and_threads(reply: Reply) -> Iterator[Finding]:
-    machine, need = reply.answer.machine, reply.need
+    machine, need = reply.answer.facts.machine, reply.need
     files = machine.limits.get("nofile")
     if files is not None and files < need.files:
         yield Finding(
@@ -57,7 +57,7 @@ def _files_and_threads(reply: Reply) -> Iterator[Finding]:
 
 
 def _memory_and_cores(reply: Reply) -> Iterator[Finding]:
-    machine, need = reply.answer.machine, reply.need
+    machine, need = reply.answer.facts.machine, reply.need
     group = machine.cgroup.get("memory_bytes")
     free = min((one for one in (machine.memory_free_bytes, group) if one is not None), default=None)
     if free is not None and free < need.memory_bytes:

@@ -69,7 +69,7 @@ def _twins(replies: Sequence[Reply]) -> Iterator[tuple[str, str]]:
         if reply.error:
             continue
         answer = reply.answer
-        addresses = sorted({one.address for one in answer.placed}) or [answer.address]
+        addresses = sorted({one.address for one in answer.networks}) or [answer.address]
         place = (reply.hostname, answer.root_dir, *addresses)
         if not all(place):
             continue

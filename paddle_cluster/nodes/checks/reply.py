@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from paddle_cluster.nodes.needs import Need
-from paddle_cluster.plan.answers import Answer
 from paddle_node.contract.classes import dataclass, field
 from paddle_node.contract.probed import Route
+from paddle_node.contract.to_launcher import Probed
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Reply:
 
     name: str
     error: str = ""
-    answer: Answer = field(default_factory=Answer)
+    answer: Probed = field(default_factory=Probed)
     node_id: int = 0
     routes: tuple[Route, ...] = ()
     neighbours: tuple[int, ...] = ()

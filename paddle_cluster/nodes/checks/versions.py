@@ -10,7 +10,8 @@ from types import MappingProxyType
 
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.findings import Finding
-from paddle_cluster.plan.answers import Answer
+from paddle_cluster.plan import wheel_platform
+from paddle_node.contract.to_launcher import Probed
 
 OLDEST_PYTHON = (3, 11)
 RUNTIME_MODULES = ("numpy", "zmq")
@@ -50,7 +51,7 @@ def usual_versions(replies: Sequence[Reply]) -> dict[str, str]:
     return {what: counter.most_common(1)[0][0] for what, counter in counts.items()}
 
 
-def versions(answer: Answer) -> dict[str, str]:
+def versions(answer: Probed) -> dict[str, str]:
     """Return Python's major.minor version and the full versions of modules."""
     found = {}
     if answer.python_version:
@@ -71,7 +72,7 @@ def _missing(reply: Reply, demands: Demands) -> Iterator[Finding]:
             "python",
             f"{reply.python} is {version or 'missing'}, but the job needs 3.11 or newer{hint}",
         )
-    platform = reply.answer.platform
+    platform = wheel_platform.read(reply.answer.python_version, reply.answer.python_kind)
     if demands.bootstrap and version and (platform is None or not platform.tags):
         kind = platform.describe() if platform is not None else "an unknown Python"
         text = f"{reply.python} is {kind}, for which no wheels exist; set PYTHON in conf.py to a CPython interpreter"
@@ -106,7 +107,7 @@ def _slower(reply: Reply) -> Iterator[Finding]:
 
 
 def _without_kernels(reply: Reply, demands: Demands) -> Iterator[Finding]:
-    platform = reply.answer.platform
+    platform = wheel_platform.read(reply.answer.python_version, reply.answer.python_kind)
     if demands.kernels is None or platform is None or not platform.libc:
         return
     libc = "musl" if platform.libc == "musl" else "gnu"
@@ -135,7 +136,7 @@ def _different(reply: Reply, usual: Mapping[str, str]) -> Iterator[Finding]:
 
 def _other_code(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
     """Compare files with those of most nodes; with --allow_mismatch the job continues."""
-    asked = {reply.name: reply.answer.code for reply in replies if reply.answer.code is not None}
+    asked = {reply.name: reply.answer.facts.code for reply in replies if reply.answer.facts.code is not None}
     usual = _usual_code(list(asked.values()))
     for name, code in asked.items():
         different = [path for path in usual if code.get(path) != usual[path]]

@@ -23,8 +23,7 @@ from paddle_cluster.errors import ConfError, ExitCode
 from paddle_cluster.files.payload import Payload
 from paddle_cluster.plan import plan as planning
 from paddle_cluster.plan.environment import ADDED_ON_NODE
-from paddle_cluster.plan.frameworks import INTERFACE_VARIABLES
-from paddle_cluster.plan.machines import Machines
+from paddle_cluster.plan.machines import INTERFACE_VARIABLES, Machines
 from paddle_cluster.plan.plan_text import describe
 from paddle_node.contract import names
 

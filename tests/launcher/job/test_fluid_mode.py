@@ -11,8 +11,7 @@ import pytest
 from paddle_cluster.errors import PreflightError
 from paddle_cluster.job.starter import Starter
 from paddle_cluster.nodes.roster import ProcessState
-from paddle_cluster.plan.answers import Answer
-from paddle_cluster.plan.machines import Machines, read, set_ports_apart
+from paddle_cluster.plan.machines import Machines, read
 from paddle_cluster.plan.plan import (
     Plan,
     planned_addresses,
@@ -22,6 +21,7 @@ from paddle_cluster.plan.plan import (
 )
 from paddle_cluster.plan.plan_text import describe
 from paddle_node.contract.probed import Busy
+from paddle_node.contract.to_launcher import Probed
 from tests.launcher.staged_job import StagedJob
 
 CONF = "HOSTS = ['a', 'b', 'c']\nPSERVERS = ['a', 'b']\n"
@@ -80,13 +80,10 @@ def test_all_pservers_get_the_first_port_that_is_free_on_each_of_their_nodes(tmp
     plan = plan_of(tmp_path)
     busy = {0: [(7164, "pid 7: old"), (25000, "pid 9: db")], 1: [(7165, "pid 8: web")], 2: []}
     answers = {
-        node_id: set_ports_apart(Answer(), [Busy(*port) for port in ports], plan.pserver_ports)
-        for node_id, ports in busy.items()
+        node_id: Probed(busy_ports=tuple(Busy(*port) for port in ports)) for node_id, ports in busy.items()
     }
-    assert answers[0].busy_ports == ((7164, "pid 7: old"),)  # which preflight tells about
-    assert answers[1].busy_ports == ()
     assert read(plan.service_ports, plan.pserver_ports, answers).pserver_port == 7166
-    everything = {0: Answer(busy_ports=tuple(Busy(port, "pid 7: old") for port in plan.pserver_ports.asked))}
+    everything = {0: Probed(busy_ports=tuple(Busy(port, "pid 7: old") for port in plan.pserver_ports.asked))}
     with pytest.raises(
         PreflightError, match=r"node 0: port 7164, chosen for the pservers, is in use by pid 7: old"
     ):

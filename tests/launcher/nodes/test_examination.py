@@ -16,16 +16,15 @@ from paddle_cluster.config.options import Mode
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.nodes.examination import demanded, to_try
 from paddle_cluster.plan import addresses, plan
-from paddle_cluster.plan.answers import Answer
 from paddle_cluster.system.clock import PINGS, NodeClock
 from paddle_node.contract.probed import NodeAddress, Route
-from paddle_node.contract.to_launcher import read_message
+from paddle_node.contract.to_launcher import Probed, read_message
 from tests.launcher.planning import answer_to_probe
 
 
-def node(*placed: tuple[str, str, int], login: str = "") -> Answer:
-    return Answer(
-        placed=tuple(NodeAddress(*one) for one in placed),
+def node(*placed: tuple[str, str, int], login: str = "") -> Probed:
+    return Probed(
+        networks=tuple(NodeAddress(*one) for one in placed),
         login_address=login,
         address=login or placed[0][1],
         listen_ports={address: 4000 for _, address, _ in placed},
@@ -91,7 +90,7 @@ def test_a_network_that_every_machine_has_for_itself_is_not_common() -> None:
     assert [str(one.network) for one in addresses.common_networks(answers)] == ["10.0.0.0/24"]
 
 
-def two_networks(login: str) -> dict[int, Answer]:
+def two_networks(login: str) -> dict[int, Probed]:
     return {
         n: node(("eth0", f"10.0.0.{n + 1}", 24), ("ib0", f"10.9.0.{n + 1}", 24), login=login.format(n + 1))
         for n in range(2)

@@ -15,7 +15,6 @@ from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.checks.versions import OLDEST, check
 from paddle_cluster.nodes.findings import finding_lines
 from paddle_cluster.nodes.preflight import asked_modules
-from paddle_cluster.plan.wheel_platform import WheelPlatform
 from tests.launcher.planning import answer_to_probe
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False)
@@ -58,8 +57,8 @@ def test_what_a_slower_wire_comes_of_is_remarked_once_for_all_nodes(
 def test_nodes_without_compiled_kernels_are_named(
     kernels: frozenset[str] | None, libc: str, missing: str
 ) -> None:
-    platform = WheelPlatform("cpython", "3.11.7", "", "x86_64", libc)
-    answer = replace(answer_to_probe(python_version="3.11.7", modules=SEALED), platform=platform)
+    kind = ["cpython", "", "x86_64", "64", libc]
+    answer = answer_to_probe(python_version="3.11.7", python_kind=kind, modules=SEALED)
     found = list(check([Reply("node-a", answer=answer)], replace(DEMANDS, kernels=kernels)))
     assert [(each.node, each.what, each.serious) for each in found] == [("node-a", "kernels", False)] * bool(
         missing

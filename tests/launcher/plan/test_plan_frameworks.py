@@ -7,12 +7,11 @@ import json
 
 import pytest
 
-from paddle_cluster.plan.answers import Answer
-from paddle_cluster.plan.frameworks import INTERFACE_VARIABLES, network_of
-from paddle_cluster.plan.machines import Machines
+from paddle_cluster.plan.machines import INTERFACE_VARIABLES, Machines, network_of
 from paddle_cluster.plan.plan import Process, planned_addresses, trainer_processes
 from paddle_cluster.plan.plan_text import describe
 from paddle_node.contract.probed import NodeAddress
+from paddle_node.contract.to_launcher import Probed
 from tests.launcher.planning import ADDRESSES, LOCAL, THREE, Planned, all_processes, answer_to_probe, column
 
 NAMED = {
@@ -22,7 +21,7 @@ NAMED = {
 }
 
 
-def answer(nic: str, address: str, prefix: int, **more: object) -> Answer:
+def answer(nic: str, address: str, prefix: int, **more: object) -> Probed:
     networks = [["docker0", "172.17.0.1", 16], [nic, address, prefix]]
     return answer_to_probe(**{"address": address, "networks": networks, **more})
 
@@ -81,7 +80,7 @@ def test_embedded_nodes_use_the_loopback_interface(planned: Planned) -> None:
 
 
 def test_nothing_is_guessed_of_an_interface_that_is_not_known(planned: Planned) -> None:
-    unknown = network_of(Answer(address="203.0.113.9", placed=(NodeAddress("eth0", "10.0.0.1", 24),)))
+    unknown = network_of(Probed(address="203.0.113.9", networks=(NodeAddress("eth0", "10.0.0.1", 24),)))
     for known in (None, Machines(networks={0: unknown})):
         first, *_ = trainers(planned, known=known)
         assert not set(INTERFACE_VARIABLES) & set(first.env)
