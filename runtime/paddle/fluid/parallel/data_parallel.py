@@ -17,22 +17,20 @@ repeat n uses that one instead.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from paddle import graph
 from paddle.fluid.errors import FluidError
-from paddle.fluid.parallel.gradient_exchange import Bucket, GradientExchange, bucketed
+from paddle.fluid.parallel.gradient_exchange import GradientExchange
 from paddle.fluid.parallel.local_steps import LocalSteps
 from paddle.fluid.parallel.meeting import Meeting
 from paddle.fluid.parallel.ranks import agree_on, begin_equal, check_ranks, group_of, local_steps
-from paddle.fluid.parallel.strategies import BuildStrategy, GradientScaleStrategy
-from paddle.fluid.program.operator import Operator, OpRole
+from paddle.fluid.parallel.split_program import REDUCED, SplitProgram
+from paddle.fluid.parallel.strategies import BuildStrategy
 from paddle.fluid.program.program import Program
 from paddle.fluid.remote.switchboard import Switchboard
 from paddle.fluid.run.batch_queue import readers_named
@@ -40,16 +38,7 @@ from paddle.fluid.run.feeds import joined, keep_persistable, split_feed
 from paddle.fluid.run.flags import checks_finite
 from paddle.fluid.run.places import CUDAPlace, Place
 from paddle.fluid.run.scope import Scope
-from paddle.ops.base.registry import GRAD, OpDef, Slot
 from paddle.ops.base.selected_rows import SelectedRows, concatenated
-
-_REDUCED = "@REDUCED"
-_MEETING = ("allreduce", "broadcast")
-_SYNCHRONISED = {"batch_norm": "sync_batch_norm", "batch_norm_grad": "sync_batch_norm_grad"}
-_POSTING = "post_gradients"  # in no table of operators, and in no file
-_SERVED = (OpRole.RPC, OpRole.DIST)
-# Operators that run once, with the gradients of all places, including the sending to parameter servers.
-_UPDATING = (OpRole.OPTIMIZE, OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE, *_SERVED)
 
 
 class DataParallel:
@@ -87,7 +76,6 @@ class DataParallel:
         self._exchange: GradientExchange | None = None
         self._local: LocalSteps | None = None
         self._met: Scope | None = None
-        self._buckets: list[Bucket] = []
         self._remote = remote or Switchboard()
         self._executors = [
             graph.Executor(place.device(), self._remote, checks_finite=checks_finite()) for place in places
@@ -95,8 +83,7 @@ class DataParallel:
         self._scopes: list[graph.Scope] = []
         self._base: Scope | None = None
         self._source, self._strategy, self._loss = program, strategy, loss_name
-        self._version = -1
-        self._compile()
+        self._split = self._new_split()
 
     @property
     def device_count(self) -> int:
@@ -114,8 +101,8 @@ class DataParallel:
         Raises:
             FluidError: the number of feeds and of places differ.
         """
-        if self._version != self._source.version:
-            self._compile()
+        if self._split.version != self._source.version:
+            self._split, self._met = self._new_split(), None
         parts = split_feed(feeds, self.device_count) if isinstance(feeds, Mapping) else list(feeds)
         if len(parts) != self.device_count:
             raise FluidError(f"expected one feed for each of {self.device_count} places, got {len(parts)}")
@@ -142,9 +129,9 @@ class DataParallel:
             self._local.average(scope)
 
     def _step(self, parts: Sequence[Mapping[str, Any]], fetches: Sequence[str], scope: Scope) -> list[Any]:
-        early = [name for name in fetches if name in self._computed or name not in self._updated]
+        early = [name for name in fetches if name in self._split.computed or name not in self._split.updated]
         late = [name for name in fetches if name not in early]
-        taken = [] if self._posts else self._grads
+        taken = [] if self._split.posts else self._split.grads
         by_place: list[list[list[Any]]] = [[] for _ in parts]
         sums: dict[str, Any] = {}
         try:
@@ -160,13 +147,13 @@ class DataParallel:
             if self._exchange is not None:
                 self._exchange.abandon(error)
             raise
-        if self._repeats > 1:
-            sums = {name: _divided(total, self._repeats) for name, total in sums.items()}
+        if self._split.repeats > 1:
+            sums = {name: _divided(total, self._split.repeats) for name, total in sums.items()}
         ordered: list[list[Any]] = [found for place in by_place for found in place]
         values = {name: joined([each[at] for each in ordered]) for at, name in enumerate(early)}
-        if self._updates.global_block().ops:
-            fed = {name + _REDUCED: value for name, value in self._over_trainers(sums).items()}
-            late_values = self._executors[0].run(self._updates, fed, late, scope)
+        if self._split.updating.global_block().ops:
+            fed = {name + REDUCED: value for name, value in self._over_trainers(sums).items()}
+            late_values = self._executors[0].run(self._split.updating, fed, late, scope)
             values.update(zip(late, late_values, strict=True))
             if self._local is not None:
                 self._local.step(scope)
@@ -174,18 +161,18 @@ class DataParallel:
 
     def _repeated(self, parts: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
         """Return the feeds of all places for each repeat; persistable variables are not divided."""
-        feeds: list[list[dict[str, Any]]] = [[] for _ in range(self._repeats)]
+        feeds: list[list[dict[str, Any]]] = [[] for _ in range(self._split.repeats)]
         for part in parts:
-            kept = {name: value for name, value in part.items() if self._is_kept(name)}
+            kept = {name: value for name, value in part.items() if self._split.is_kept(name)}
             batch = {name: value for name, value in part.items() if name not in kept}
-            for feed, each in zip(feeds, split_feed(batch, self._repeats, "repeat"), strict=True):
+            for feed, each in zip(feeds, split_feed(batch, self._split.repeats, "repeat"), strict=True):
                 feed.append({**kept, **each})
         return feeds
 
     @contextmanager
     def _own_variables(self, scope: Scope, number: int) -> Iterator[None]:
         """Exchange the variables that a pass writes for those of its repeat, if the scope has them."""
-        own = {name: f"{name}.repeat.{number}" for name in self._kept if self._repeats > 1}
+        own = {name: f"{name}.repeat.{number}" for name in self._split.kept if self._split.repeats > 1}
         cells = [(scope.cell(name), scope.cell(other)) for name, other in own.items() if scope.has(other)]
 
         def exchange() -> None:
@@ -200,7 +187,11 @@ class DataParallel:
 
     def _meet(self, scope: Scope) -> None:
         """Connect to the other trainers before the first step in a scope."""
-        if self._strategy.num_trainers == 1 or scope is self._met or not (self._grads or self._meets):
+        if (
+            self._strategy.num_trainers == 1
+            or scope is self._met
+            or not (self._split.grads or self._split.meets)
+        ):
             return
         if self._source._averaging is not None:
             self._local = local_steps(self._source, self._strategy, scope)
@@ -211,114 +202,24 @@ class DataParallel:
         begin_equal(self._source, group, scope)
         if self._exchange is not None:
             self._exchange.close()
-        self._exchange = GradientExchange(group, self._buckets)
+        self._exchange = GradientExchange(group, self._split.buckets)
         self._meeting.group = group
         self._met = scope
 
     def _over_trainers(self, sums: dict[str, Any]) -> Mapping[str, Any]:
         if self._exchange is None:
             return sums
-        if not self._posts:
-            for number, bucket in enumerate(self._buckets):
+        if not self._split.posts:
+            for number, bucket in enumerate(self._split.buckets):
                 self._exchange.post(number, [sums[name] for name in bucket.names])
         return self._exchange.finish()
+
+    def _new_split(self) -> SplitProgram:
+        return SplitProgram(self._source, self._strategy, self._loss, self.device_count, self._post)
 
     def _post(self, number: int, values: Sequence[Any]) -> None:
         assert self._exchange is not None
         self._exchange.post(number, values)
-
-    def _compile(self) -> None:
-        self._version = self._source.version
-        self._repeats = self._strategy._finalize_strategy_and_create_passes().repeats
-        summing = self._strategy.num_trainers if self._source._averaging is None else 1
-        ranks = summing * self.device_count
-        self._pass, self._updates = self._source.clone(), self._source.clone()
-        ops = [op for op in self._source.global_block().ops if isinstance(op, Operator)]
-        if self._strategy.sync_batch_norm:
-            ops = [self._synchronised(op) for op in ops]
-        self._meets = any(op.type in (*_MEETING, *_SYNCHRONISED.values()) for op in ops)
-        if self._meets and self._source._averaging is not None:
-            raise FluidError(
-                "allreduce, broadcast and sync_batch_norm need all trainers in each step, but these trainers average "
-                "parameters: transpile with sync_mode=True and k_steps=1"
-            )
-        passing = self._passing(ops)
-        updates = [op for op, is_passing in zip(ops, passing, strict=True) if not is_passing]
-        passes = [op for op, is_passing in zip(ops, passing, strict=True) if is_passing]
-        self._updates.global_block().ops = list(updates)
-        self._computed = {name for op in passes for name in op.writes}
-        self._updated = {name for op in updates for name in op.writes}
-        read = {name for op in updates for name in op.reads}
-        self._grads = sorted(name for name in read & self._computed if not self._is_kept(name))
-        self._kept = [name for name in sorted(self._computed) if self._is_kept(name)]
-        self._met = None
-        self._buckets = bucketed(passes, set(self._grads), self._sizes())
-        # Operators that meet use the group themselves, in an order that all trainers share.
-        self._posts = summing > 1 and self.device_count == 1 and bool(self._grads) and not self._meets
-        self._posts = self._posts and self._repeats == 1
-        self._pass.global_block().ops = self._posted([self._scaled(op, ranks) for op in passes])
-        # Under another name, since decay may write the gradient, and what is fed is not computed.
-        block = self._updates.global_block()
-        for name in self._grads:
-            grad = block.var(name)
-            fed = block.create_var(name + _REDUCED, grad.shape, grad.dtype, lod_level=grad.lod_level)
-            block._prepend_op("assign", {"X": fed}, {"Out": grad})
-        self._pass.touch()
-        self._updates.touch()
-
-    @staticmethod
-    def _synchronised(op: Operator) -> Operator:
-        """Return the operator that normalizes by the statistics of all places, if it uses those of the batch."""
-        if op.type not in _SYNCHRONISED or op.attrs["is_test"] or op.attrs["use_global_stats"]:
-            return op
-        return replace(op, type=_SYNCHRONISED[op.type])
-
-    def _passing(self, ops: Sequence[Operator]) -> list[bool]:
-        """Return the operators that each place runs, including those that fetch the rows of its batch from servers."""
-        read: set[str] = set()
-        passing = []
-        for op in reversed(ops):
-            made = {name for name in op.writes if not self._is_kept(name)}
-            passes = op.role not in _UPDATING or (op.role in _SERVED and not read.isdisjoint(made))
-            if passes:
-                read.update(op.reads)
-            passing.append(passes)
-        return passing[::-1]
-
-    def _posted(self, passes: list[graph.Operator]) -> list[graph.Operator]:
-        """Return the pass with an operator after the last gradient of each bucket that posts the bucket."""
-        if not self._posts:
-            return passes
-        by_place = {bucket.after: (number, bucket) for number, bucket in enumerate(self._buckets)}
-        ops: list[graph.Operator] = []
-        for at, op in enumerate(passes):
-            ops.append(op)
-            if at in by_place:
-                number, bucket = by_place[at]
-                ops.append(_posting(bucket.names, partial(self._post, number)))
-        return ops
-
-    def _sizes(self) -> dict[str, int]:
-        block = self._source.global_block()
-        shapes = {name: block.var(name) for name in self._grads}
-        return {
-            name: each.dtype.itemsize * math.prod(each.shape)
-            for name, each in shapes.items()
-            if -1 not in each.shape
-        }
-
-    def _is_kept(self, name: str) -> bool:
-        variable = self._source.global_block().find(name)
-        return variable is not None and variable.persistable
-
-    def _scaled(self, op: Operator, ranks: int) -> graph.Operator:
-        """Return the operator that starts the backward pass, with the gradient of the loss that the strategy sets."""
-        starts = op.role == OpRole.BACKWARD | OpRole.LOSS and op.type == "fill_constant"
-        ours = self._loss is None or op.writes == (self._loss + GRAD,)
-        scale = self._strategy.gradient_scale_strategy
-        if starts and ours and scale == GradientScaleStrategy.CoeffNumDevice and ranks > 1:
-            return op.with_attrs(value=1.0 / ranks)
-        return op
 
     def _passes(
         self, parts: Sequence[Mapping[str, Any]], fetches: list[str], scope: Scope
@@ -326,7 +227,7 @@ class DataParallel:
         scopes = self._own_scopes(scope)
         return self._meeting.run(
             [
-                partial(executor.run, self._pass, part, fetches, own)
+                partial(executor.run, self._split.passing, part, fetches, own)
                 for executor, part, own in zip(self._executors, parts, scopes, strict=True)
             ]
         )
@@ -337,7 +238,7 @@ class DataParallel:
             self._base = scope
             self._scopes = [scope, *(graph.Scope(scope) for _ in self._places[1:])]
         for own in self._scopes[1:]:
-            for name in self._kept:
+            for name in self._split.kept:
                 if name not in own.names() and scope.has(name):
                     own.set(name, scope.get(name).copy())
         return self._scopes
@@ -358,37 +259,3 @@ def _divided(value: Any, count: int) -> Any:
     if isinstance(value, SelectedRows):
         return replace(value, values=_divided(value.values, count))
     return value / value.dtype.type(count) if value.dtype.kind == "f" else value
-
-
-@dataclass(frozen=True)
-class _Posting(graph.Operator):
-    """Passes values to a function while a program runs; `made` is the table entry for its operator."""
-
-    made: OpDef | None = None
-
-    @property
-    def definition(self) -> OpDef:
-        assert self.made is not None
-        return self.made
-
-
-def _posting(names: Sequence[str], taken: Callable[[Sequence[Any]], None]) -> graph.Operator:
-    """Return an operator that calls `taken` with the values of some variables; `taken` must not change them."""
-
-    def kernel(values: Sequence[Any]) -> tuple[()]:
-        taken(values)
-        return ()
-
-    nothing = frozenset[str]()
-    definition = OpDef(
-        _POSTING,
-        (Slot("X", many=True),),
-        (),
-        MappingProxyType({}),
-        kernel,
-        None,
-        nothing,
-        nothing,
-        has_effect=True,
-    )
-    return _Posting(_POSTING, {"X": tuple(names)}, {}, {}, definition)

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SplitProgram: a program's passes, which each place runs, and its updates, which run once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from paddle import graph
+from paddle.fluid.errors import FluidError
+from paddle.fluid.parallel.gradient_exchange import bucketed
+from paddle.fluid.parallel.strategies import BuildStrategy, GradientScaleStrategy
+from paddle.fluid.program.operator import Operator, OpRole
+from paddle.fluid.program.program import Program
+from paddle.ops.base.registry import GRAD, OpDef, Slot
+
+REDUCED = "@REDUCED"
+_MEETING = ("allreduce", "broadcast")
+_SYNCHRONISED = {"batch_norm": "sync_batch_norm", "batch_norm_grad": "sync_batch_norm_grad"}
+_POSTING = "post_gradients"  # in no table of operators, and in no file
+_SERVED = (OpRole.RPC, OpRole.DIST)
+# Operators that run once, with the gradients of all places, including the sending to parameter servers.
+_UPDATING = (OpRole.OPTIMIZE, OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE, *_SERVED)
+
+
+class SplitProgram:
+    """One version of a program, split.
+
+    Attributes:
+        version: the program's version.
+        repeats: how often a step runs the pass.
+        passing, updating: the two programs; the updates read a gradient under its name with REDUCED appended.
+        computed, updated: the variables that each of them writes.
+        grads: the gradients that the updates read.
+        kept: the persistable variables that the pass writes.
+        buckets: the gradients, in the groups in which trainers exchange them.
+        meets: whether operators of the pass use the trainers' group themselves, in an order that all trainers share.
+        posts: whether the pass calls `post` with each bucket when it is complete.
+    """
+
+    def __init__(
+        self,
+        source: Program,
+        strategy: BuildStrategy,
+        loss: str | None,
+        places: int,
+        post: Callable[[int, Sequence[Any]], None],
+    ) -> None:
+        """Split a program without running anything.
+
+        Args:
+            loss: the loss, if the program has several.
+            places: the number of places.
+            post: called with the number of a bucket and its gradients, which it must not change.
+
+        Raises:
+            FluidError: operators need all trainers in each step, but the trainers average parameters.
+        """
+        self.version, self._source = source.version, source
+        self.repeats = strategy._finalize_strategy_and_create_passes().repeats
+        summing = strategy.num_trainers if source._averaging is None else 1
+        self.passing, self.updating = source.clone(), source.clone()
+        ops = [op for op in source.global_block().ops if isinstance(op, Operator)]
+        if strategy.sync_batch_norm:
+            ops = [_synchronised(op) for op in ops]
+        self.meets = any(op.type in (*_MEETING, *_SYNCHRONISED.values()) for op in ops)
+        if self.meets and source._averaging is not None:
+            raise FluidError(
+                "allreduce, broadcast and sync_batch_norm need all trainers in each step, but these trainers average "
+                "parameters: transpile with sync_mode=True and k_steps=1"
+            )
+        are_passing = self._are_passing(ops)
+        updates = [op for op, is_passing in zip(ops, are_passing, strict=True) if not is_passing]
+        passes = [op for op, is_passing in zip(ops, are_passing, strict=True) if is_passing]
+        self.updating.global_block().ops = list(updates)
+        self.computed = {name for op in passes for name in op.writes}
+        self.updated = {name for op in updates for name in op.writes}
+        read = {name for op in updates for name in op.reads}
+        self.grads = sorted(name for name in read & self.computed if not self.is_kept(name))
+        self.kept = [name for name in sorted(self.computed) if self.is_kept(name)]
+        self.buckets = bucketed(passes, set(self.grads), self._sizes())
+        self.posts = summing > 1 and places == 1 and bool(self.grads) and not self.meets and self.repeats == 1
+        if strategy.gradient_scale_strategy == GradientScaleStrategy.CoeffNumDevice and summing * places > 1:
+            passes = [_scaled(op, loss, 1.0 / (summing * places)) for op in passes]
+        self.passing.global_block().ops = self._posted(passes, post) if self.posts else list(passes)
+        # Under another name, since decay may write the gradient, and what is fed is not computed.
+        block = self.updating.global_block()
+        for name in self.grads:
+            grad = block.var(name)
+            fed = block.create_var(name + REDUCED, grad.shape, grad.dtype, lod_level=grad.lod_level)
+            block._prepend_op("assign", {"X": fed}, {"Out": grad})
+        self.passing.touch()
+        self.updating.touch()
+
+    def is_kept(self, name: str) -> bool:
+        """Return whether a variable is persistable."""
+        variable = self._source.global_block().find(name)
+        return variable is not None and variable.persistable
+
+    def _are_passing(self, ops: Sequence[Operator]) -> list[bool]:
+        """Return whether each place runs each operator; it also fetches the rows of its batch from servers."""
+        read: set[str] = set()
+        found = []
+        for op in reversed(ops):
+            made = {name for name in op.writes if not self.is_kept(name)}
+            passes = op.role not in _UPDATING or (op.role in _SERVED and not read.isdisjoint(made))
+            if passes:
+                read.update(op.reads)
+            found.append(passes)
+        return found[::-1]
+
+    def _posted(
+        self, passes: Sequence[Operator], post: Callable[[int, Sequence[Any]], None]
+    ) -> list[graph.Operator]:
+        """Return the pass with an operator after the last gradient of each bucket that posts the bucket."""
+        by_place = {bucket.after: (number, bucket) for number, bucket in enumerate(self.buckets)}
+        ops: list[graph.Operator] = []
+        for at, op in enumerate(passes):
+            ops.append(op)
+            if at in by_place:
+                number, bucket = by_place[at]
+                ops.append(_posting(bucket.names, partial(post, number)))
+        return ops
+
+    def _sizes(self) -> dict[str, int]:
+        block = self._source.global_block()
+        shapes = {name: block.var(name) for name in self.grads}
+        return {
+            name: each.dtype.itemsize * math.prod(each.shape)
+            for name, each in shapes.items()
+            if -1 not in each.shape
+        }
+
+
+def _synchronised(op: Operator) -> Operator:
+    """Return the operator that normalizes by the statistics of all places, if it uses those of the batch."""
+    if op.type not in _SYNCHRONISED or op.attrs["is_test"] or op.attrs["use_global_stats"]:
+        return op
+    return replace(op, type=_SYNCHRONISED[op.type])
+
+
+def _scaled(op: Operator, loss: str | None, scale: float) -> Operator:
+    """Return the operator; if it starts the backward pass, with the given gradient of the loss."""
+    starts = op.role == OpRole.BACKWARD | OpRole.LOSS and op.type == "fill_constant"
+    ours = loss is None or op.writes == (loss + GRAD,)
+    return op.with_attrs(value=scale) if starts and ours else op
+
+
+@dataclass(frozen=True)
+class _Posting(graph.Operator):
+    """Passes values to a function while a program runs; `made` is the table entry for its operator."""
+
+    made: OpDef | None = None
+
+    @property
+    def definition(self) -> OpDef:
+        assert self.made is not None
+        return self.made
+
+
+def _posting(names: Sequence[str], taken: Callable[[Sequence[Any]], None]) -> graph.Operator:
+    """Return an operator that calls `taken` with the values of some variables; `taken` must not change them."""
+
+    def kernel(values: Sequence[Any]) -> tuple[()]:
+        taken(values)
+        return ()
+
+    nothing = frozenset[str]()
+    definition = OpDef(
+        _POSTING,
+        (Slot("X", many=True),),
+        (),
+        MappingProxyType({}),
+        kernel,
+        None,
+        nothing,
+        nothing,
+        has_effect=True,
+    )
+    return _Posting(_POSTING, {"X": tuple(names)}, {}, {}, definition)
