@@ -169,8 +169,8 @@ class PlainIndex:
 
     def segment(self, segment: int, *, in_any_order: bool = False) -> tuple[Ids, Numbers]:
         """Return copies of the ids in one segment, and of their numbers; see `Index.segment`."""
-        ids = np.array(sorted(self._segments[segment]), np.int64)
-        return ids, self.find(ids)
+        found = sorted(self._segments[segment].items())
+        return np.array([each for each, _ in found], np.int64), np.array([n for _, n in found], np.uint32)
 
     def segments(self) -> Iterator[tuple[Ids, Numbers]]:
         """Yield the ids of every segment with their numbers; see `Index.segments`."""

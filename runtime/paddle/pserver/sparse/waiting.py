@@ -87,5 +87,5 @@ def _counts(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
 
 
 def _copy(index: Index | PlainIndex) -> Sightings:
-    parts = list(index.segments())
+    parts = list(index.segments() if len(index) else [index.segment(0)])
     return Sightings(np.concatenate([ids for ids, _ in parts]), np.concatenate([n for _, n in parts]))
