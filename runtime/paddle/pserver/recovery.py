@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engines of one process and their saved state: in memory for the next process, and in checkpoints.
+"""Creates the engines of one process and saves their state: in memory for the next process, and in checkpoints.
 
 Both are copied in the engine's thread, in small steps; other threads write the copies. While trainers keep the engine's
 thread busy, copying takes at most a fixed share of its time; while there are no requests, it can take all of it.
@@ -104,12 +104,12 @@ class Safekeeper:
 
     @property
     def unsaved(self) -> str:
-        """Return the reason why the last due checkpoint is missing, or an empty string; any thread can call this."""
+        """Return the reason why the last due checkpoint is missing, or an empty string; thread-safe."""
         return "" if self._periodic is None else self._periodic.unsaved
 
     @property
     def is_behind(self) -> bool:
-        """Return whether a checkpoint is in progress or pending; any thread can call this."""
+        """Return whether a checkpoint is in progress or pending; Thread-safe."""
         return self._periodic is not None and self._periodic.is_behind
 
     def recover(self, engine: Engine) -> int:
@@ -254,17 +254,17 @@ class Safekeeper:
 
 
 def _for_new_process(request: Message) -> Message:
-    """Return a request modified so that its answer holds values instead of their location in shared memory."""
+    """Return a request modified so that its answer contains values instead of their location in shared memory."""
     push = request.record
     return request._replace(record=push._replace(in_place=False)) if isinstance(push, PushPull) else request
 
 
 def _load(store: Store, found: Checkpoint, configuration: Configuration, told: Callable[[str], None]) -> None:
-    """Fill a store from a checkpoint; verify its files while reading, and those of other servers in the meantime.
+    """Load a checkpoint into a store, verifying its files while they are read, and those of other servers meanwhile.
 
     Raises:
         CheckpointError: a file is damaged; the store is unusable until another checkpoint is loaded.
-        PserverError: the checkpoint is complete, but does not fit.
+        PserverError: the checkpoint is complete, but does not match the store.
     """
     mine = _parts_for(found, configuration)
     _check_rules(Configuration.from_text(mine[0].configuration), configuration)
@@ -280,10 +280,10 @@ def _load(store: Store, found: Checkpoint, configuration: Configuration, told: C
 
 
 def _check_rules(then: Configuration, now: Configuration) -> None:
-    """Check that saved states belong to the same update rules: equal names and shapes do not imply equal rules.
+    """Check that saved states belong to the same update rules, which equal names and shapes do not imply.
 
     Raises:
-        PserverError: the rule of a parameter has changed, and at least one of both rules has state.
+        PserverError: the rule of a parameter has changed, and at least one of the two rules has state.
     """
     before = {parameter.name: parameter for parameter in then.all_parameters}
     for parameter in now.all_parameters:

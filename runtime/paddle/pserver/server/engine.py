@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One parameter server, without sockets: tracks trainers, executes each request once, reports missing trainers.
+"""The core of a parameter server, without sockets: tracks trainers, executes each request once, reports absences.
 
 A transport calls `handle`, `lose` and `tick` from one thread and delivers the replies they return. A
 request that must wait for other trainers gets its reply from a later call.

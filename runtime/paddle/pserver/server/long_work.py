@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs an engine's long work, which may take minutes, in a separate thread with exclusive use of the engine.
+"""Runs long operations of an engine, which may take minutes, in a separate thread with exclusive use of the engine.
 
 The port's thread continues to listen. It reports the current operation to waiting peers, so that they do not assume
 that the server is lost. Requests that arrive during the work are executed after it, in order of arrival.
@@ -74,12 +74,12 @@ class Attended:
         return self._work.thread
 
     def settle(self) -> None:
-        """Wait for the work that `begin` started. If it raised, raise its exception; the engine then stays unusable."""
+        """Wait for the work that `begin` started, and re-raise its exception, if any; the engine is then unusable."""
         if (work := self._work) is not None:
             work.thread.finish()
 
     def go_on(self) -> list[Reply]:
-        """Once the work has ended, execute the requests that waited for it; return the replies that are due."""
+        """If the work has ended, execute the requests that waited for it; return the replies that are due."""
         work = self._work
         if work is None or work.thread.is_alive or isinstance(work.thread.error, PaddleError):
             return []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of a job on one server: all trainers must describe the same model, and one trainer sets its values.
+"""The model of a job on one server, which all trainers must describe equally and one trainer initializes.
 
-The other trainers wait until the values are set. From then on, values are pulled, or are sent with the answers to
-pushes.
+The other trainers wait until the values are set. From then on, trainers pull values, or receive them with the answers
+to pushes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Model:
         }
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
-        """Resume the state of this server's earlier process."""
+        """Resume from the state of this server's earlier process."""
         self.store, self.is_ready = store, True
         self._adapt(configuration)
         if self.lag is not None and facts["lag"] is not None:
@@ -110,7 +110,7 @@ class Model:
                 self._desk.answer(other, error_message(_NO_VALUES % trainer))
 
     def clear(self) -> None:
-        """Discard the waiting trainers, because all trainers have left."""
+        """Discard all waiting trainers, because every trainer has left."""
         self._config.take()
 
     def waiting(self) -> Waiting:

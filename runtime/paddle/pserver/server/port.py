@@ -33,7 +33,7 @@ _MAX_PEERS = 256
 
 
 class Port:
-    """One engine and its listeners; all methods except `stop` belong to the thread that calls `serve`.
+    """Serves one engine through its listeners; all methods except `stop` belong to the thread that calls `serve`.
 
     Attributes:
         poller: the poller of the thread.
@@ -167,6 +167,6 @@ class Port:
 
 
 def open_listeners(site: Site, *, within_node_only: bool = False) -> list[Listener]:
-    """Open a listener for every available transport besides the base port; each can replace the base transport."""
+    """Open a listener for every available transport besides the base port; a connection can switch to any of them."""
     opened = [each.server(site) for each in table.TRANSPORTS if each.is_within_node or not within_node_only]
     return [each for each in opened if each is not None]

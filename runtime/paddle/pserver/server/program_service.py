@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves a program: receives gradients by name, lets the program update its variables, and returns values by name.
 
-Synchronous: a step is computed as soon as every trainer that has not left has sent all of its gradients. Trainers are
-counted by id, and the program receives their gradients in the order of their ids. Asynchronous: each trainer's
-gradients are applied on arrival.
+In synchronous training, a step is computed as soon as every trainer that has not left has sent all of its gradients.
+Trainers are counted by id, and the program receives their gradients in the order of their ids. In asynchronous
+training, each trainer's gradients are applied on arrival.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class Served(Protocol):
         """Check that the program accepts a gradient.
 
         Raises:
-            PserverError: the program has no such gradient, or its shape, dtype or kind differs.
+            PserverError: the program has no gradient of this name, or its shape, dtype or kind differs.
         """
 
     def check_first(self, name: str, value: Value) -> None:
         """Check that the program accepts a variable's initial value, from trainer 0.
 
         Raises:
-            PserverError: the program has no such variable, or its shape, dtype or kind differs.
+            PserverError: the program has no variable of this name, or its shape, dtype or kind differs.
         """
 
     def begin_with(self, name: str, value: Value) -> None:
@@ -83,7 +83,7 @@ class Served(Protocol):
         """
 
     def step(self, gradients: Mapping[str, Value]) -> None:
-        """Compute one synchronous step; missing gradients count as 0.
+        """Compute one synchronous step, with 0 for missing gradients.
 
         Raises:
             PaddleError: the step cannot be computed.
@@ -105,14 +105,14 @@ class Served(Protocol):
         """Return rows of a variable, or of the table with this name.
 
         Raises:
-            PserverError: there is no such variable or table, or it has no such row.
+            PserverError: the variable, table or row does not exist.
         """
 
     def save(self, name: str, path: str) -> None:
         """Write a table's rows to a file.
 
         Raises:
-            PaddleError: there is no such table, or the file cannot be written.
+            PaddleError: the table does not exist, or the file cannot be written.
         """
 
 
@@ -166,7 +166,10 @@ class ProgramService(Service):
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether no trainer waits for others. Gradients of unfinished steps are saved: see `sent`."""
+        """Return whether no trainer waits for others.
+
+        Gradients of unfinished steps are saved separately; see `sent`.
+        """
         return not (
             self._all_sent.arrived or self._begins.arrived or self._first.values or self._first.unfinished
         )
@@ -214,11 +217,11 @@ class ProgramService(Service):
         return waiting
 
     def facts(self) -> dict[str, Any]:
-        """Return the progress of the trainers, as JSON; see `Service.facts`."""
+        """Return the trainers' progress, as JSON; see `Service.facts`."""
         return {"version": self.version, "wishes": sorted(self._wishes.items()), "given": self._given}
 
     def go_on(self, facts: Mapping[str, Any]) -> None:
-        """Resume the state of an earlier process, whose values the program has already restored."""
+        """Resume from the state of an earlier process; the program has already restored its values."""
         self._steps, self._given = facts["version"], facts.get("given")
         self._wishes = {
             trainer: [(name, start) for name, start in wanted] for trainer, wanted in facts["wishes"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pushes in progress on one server: collected in chunks, and computed once those of all trainers have arrived.
+"""Collects the pushes in progress on one server, whole or in chunks, and computes a batch from those of all trainers.
 
 No result takes effect until the whole batch is computed. Withdrawing a push resets the batch, and the other trainers
 must send their used chunks again. In asynchronous training, pushes do not wait for each other.
@@ -19,7 +19,7 @@ from paddle.pserver.wire.verbs import Chunk, Repeat, Values
 
 
 class RefusedPush(PserverError):
-    """A received push could not be applied. It was withdrawn, and nothing was changed.
+    """Raised when a push cannot be applied; the push was withdrawn, and nothing was changed.
 
     Attributes:
         trainer: rank of the trainer that sent it.
@@ -242,7 +242,7 @@ def _sections(store: Store, slab: Slab) -> list[Section | None]:
 
 @dataclass(slots=True)
 class AsyncPush:
-    """The part of one trainer's push that has arrived.
+    """The part of a trainer's push that has arrived.
 
     Attributes:
         gradient: the part that has arrived.

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The readers of one server: processes that read its values and do not train.
+"""Serves the readers of one server: processes that read its values and do not train.
 
 No trainer waits for a reader. A reader's requests do not change the state and can be repeated; a server stores only the
 reader's position, and forgets the reader when its connection ends.
 
 Readers receive a consistent snapshot of dense values, in parts, while training continues. Values that fit into one part
-are copied for each answer. Of a larger slab, there are at most two copies, which all readers share: the newest one, and
-an older one that is still being read. Copying takes at most a tenth of the time; until a new copy is allowed, readers
-start with the newest existing one.
+are copied for each answer. For larger slabs, all readers share at most two copies: the newest one, and an older one
+that is still being read. Copying takes at most a tenth of the time; until a new copy is allowed, readers start with the
+newest existing one.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Copy:
 
 
 class Moments:
-    """The copies of one store that are made for readers. Not thread-safe."""
+    """Manages the copies of one store for readers. Not thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -100,10 +100,12 @@ class Moments:
         self._next_at = 0.0
 
     def answer(self, store: Store, address: bytes, message: Message) -> Message:
-        """Return the answer to a reader's VIEW; it has no section if the copy was dropped, and the reader must restart.
+        """Return the answer to a reader's VIEW.
+
+        It has no section if the copy was dropped, so that the reader must restart.
 
         Raises:
-            WireError: there is no such part.
+            WireError: the part does not exist.
         """
         (start, version), size = message.expect(View), store.slab.size
         if start % READ_PART or start >= max(size, 1):

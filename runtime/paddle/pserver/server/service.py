@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface between an engine and its service: `training` of the v2 API, or Fluid's `program_service`.
+"""The interface between an engine and its service, which is `training` (v2 API) or `program_service` (Fluid).
 
 The engine tracks trainers and executes each request once. Its service implements the requests, and a keeper saves the
 state. Services use barriers, which have neither a clock nor sockets. A barrier counts trainer ids, not messages, so
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Barrier(Generic[T]):
-    """A barrier at which every trainer deposits an item before any of them continues."""
+    """A barrier at which every trainer deposits an item before any trainer continues."""
 
     def __init__(self, num_trainers: int) -> None:
         self._num_trainers = num_trainers
@@ -64,7 +64,7 @@ class Barrier(Generic[T]):
         return bool(self._arrived) and not self.missing(excused)
 
     def take(self) -> list[tuple[int, T]]:
-        """Empty the barrier and return the `items` that it had."""
+        """Empty the barrier and return its `items`."""
         items = self.items()
         self._arrived = {}
         return items
@@ -140,7 +140,7 @@ class Keeper(Protocol):
 
     @property
     def doing(self) -> str:
-        """The current long operation, if any. Thread-safe."""
+        """The current long operation, or "". Thread-safe."""
 
     def adopt(self, store: Store, configuration: Configuration) -> bool:
         """Start saving a new store; return whether a checkpoint's values were loaded into it.
@@ -194,7 +194,7 @@ class EngineInterface:
 class Service(Protocol):
     """Executes trainers' requests. Called by the engine's thread only.
 
-    The default methods suit a service whose requests arrive in one message, and which never discards old gradients.
+    The default methods suit services whose requests arrive in one message, and which never discard old gradients.
 
     Attributes:
         reads: requests that a trainer may repeat at any time, because they do not change the state.
@@ -212,7 +212,7 @@ class Service(Protocol):
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether `facts` and the stored values together are the complete state."""
+        """Return whether `facts` and the stored values currently form the complete state."""
 
     @property
     def shared_slabs(self) -> list[SharedArray]:
@@ -262,7 +262,10 @@ class Service(Protocol):
         """Return the barriers at which trainers are waiting, with the missing trainers."""
 
     def push_counts(self) -> tuple[PushCount, ...]:
-        """Return every trainer's push and discard counts; empty if no gradients are discarded for their age."""
+        """Return every trainer's push and discard counts.
+
+        Empty if gradients are never discarded because of their age.
+        """
         return ()
 
     def lags(self) -> tuple[tuple[int, int], ...]:
@@ -274,10 +277,10 @@ class Service(Protocol):
         return ()
 
     def facts(self) -> dict[str, Any]:
-        """Return the progress of the trainers, as JSON."""
+        """Return the trainers' progress, as JSON."""
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
-        """Resume the state of this server's earlier process."""
+        """Resume from the state of this server's earlier process."""
 
     def shown(self) -> ReaderView | None:
         """Return the values for readers; None until they are set.

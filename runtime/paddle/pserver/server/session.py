@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trainers of a server: which ones are connected or have left, and the last request of each.
+"""Tracks the trainers of a server: which are connected or have left, and the last request of each.
 
 A request is executed once, even if it arrives several times: the reply to the last request is saved and sent again.
 """
@@ -17,7 +17,7 @@ from paddle.pserver.wire.verbs import ANY_NUMBER, LAYOUTS, NO_SLAB, Hello, Ok, V
 
 @dataclass(slots=True)
 class Session:
-    """One client process of one trainer.
+    """The session of one trainer process.
 
     Attributes:
         address: transport address; changes when the process reconnects.
@@ -50,7 +50,7 @@ class Sessions:
         self._by_trainer: dict[int, Session] = {}
 
     def join(self, message: Message, address: bytes) -> tuple[Session, bool]:
-        """Create or find the session that a HELLO belongs to; return whether it is new.
+        """Create or find the session to which a HELLO belongs; return whether it is new.
 
         A process that takes over gets the trainer id even if the earlier process seems connected, because a machine
         that loses power does not close its connections.
@@ -124,7 +124,7 @@ class Sessions:
         return session is None or (session.lost_at is not None and session.lost_at < before)
 
     def describe(self, trainers: Sequence[int]) -> str:
-        """List trainer ids, with what is known of those that are not connected."""
+        """Format trainer ids, with the known state of those that are not connected."""
         words = []
         for trainer in trainers:
             session = self._by_trainer.get(trainer)
@@ -140,9 +140,9 @@ class Sessions:
 
 
 def sessions_to_json(sessions: Sessions, is_to_come: Callable[[Session], bool]) -> dict[str, Any]:
-    """Return all sessions and the trainers that left, so that the server's next process knows the last requests.
+    """Return all sessions and the trainers that left, from which the server's next process learns the last requests.
 
-    A reply with parameters is not saved, but created anew: trainers that wait for it get the current values.
+    Replies with parameters are not saved: trainers that wait for one get the current values.
 
     Args:
         is_to_come: whether a session's newest request may be executed again.

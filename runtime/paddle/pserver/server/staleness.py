@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staleness in asynchronous training: the rule that discards old gradients, and the discard counts.
+"""Limits staleness in asynchronous training by discarding old gradients, and counts the discarded ones.
 
 This module uses neither a clock nor sockets.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class PushCount(NamedTuple):
-    """The number of gradients that a server received from a trainer, and how many were discarded as too old."""
+    """The numbers of gradients that a server received from a trainer and that it discarded as too old."""
 
     trainer: int
     pushed: int
@@ -36,7 +36,7 @@ class LagGate:
         self.reset_counts()
 
     def reset_counts(self) -> None:
-        """Reset the statistics; neither acceptance nor the job's `counts` change."""
+        """Reset the statistics of `describe`; acceptance and `counts` are not affected."""
         self.total = 0
         self.distances: Counter[int] = Counter()
         self.discarded: Counter[int] = Counter()
@@ -66,11 +66,12 @@ class LagGate:
         )
 
     def facts(self) -> list[list[int]]:
-        """Return the state that outlives the process: steps so far; (trainer, last step, pushed, discarded) of each."""
+        """Return the state to save: the number of steps, and (trainer, last step, pushed, discarded) for each
+        trainer."""
         return [[self._steps], *([each, self._last_steps[each], *n] for each, *n in self.counts())]
 
     def take_up(self, facts: list[list[int]]) -> None:
-        """Resume the state that an earlier gate's `facts` returned."""
+        """Resume from the state that `facts` returned in an earlier process."""
         (self._steps,), *each = facts
         self._last_steps = Counter({trainer: step for trainer, step, _, _ in each})
         self._pushed = Counter({trainer: pushed for trainer, _, pushed, _ in each})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves a job of the v2 API: barriers at passes, sums of gradients, and values.
+"""Serves a job of the v2 API: opens barriers at passes, sums gradients, and returns values.
 
 Synchronous training applies a batch when every trainer that is still in the pass has pushed; a trainer that has
 finished the pass or left counts as arrived. Asynchronous training applies each gradient on arrival, unless it is too
@@ -38,7 +38,7 @@ class Training(Service):
     long = frozenset({Verb.CONFIGURE, Verb.FINISH_PASS, Verb.PULL_TABLE, Verb.LEAVE, Verb.SHRINK})
 
     def __init__(self, desk: EngineInterface) -> None:
-        """Start without a model."""
+        """Create a service without a model."""
         self._options, self._left, self._answer = desk.options, desk.left, desk.answer
         self._model = Model(desk)
         self._pass_open = False
@@ -93,7 +93,7 @@ class Training(Service):
         }
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
-        """Resume the state of this server's earlier process."""
+        """Resume from the state of this server's earlier process."""
         self._model.take_up(configuration, store, facts)
         self._pass_open, self._in_pass = facts["pass_open"], set(facts["in_pass"])
         for barrier, trainers in ((self._start, facts["start"]), (self._finish, facts["finish"])):
@@ -113,7 +113,7 @@ class Training(Service):
             return []
 
     def shown(self) -> ReaderView | None:
-        """Return the values for readers; see `Service.shown`."""
+        """Return the model and values for readers; see `Service.shown`."""
         return self._model.shown()
 
     def values(self, trainer: int) -> Message:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks before a batch that its new rows fit, and that no value exceeds the range of a float16 table.
+"""Checks, before a batch, that its new rows fit and that no value exceeds the range of a float16 table.
 
-At first, all ids of a batch are assumed to be new rows, which costs no time; the new rows are counted only if so many
-would not fit. The range is checked by bounds on the current values and on the step, where the update rule has such
-bounds: first as if all ids of the batch were equal, then with the actual sums. For other rules, the step is computed on
-copies.
+At first, all ids of a batch are assumed to be new rows; the new rows are counted only if that many would not fit. The
+range is checked by bounds on the current values and on the step, where the update rule has such bounds: first as if all
+ids of the batch were equal, then with the actual sums. For other rules, the step is computed on copies.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class BatchCheck:
         waiting: WaitingRoom,
         are_dead: Callable[[Numbers, int], Flags],
     ) -> None:
-        """`are_dead` returns which rows the sweep of a batch drops, if it reaches them."""
+        """Create a check; `are_dead` returns which rows the sweep of a batch drops, if it reaches them."""
         self._spec, self._steps, self._slabs, self._index = spec, steps, slabs, index
         self._waiting, self._are_dead = waiting, are_dead
         self._momentum = (
@@ -51,7 +50,7 @@ class BatchCheck:
         )
 
     def learn(self, parts: Floats) -> None:
-        """Take rows (parts, n, part) from elsewhere into account."""
+        """Take imported rows (parts, n, part) into account."""
         if self._spec.is_half:
             self._momentum = max(self._momentum, self._steps.momentum(parts))
 
@@ -116,7 +115,7 @@ class BatchCheck:
             return max(_largest(self._slabs.rows.add_up(sums, each)) for each in places)
 
     def _rows(self, ids: Ids, clock: int) -> DistinctRows:
-        """Return the rows that distinct ids will have in the next batch, after its sweep; new ones are ABSENT yet."""
+        """Return the rows that distinct ids will have in the next batch, after its sweep; new ones are still ABSENT."""
         numbers: npt.NDArray[np.uint32] = self._index.find(ids)
         swept = np.flatnonzero((numbers != ABSENT) & (segments_of(ids) == clock % SEGMENTS))
         numbers[swept[self._are_dead(numbers[swept], clock)]] = ABSENT

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a table in transit: trainers' gradients, and blocks to and from checkpoints."""
+"""Rows of a table in transit: gradients from trainers, and blocks to and from checkpoints."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Block(NamedTuple):
     ticks: npt.NDArray[np.uint32]
 
     def stored(self, halves: int) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays for a checkpoint, by name; for `halves` see `TableSpec`."""
+        """Return the block's arrays for a checkpoint, by name; for `halves`, see `TableSpec`."""
         if not halves:
             return self._asdict()
         cells = packed(self.parts, halves, is_half=True)
@@ -86,7 +86,7 @@ class Block(NamedTuple):
 
 
 class Sightings(NamedTuple):
-    """Ids that have no row yet, (n,) int64, and how often each was seen, (n,) uint32."""
+    """Ids without a row, (n,) int64, and the number of times that each was seen, (n,) uint32."""
 
     ids: npt.NDArray[np.int64]
     counts: npt.NDArray[np.uint32]
@@ -113,7 +113,7 @@ class Header(NamedTuple):
 
 
 class Lineage(NamedTuple):
-    """Identifies the batches of a table: a batch number is meaningful only together with a generation.
+    """Identifies the batches of a table, whose numbers are meaningful only together with a generation.
 
     Attributes:
         generation: random number of the batches since this process created or restored the table; 0: unknown.
@@ -149,7 +149,7 @@ def joined(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Return all ids (n,) and values (n, width), in the given order; values of a single gradient are not copied.
 
-    Columns beyond the width, which hold shows and clicks, are omitted.
+    Columns beyond the width, which contain shows and clicks, are omitted.
     """
     if not gradients:
         return NO_IDS, np.zeros((0, width), np.float32)

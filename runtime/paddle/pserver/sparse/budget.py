@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory budget of a growing table, the choice of rows to evict when it is exceeded, and the rows' scores.
+"""The memory budget of a growing table, and the scores by which rows are chosen for eviction.
 
-A row's score is the number of batches with a gradient for it ("lfu"), or a sum over batches ("score"): its shows plus
-`click` times its clicks if the trainer sends them, else 1. Every batch multiplies the score by `decay`. A row stores
-its score as its last float, as of the row's tick. Powers of the factor are products of doubles in a fixed order, so
-that kernels and numpy give bitwise equal results on every machine.
+A row's score is the number of batches with a gradient for it ("lfu"), or a sum over batches ("score") of its shows plus
+`click` times its clicks (or of 1, if the trainer sends neither). Every batch multiplies the score by `decay`. A row
+stores its score as its last float, as of the row's tick. Powers of the factor are products of doubles in a fixed order,
+so that kernels and numpy give bitwise equal results on every machine.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Budget:
 
     Attributes:
         memory: bytes for rows, states, index and sightings; 0: no limit.
-        evict: which rows are evicted first: the least recently updated ("lru"), those in the fewest batches ("lfu"), or
-            those with the lowest scores ("score").
+        evict: which rows are evicted first: the least recently updated rows ("lru"), those in the fewest batches
+            ("lfu"), or those with the lowest scores ("score").
         decay: factor by which each batch multiplies a score, above 0 and up to 1; for "score".
         click: number of shows that one click is worth; for "score".
         min_score: rows whose score is below this are dropped, at most 1024 batches later; 0: none.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of a table's rows on disk: equal-sized slots, read and written with system calls, which report errors.
+"""A file of a table's rows on disk, in equal-sized slots; read and written with system calls, which report errors.
 
 The file has no name: it disappears with the process, and several servers can use one directory. It grows by
 `posix_fallocate`, so that a full disk or quota is reported before a row is written. Each slot has a checksum over its
@@ -44,7 +44,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class SlotsStruct(ctypes.Structure):
-    """`struct slots` of `disk.c`."""
+    """The counterpart of `struct slots` in `disk.c`."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("fd", "n", "parts", "part_bytes")),
@@ -73,7 +73,7 @@ class DiskFile:
             folder: a directory; created if its parent exists.
             table: the table's name, for errors.
             parts, part: shape of a row's floats.
-            halves: how many first ones of them are float16 in the file, see `halves`.
+            halves: number of leading floats that are float16 in the file; see `halves`.
 
         Raises:
             DiskError: the file cannot be created.
@@ -157,7 +157,7 @@ class DiskFile:
 
         Args:
             slots, ids, ticks: (n,).
-            finds_ids: whether to write the ids found to `ids`, which must be contiguous, instead of comparing them.
+            finds_ids: whether to store the ids found in `ids`, which must be contiguous, instead of comparing them.
 
         Raises:
             DiskError: some slots cannot be read.

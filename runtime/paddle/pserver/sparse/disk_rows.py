@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of a table that are on disk: floats in a `DiskFile`, ids and ticks in memory.
+"""Manages the rows of a table that are on disk: floats in a `DiskFile`, ids and ticks in memory.
 
 The file only extends memory: it is not read after the process has ended, and checkpoints include its rows. Rows are
 written sequentially into empty extents, so that a batch's rows take one or two system calls. A row that returns to
@@ -161,7 +161,10 @@ class DiskRows:
         return parts, self.file.read(slots, ids, self.ticks[slots], parts)
 
     def read_undamaged(self, slots: Numbers) -> tuple[Numbers, Ids, Floats]:
-        """Return the undamaged ones of slots (n,), with their ids (n,) and rows (parts, n, part). Raises DiskError."""
+        """Return the undamaged slots among (n,), with their ids and rows (parts, n, part).
+
+        Raises DiskError on I/O errors.
+        """
         ids, parts = np.empty(len(slots), np.int64), self._room(len(slots))
         try:
             damaged = self.file.read(slots, ids, self.ticks[slots], parts, finds_ids=True)
@@ -181,7 +184,7 @@ class DiskRows:
     def recall(self, ids: Ids, slots: Numbers) -> Floats:
         """Return the rows (parts, n, part) of ids (n,) at ascending slots (n,); the caller must not change them.
 
-        A batch that looks up its rows first has them in memory when it changes them.
+        Rows that a batch looks up are retained in memory until it changes them.
         """
         for known, parts in reversed(self._lately):
             at = np.minimum(np.searchsorted(known, slots), len(known) - 1)

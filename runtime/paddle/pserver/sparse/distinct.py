@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distinct ids of a batch, and the sums of gradients with equal ids: compiled, and in plain numpy.
+"""Finds the distinct ids of a batch, and sums gradients with equal ids: compiled, and in plain numpy.
 
 Both forms add the gradients of an id in order of position, so that their results are bitwise equal.
 """
@@ -70,7 +70,7 @@ def added_up(sums: Sums, which: Ids) -> Floats:
 
 
 def added_up_plainly(sums: Sums, which: Ids) -> Floats:
-    """Do what `added_up` does in plain numpy: add the k-th gradients of all ids after the (k-1)-th."""
+    """Compute `added_up` in plain numpy: add the k-th gradients of all ids after the (k-1)-th."""
     values, order, starts = sums
     begin, counts = starts[which], starts[which + 1] - starts[which]
     out: Floats = values[order[begin]]
@@ -81,7 +81,7 @@ def added_up_plainly(sums: Sums, which: Ids) -> Floats:
 
 
 def sums_struct(sums: Sums, width: int) -> Any:
-    """Return `struct sums` of `rows.h`."""
+    """Return the arguments as `struct sums` of `rows.h`."""
     values, order, starts = sums
     return SumsStruct(
         library.address(values, np.float32, len(order) * width),

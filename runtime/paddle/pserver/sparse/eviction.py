@@ -38,7 +38,7 @@ _REMEMBERED = 1 << 16
 
 
 def capacity_of(budget: Budget, taken: int, row_bytes: int) -> int:
-    """Return how many rows fit in memory: at least as many as fill half of it (an eighth with a disk)."""
+    """Return how many rows fit in memory; at least as many as fill half of it (an eighth if there is a disk)."""
     least = budget.memory >> (3 if budget.disk else 1)
     return max(max(budget.memory - taken, least) // (row_bytes + INDEX_BYTES), 1)
 
@@ -46,7 +46,7 @@ def capacity_of(budget: Budget, taken: int, row_bytes: int) -> int:
 def are_dead(
     spec: TableSpec, ticks: Numbers, clock: int, scores: Callable[[], npt.NDArray[np.float64]]
 ) -> npt.NDArray[np.bool_]:
-    """Return which rows (n,), if unchanged after batch `clock`, were too old then or had too low a score."""
+    """Return which rows (n,) of those unchanged since batch `clock` were too old then, or had too low a score."""
     age = ages(ticks, clock)
     dead = np.zeros(len(ticks), np.bool_)
     if spec.max_age:
@@ -96,7 +96,7 @@ class Counts:
 
 
 class Hand:
-    """The position at which the next eviction starts.
+    """Selects rows for eviction, starting at a position that moves around the segments.
 
     Attributes:
         segment: the next segment.
@@ -142,7 +142,7 @@ class Hand:
 
 
 class Dropped:
-    """The most recently dropped ids, as many as fit in a bounded memory, for later copies of a table."""
+    """Records the most recently dropped ids, within a memory limit, for later copies of a table."""
 
     def __init__(self, clock: int = 0) -> None:
         """Start to record the ids dropped after batch `clock`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Update rules in compiled form: which formula of `rows.c` a rule uses, and the formula's numbers.
+"""Update rules in compiled form: the formula of `rows.c` that a rule uses, and the formula's numbers.
 
 The rules in `optim` are the plain form. Both forms give bitwise equal results: the same float32 operations in the same
 order, each rounded separately. Rules without a formula run in the plain form.
@@ -67,7 +67,7 @@ class Formula(NamedTuple):
         )
 
     def is_sound(self, parts: npt.NDArray[np.float32], width: int) -> bool:
-        """Return whether such steps could have produced the states of rows (parts, n, part)."""
+        """Return whether steps of this formula could have produced the states of rows (parts, n, part)."""
         if self.kind == ADAM:
             m, v = parts[1:, :, :width]
             with np.errstate(invalid="ignore"):

@@ -2,7 +2,7 @@
 """Rows whose values are stored as IEEE 754 binary16 (float16), while states are float32.
 
 A stored row consists of 4-byte cells: its values, two float16 per cell, then everything else. Everywhere else, values
-are float32: widening is exact, and narrowing a widened number gives the original float16. Narrowing rounds to the
+are float32. Widening is exact, and narrowing a widened number gives the original float16. Narrowing rounds to the
 nearest, ties to even; a NaN becomes quiet and keeps its sign and the upper bits of its payload. `kernels/halves.h` is
 the compiled form.
 """

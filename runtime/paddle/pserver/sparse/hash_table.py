@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A growing table: an `Index` from ids to row numbers, and the rows in `Slabs`.
 
-The first gradient of an id (or the entry-th, see `TableSpec`) creates its row. Lookups never change the table: they
-return initial values for an id without a row. Besides its floats, a row takes about 19 bytes: a tick of 4 bytes and its
-share of the index. A table with a memory budget drops rows after a batch that exceeded it: see `eviction`.
+The first gradient of an id (or a later one; see `TableSpec.entry`) creates its row. Lookups never change the table:
+they return initial values for an id without a row. Besides its floats, a row takes about 19 bytes: a tick of 4 bytes
+and its share of the index. A table with a memory budget drops rows after a batch that exceeded it: see `eviction`.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class HashTable:
         self._caught_up = self.clock
 
     def snapshot(self, since: int | None = None) -> TableSnapshot:
-        """Begin to copy the table as it is now; the table can change during the copy.
+        """Begin to copy the current state of the table, which can change during the copy.
 
         Several snapshots can be in progress; a snapshot without references is discarded.
 
@@ -273,7 +273,7 @@ class HashTable:
                     self._sweep(segment, swept)
 
     def forget(self, ids: Ids) -> None:
-        """Drop the rows of distinct ids (n,) that have one; a later snapshot reports them as dropped."""
+        """Drop the rows of distinct ids (n,), if they exist; a later snapshot reports them as dropped."""
         numbers = self._index.find(ids)
         here = numbers != ABSENT
         self._index.remove(ids[here])
@@ -312,7 +312,7 @@ class HashTable:
             self._sweep(self.clock % SEGMENTS, self.clock)
 
     def _admitted(self, rows: DistinctRows) -> DistinctRows:
-        """Create rows for those ABSENT ids that are admitted; return the numbers of all."""
+        """Create rows for ABSENT ids that are admitted; return the row numbers of all ids."""
         absent = np.flatnonzero(rows.numbers == ABSENT)
         if len(absent):
             absent = absent[self._waiting.admit(rows.ids[absent])]

@@ -53,7 +53,7 @@ class Index:
     """
 
     def __init__(self) -> None:
-        """Create an empty map. Raises MemoryError."""
+        """Create an empty map. Raises MemoryError if there is not enough memory."""
         self._loops = KERNELS.loaded
         self.address = self._loops.index_new(SALT.ctypes.data)
         if not self.address:
@@ -188,7 +188,7 @@ class PlainIndex:
 
 
 def new_index() -> Index | PlainIndex:
-    """Return an empty index, in the form that this machine supports."""
+    """Return an empty index, compiled if this machine supports it."""
     return PlainIndex() if KERNELS.loaded is None else Index()
 
 
@@ -211,7 +211,7 @@ def grouped(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
 
 
 def grouped_plainly(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
-    """Do what `grouped` does in plain numpy."""
+    """Group equal ids in plain numpy; see `grouped`."""
     distinct, first, which, counts = np.unique(
         ids, return_index=True, return_inverse=True, return_counts=True
     )

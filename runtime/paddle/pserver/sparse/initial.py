@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The initial values of a row: a function of (seed, id) only, so that the order of arrival does not matter.
+"""Computes the initial values of a row from (seed, id) alone, so that the order of arrival does not matter.
 
 Element j of row `id` is mean + spread · z, computed in float64 and rounded to float32. z comes from the
 splitmix64 stream (see `mixing`) that starts at s = mix(id ^ mix(seed)): word k is mix(s + (k+1)·γ), with

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on rows in slabs, by row number: compiled, and in plain form for machines without the library.
+"""Operations on rows in slabs, by row number: compiled, or in plain numpy for machines without the library.
 
 Both forms have the same methods and give bitwise equal results. Row numbers come from `Slabs`, so all of them are in
 range.
@@ -242,7 +242,7 @@ class CompiledRows:
 
 
 class PlainRows:
-    """The plain form: see `CompiledRows`."""
+    """Operations on rows in plain numpy; see `CompiledRows`."""
 
     def __init__(
         self, bits: int, width: int, parts: int, initial: Initial, per_row: int = 0, *, is_half: bool = False
@@ -352,7 +352,7 @@ class PlainRows:
 def rows_of(
     bits: int, width: int, parts: int, initial: Initial, per_row: int, *, is_half: bool = False
 ) -> CompiledRows | PlainRows:
-    """Return operations in compiled form if this machine has the library, else in plain form."""
+    """Return operations in compiled form if this machine has the library, otherwise in plain form."""
     form = PlainRows if KERNELS.loaded is None else CompiledRows
     return form(bits, width, parts, initial, per_row, is_half=is_half)
 

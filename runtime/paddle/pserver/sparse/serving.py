@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A growing table on one of several servers: data from the wire is checked before anything changes.
+"""A growing table on one of several servers, which checks data from the wire before it changes anything.
 
 An id can be any int64 number; `mixing.owners` determines its server.
 """
@@ -133,7 +133,7 @@ class ServedTable:
         return self.rows_here(ids)
 
     def rows_here(self, ids: Ids) -> Values:
-        """Return what `rows` returns, for ids that have already been checked."""
+        """Return rows like `rows`, for ids that have already been checked."""
         return self.table.lookup(ids)
 
     def check_ids(self, ids: Ids) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of one shape in slabs of memory that never move; a row has a number, floats and a tick.
+"""Stores rows of one shape in slabs of memory that never move; each row has a number, floats and a tick.
 
 Memory is allocated one slab at a time and committed by the kernel page by page, so that growth copies nothing. In a
 large table, pages of future rows are touched in advance: about 1/512 of the table's size, or as many as recent batches
-used. Freed numbers are reused first. A row's floats have the shape (parts, part): values, then each state. A part is as
-wide as the row, plus one for each state with one number per row.
+used. Freed numbers are reused first. A row's floats have the shape (parts, part): values, then each state. A part has
+the width of the row, plus one for each state with one number per row.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def map_memory(nbytes: int) -> Memory:
 
 
 class RowMemoryError(PserverError):
-    """There is no memory for new rows of a growing table."""
+    """Raised when there is no memory for new rows of a growing table."""
 
 
 class Slabs:
@@ -83,8 +83,8 @@ class Slabs:
             parts: 1 + number of states.
             per_row: number of states with one number per row; they follow the values in their part.
             allocate: returns writeable, zeroed, 64-byte aligned memory of the given number of bytes.
-            name: the table's, for errors.
-            is_half: values are halves in memory, see `halves`.
+            name: the name of the table, for errors.
+            is_half: whether values are float16 in memory; see `halves`.
         """
         self._name = name
         self.parts, self.part = parts, width + per_row
@@ -248,7 +248,7 @@ class Slabs:
         self._touched = max(self._touched, end)
 
     def _ranges(self, start: int, end: int) -> Iterator[tuple[Memory, int, int]]:
-        """Yield the places of rows number `start` to `end`, floats and ticks: memory, first byte, end byte."""
+        """Yield (memory, first byte, end byte) of the floats and ticks of rows number `start` to `end`."""
         row = self.row_bytes - _TICK_BYTES
         while start < end:
             slab, place = start >> self._bits, start & ((1 << self._bits) - 1)

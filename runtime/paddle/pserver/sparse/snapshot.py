@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A copy of a table as of one batch, taken in blocks while the table continues to change.
+"""Copies a table as of one batch, in blocks, while the table continues to change.
 
 A row belongs to the copy if its last change was in the period of the copy. It is copied once: either by `keep`, which
 the owner calls before it changes or drops a row, or by a walk through the index. The table's owner lists rows for that
@@ -97,7 +97,7 @@ class TableSnapshot:
 
     @property
     def is_over(self) -> bool:
-        """Return whether all blocks were taken."""
+        """Return whether all blocks have been taken."""
         with self._lock:
             is_empty = self.is_listed and not self._listed and not self._kept and self._copied is None
             return is_empty and self.failure is None
@@ -122,7 +122,7 @@ class TableSnapshot:
         return bool(self._listed or self._kept or self.failure)
 
     def next_block(self) -> Block | None:
-        """List and take some rows; None if all were taken."""
+        """List and take some rows; return None if all have been taken."""
         self.list_ahead()
         return self.take()
 
@@ -156,7 +156,7 @@ class TableSnapshot:
         self._keep_from(_Listed(ids, numbers, on_disk=False), self._slabs.rows.ticks(numbers))
 
     def keep_from_disk(self, ids: Ids, slots: Numbers, ticks: Numbers) -> None:
-        """Do what `keep` does for rows on disk, before their owner reads or drops them."""
+        """Copy rows on disk, like `keep`, before their owner reads or drops them."""
         self._keep_from(_Listed(ids, slots, on_disk=True), ticks)
 
     def moved(self, places: Numbers, *, to_disk: bool) -> None:

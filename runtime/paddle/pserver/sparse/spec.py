@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The specification of a growing table: plain values that are also sent to servers."""
+"""The specification of a growing table: plain values that are sent to servers."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class TableSpec:
         initial: initial values of rows.
         entry: the entry-th batch that contains an id creates its row; gradients of earlier batches are dropped. 1: the
             first batch creates the row.
-        max_age: number of batches without a gradient after which a row is dropped, at most 1024 batches later; 0:
-            never.
+        max_age: number of batches without a gradient after which a row is dropped, with a delay of at most 1024
+            batches; 0: never.
         max_rows: maximum number of rows on one server; a batch that would need more is refused.
         budget: the memory on one server, and which rows are evicted when it is full.
         dtype: the dtype of values in memory, on disk and in checkpoints: "float32" or "float16"; states are float32.

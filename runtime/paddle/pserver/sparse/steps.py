@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes the step of a batch: in place if the rule has a compiled formula, otherwise on blocks with numpy."""
+"""Applies the step of a batch: in place if the rule has a compiled formula, otherwise on blocks with numpy."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Steps:
         self.block = min(max(rows, 16), _BLOCK_ROWS)
 
     def compiled(self, at: Moment, weights: Floats | None = None) -> CompiledStep | None:
-        """Return the step in the form that kernels use; None if the rule has no formula."""
+        """Return the step in the kernels' form; None if the rule has no compiled formula."""
         formula = self._formulas.at(at.clock, at.learning_rate)
         if formula is None:
             return None
@@ -130,7 +130,7 @@ class Steps:
             slabs.rows.scatter(part, parts, ticks)
 
     def decay_parts(self, parts: Floats, ticks: Numbers, at: Moment) -> None:
-        """Do what `decay` does, for gathered rows (parts, n, part)."""
+        """Apply pending decay to gathered rows (parts, n, part)."""
         owed = undecayed(ticks, at.clock, at.caught_up)
         self._plain.decay(parts[0, :, : self._width], owed, at.learning_rate)
 

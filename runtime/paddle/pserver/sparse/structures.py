@@ -17,7 +17,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class RowsStruct(ctypes.Structure):
-    """`struct rows` of `rows.h`."""
+    """The counterpart of `struct rows` in `rows.h`."""
 
     _fields_ = (
         ("slabs", ctypes.c_void_p),
@@ -30,7 +30,7 @@ class RowsStruct(ctypes.Structure):
 
 
 class FormulaStruct(ctypes.Structure):
-    """`struct formula` of `table.c`."""
+    """The counterpart of `struct formula` in `table.c`."""
 
     _fields_ = (
         ("kind", ctypes.c_int64),
@@ -42,19 +42,19 @@ class FormulaStruct(ctypes.Structure):
 
 
 class ScoreStruct(ctypes.Structure):
-    """`struct score` of `table.c`."""
+    """The counterpart of `struct score` in `table.c`."""
 
     _fields_ = (("at", ctypes.c_int64), ("weights", ctypes.c_void_p), ("powers", 31 * ctypes.c_double))
 
 
 class SumsStruct(ctypes.Structure):
-    """`struct sums` of `rows.h`."""
+    """The counterpart of `struct sums` in `rows.h`."""
 
     _fields_ = tuple((name, ctypes.c_void_p) for name in ("values", "order", "starts"))
 
 
 class BatchStruct(ctypes.Structure):
-    """`struct batch` of `table.c`."""
+    """The counterpart of `struct batch` in `table.c`."""
 
     _fields_ = (
         ("ids", ctypes.c_void_p),
@@ -98,7 +98,7 @@ class Scoring(NamedTuple):
 
 
 class CompiledStep(NamedTuple):
-    """How rows change in a batch: the formula, its tick, the batches since all rows were decayed, and the scores."""
+    """A batch's changes to rows: the formula, the tick, the batches since all rows were decayed, and the scores."""
 
     formula: Formula
     tick: int

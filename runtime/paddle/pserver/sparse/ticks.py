@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A row's tick: the table's clock at its last change, in 31 wrapping bits, and whether it ever had a gradient.
+"""Ticks of rows: the table's clock at the last change, in 31 wrapping bits, and whether the row ever had a gradient.
 
 The clock counts batches. Ages are differences modulo 2^31, exact up to `MAX_AGE`: a table updates the ticks of older
 rows before they can be mistaken for recent ones.
@@ -54,7 +54,7 @@ def rejuvenated(ticks: Ticks, clock: int) -> Ticks:
 
 
 def since_of(ticks: Ticks, clock: int, caught_up: int) -> Since:
-    """Return the arguments of rules for rows in batch `clock`, if all rows were decayed in batch `caught_up`.
+    """Return the `since` argument of rules for rows in batch `clock`, if all rows were decayed in batch `caught_up`.
 
     For rows that this batch creates, it is the first batch that counts.
     """

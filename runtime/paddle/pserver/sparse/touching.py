@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Touches memory shortly before rows are written to it, in a separate thread.
+"""Touches memory in a separate thread, shortly before rows are written to it.
 
 The kernel allocates memory for a page when it is first touched, which takes 0.2 ms for 2 MB, or 4 ms on a virtual
 machine whose host must also allocate it. A thread that touches pages without the interpreter's lock saves this time in

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sightings of ids without a row; a batch with one or several gradients for an id is one sighting.
+"""Counts sightings of ids without a row; a batch with one or several gradients for an id is one sighting.
 
 An id takes about 15 bytes. With a period, sightings are forgotten between one and two periods later, so that ids seen
 only once do not accumulate.
@@ -26,9 +26,9 @@ class WaitingRoom:
         """Start without sightings.
 
         Args:
-            entry: number of sightings that admits an id.
-            period: batches; 0: sightings are never forgotten for their age.
-            memory: approximate bytes of two periods; a period that exceeds its share ends early. 0: no bound.
+            entry: number of sightings after which an id is admitted.
+            period: length of a period in batches; 0: sightings are never forgotten because of their age.
+            memory: approximate memory of two periods in bytes; a period that exceeds its share ends early. 0: no limit.
         """
         self._entry, self._period = entry, period
         self._most = memory // (2 * SIGHTING_BYTES) if memory else 0

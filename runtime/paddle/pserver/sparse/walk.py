@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a table in bounded pieces without state between them, for any number of readers at any speed.
+"""Reads a table in bounded pieces, without server state between them, for any number of readers at any speed.
 
 A walk visits the segments of the index, each in the order of ids. Rows may change between two pieces: each piece has
 the rows as of its time. The next walk, which starts from the clock at which this one began, returns the rows that
@@ -28,7 +28,7 @@ _NEW = np.uint32(1 << 31)
 
 
 class TableRows(NamedTuple):
-    """Rows in the form in which they are sent and stored in files.
+    """Rows in the form in which they are sent, and stored in files.
 
     Attributes:
         ids: (n,) int64, distinct.
@@ -44,7 +44,7 @@ class TableRows(NamedTuple):
 
     @classmethod
     def of(cls, block: Block, width: int, clock: int, *, with_states: bool) -> TableRows:
-        """Return a block's rows, for a table with this clock."""
+        """Return the rows of a block, for a table with this clock."""
         values, *states = block.parts
         kept = np.concatenate([values[:, width:], *states], axis=1) if with_states else None
         return cls(block.ids, np.ascontiguousarray(values[:, :width]), ages_of(block.ticks, clock), kept)
@@ -109,10 +109,10 @@ class Source(Protocol):
         """Return the update rule of a table."""
 
     def holders(self, name: str) -> list[int]:
-        """Return the servers that hold rows of a table."""
+        """Return the numbers of the servers that have rows of a table."""
 
     def walk(self, name: str, server: int, since: int | None = None, *, states: bool = False) -> Walking:
-        """Return one server's rows."""
+        """Return a walk over one server's rows."""
 
 
 def next_piece(

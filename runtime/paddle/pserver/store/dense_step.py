@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes a step on dense blocks: the sum of all trainers' gradients, or the new values beside the current ones.
+"""Computes a step on dense blocks: the sum of all trainers' gradients, or new values in a separate array.
 
 Large gradients are added on several cores, piece by piece; pieces are independent, so the result does not depend on the
 number of cores.
@@ -68,7 +68,7 @@ class DoubleBuffer:
 
 
 class DenseThreads:
-    """Threads that start when there are first several pieces, and end with this object. One caller at a time.
+    """Threads that start at the first call with several pieces, and end with this object. One caller at a time.
 
     Attributes:
         count: number of threads working at a time, including the caller.
@@ -115,7 +115,7 @@ class DenseThreads:
 
 
 class DenseStep:
-    """Computes the values after a step in `slabs.later`. Not thread-safe; it has its own threads.
+    """Computes the values after a step in `slabs.later`, with its own threads. Not thread-safe.
 
     Attributes:
         rate: learning rate of the step.
@@ -196,9 +196,9 @@ class PlainPart(NamedTuple):
 def plain_parts(
     shares: Sequence[DenseShare], optimizer: OptimizerSpec
 ) -> list[tuple[PlainPart, Callable[[float], float]]] | None:
-    """Return the parts of a slab, and how η depends on a step's learning rate; None if a rule does more than η g.
+    """Return the parts of a slab, and η as a function of the learning rate; None if a rule computes more than η g.
 
-    Neighbouring parameters with equal settings form one part: a hundred small parameters cost no more than one.
+    Neighbouring parameters with equal settings form one part, so that many small parameters cost no more than one.
     """
     if optimizer.rule not in _RULES or not all(map(_is_plain, (share.parameter for share in shares))):
         return None

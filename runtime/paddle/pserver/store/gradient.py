@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of a trainer's gradients for one batch that has arrived at one server, whole or in chunks."""
+"""A trainer's gradients for one batch on one server, which arrive at once or in chunks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Slab: TypeAlias = npt.NDArray[np.float32]
 
 
 class NonFiniteGradient(PserverError):
-    """A gradient contains NaN or infinity; nothing was changed.
+    """Raised when a gradient contains NaN or infinity; nothing was changed.
 
     Attributes:
         number: index among the gradients of the same call, from 0.
@@ -66,7 +66,7 @@ class Gradient:
         return self.slab is None or self.in_place or not self.wants_values
 
     def expect(self, size: int) -> None:
-        """Prepare for a slab of `size` elements; a slab that is already here counts as checked."""
+        """Prepare for a slab of `size` elements; a slab that has already arrived counts as checked."""
         count = chunk_count(size)
         if self.slab is None:
             self.chunks, self.lacking = [None] * count, count
