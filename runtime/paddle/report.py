@@ -74,12 +74,12 @@ class Reporter:
         return reporter
 
     def ready(self, endpoints: Sequence[str], sparse_endpoints: Sequence[str]) -> None:
-        """Report that a parameter server answers on all its ports; wait up to 5 s for room in the pipe."""
+        """Report that a parameter server is ready on all its ports; wait up to 5 s for room in the pipe."""
         with self._lock:
             self._write(_line("ready", Ready(tuple(endpoints), tuple(sparse_endpoints))), _READY_TIMEOUT_S)
 
     def progress(self, progress: Progress) -> None:
-        """Report the progress of training: at most four lines a second, with the newest values."""
+        """Report the progress of training, in at most four lines per second, with the newest values."""
         with self._lock:
             if self._descriptor is None:
                 return
@@ -88,7 +88,7 @@ class Reporter:
                 self._write_pending(0.0)
 
     def point(self, curve: str, step: float, value: float) -> None:
-        """Report a point of a curve: at most four lines a second, with the newest point of each curve."""
+        """Report a point of a curve, in at most four lines per second, with the newest point of each curve."""
         with self._lock:
             if self._descriptor is None or not _finite(float(step)) or not _finite(float(value)):
                 return
@@ -104,7 +104,8 @@ class Reporter:
 
         Args:
             counts: (trainer, number of its gradients, number of those discarded as too old).
-            is_last: wait up to 5 s for room in the pipe; otherwise lines without room are written by a later call.
+            is_last: whether to wait up to 5 s for room in the pipe; otherwise, a later call writes lines for which
+                there is no room.
         """
         with self._lock:
             news = [each for each in counts if self._told_pushes.get(each[0]) != each]
@@ -137,7 +138,8 @@ class Reporter:
 
         Args:
             what: readable text, one line.
-            is_last: wait up to 5 s for room in the pipe; otherwise lines without room are written by a later call.
+            is_last: whether to wait up to 5 s for room in the pipe; otherwise, a later call writes lines for which
+                there is no room.
         """
         with self._lock:
             line = _line("unsaved", Unsaved(what[:MAX_TEXT]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stream's socket in jobs with a key: the handshake, then pieces in the format of `sealing`.
+"""An encrypted stream over a socket in jobs with a key: the handshake, then pieces in the format of `sealing`.
 
 Neither end blocks: a transfer that has to wait continues when the socket is ready. A piece is sealed when there is room
 to send it, into the one buffer that is sent next, and opened when it is complete, directly into its destination. Its
@@ -233,7 +233,7 @@ class SealedSink:
 
 
 class Handshake:
-    """One side of one connection until both have proved that they know the job's key. Not thread-safe.
+    """One side of a handshake, in which both sides prove that they know the job's key. Not thread-safe.
 
     Attributes:
         token: the connection's token; on the called side, empty until it is received.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Authenticated encryption of a stream in jobs with a key: AES-256-GCM in pieces, and the key exchange.
+"""Encrypts and authenticates a stream in jobs with a key: AES-256-GCM in pieces, and key derivation.
 
     caller                                                           called
       greeting: "PDSS" | version B | 0 B | token 16s | nonce 32s  ->    in the clear; identifies the connection
@@ -64,7 +64,7 @@ OVERHEAD = HEADER_BYTES + _TAG_BYTES
 
 
 class SealError(WireError):
-    """The peer does not know the job's key, or its data was changed in transit."""
+    """Raised when the peer does not know the job's key, or its data was changed in transit."""
 
 
 class Greeting(NamedTuple):

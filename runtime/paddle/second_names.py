@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages under a second name: `paddle.v2.fluid` is `paddle.fluid`, with all its modules.
+"""Makes packages importable under a second name: `paddle.v2.fluid` is `paddle.fluid`, with all its modules.
 
 The import system would load the modules of a package again under its second name; the finder of this module returns
 those of the first name.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signatures in table rows: of functions and classes created from tables, in Python syntax, with literal defaults."""
+"""Parses signatures of functions and classes that are created from tables: Python syntax with literal defaults."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread class of the runtime: threads are named and joined, with a defined end. docs/threads.md lists them."""
+"""The thread class of the runtime, whose threads are named and joined. docs/threads.md lists all threads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ class ServiceThread(Generic[T]):
         return self._thread.is_alive()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end of the function, except in the thread itself; return whether it has ended."""
+        """Wait for the end of the function, unless called in the thread itself.
+
+        Return whether the function has ended.
+        """
         if self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
         return not self._thread.is_alive()

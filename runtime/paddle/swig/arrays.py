@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 
 class Matrix:
-    """A matrix of float32."""
+    """A float32 matrix."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -67,7 +67,7 @@ class Matrix:
 
 
 class Vector:
-    """A vector of float32, such as the values of a parameter."""
+    """A float32 vector, such as the values of a parameter."""
 
     dtype: type[Any] = np.float32
 
@@ -127,6 +127,6 @@ class Vector:
 
 
 class IVector(Vector):
-    """A vector of int32."""
+    """An int32 vector."""
 
     dtype = np.int32

@@ -116,7 +116,7 @@ class GradientMachine:
         return [Parameter(self, at, config) for at, config in enumerate(self.network.parameters.values())]
 
     def randParameters(self) -> None:
-        """Set all parameters to their initial values, a function of seed and name."""
+        """Set all parameters to their initial values, which depend only on the seed and the parameter's name."""
         for config in self.network.parameters.values():
             fresh = Parameters()
             fresh.add(config)
@@ -128,7 +128,7 @@ class GradientMachine:
     finish = start
 
     def forwardTest(self, inArgs: Arguments) -> list[dict[str, Array]]:
-        """Return the outputs of a batch: "value" and "id" of each output layer, if it has them."""
+        """Return the outputs of a batch: "value" and "id" of each output layer, where available."""
         machine, feed = self.prepared(inArgs)
         found = machine.outputs(feed, self.network.outputs, _FIELDS)
         return [found[name] for name in self.network.outputs]

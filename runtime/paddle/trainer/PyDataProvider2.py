@@ -243,13 +243,13 @@ def provider(
     Args:
         input_types: a type for each column, a dict from data layers to types, or one type; or `init_hook` sets them.
         should_shuffle: whether samples are shuffled in each pass; None: only in training.
-        pool_size: samples in memory from which a batch is drawn; -1: all.
+        pool_size: number of samples in memory from which a batch is drawn; -1: all.
         min_pool_size: minimum number of samples in the pool before a batch is drawn; -1: the size of the pool.
         can_over_batch_size: whether a sample may make a batch larger than `batch_size`.
         calc_batch_size: returns a sample's contribution to the size of a batch; 1 by default.
         cache: CacheType.CACHE_PASS_IN_MEM reads files in the first pass only.
-        check: compare every sample with its types.
-        check_fail_continue: skip samples that do not match, instead of raising an error.
+        check: whether to compare every sample with its types.
+        check_fail_continue: whether to skip samples that do not match, instead of raising an error.
         init_hook: called once with the settings, `file_list`, `is_train` and the arguments of the data source.
         outter_kwargs: further attributes of the settings.
     """

@@ -117,7 +117,7 @@ def parse_optimizer_config(optimizer_conf: Callable[[], None], config_arg_str: s
 
 
 def reset_parser() -> None:
-    """Forget all layers and parameters that were declared."""
+    """Forget all declared layers and parameters."""
     model.reset()
 
 

@@ -131,7 +131,7 @@ _LEAST_STEP = 1e-4
 
 
 def train(session: Session, log: Logger, *, is_local: bool) -> None:
-    """Train pass by pass; `Periods` does the periodic work that the flags request."""
+    """Train pass by pass; `Periods` does the periodic work that flags request."""
     flags = session.flags
     trainer = session.trainer(is_local=is_local)
     log.info("trainer mode: Normal")
@@ -154,9 +154,9 @@ def train(session: Session, log: Logger, *, is_local: bool) -> None:
 
 
 def test(session: Session, log: Logger, *, is_local: bool) -> None:
-    """Test the parameters of each directory that the flags name, or write the outputs to the requested files.
+    """Test the parameters in each directory that the flags name, or write the network's outputs to files.
 
-    The values of the outputs are written instead of a test: to predict_output_dir as text, to feat_file as float32.
+    If predict_output_dir or feat_file is set, the outputs are written there, as text or float32, and no test is made.
     """
     log.info("trainer mode: Testing")
     writers = {name: writer for name, writer in _WRITERS.items() if session.flags[name]}
@@ -214,8 +214,8 @@ def time(session: Session, log: Logger, *, is_local: bool) -> None:
 def checkgrad(session: Session, log: Logger, *, is_local: bool) -> None:
     """Compare the gradients of one batch with finite differences of its cost.
 
-    Each parameter is moved along its gradient, in both directions, until the cost changes by the fraction
-    checkgrad_eps. Values are float32, so a fraction below 1e-4 is raised to 1e-4.
+    Each parameter is moved along its gradient, in both directions, until the cost changes by the fraction checkgrad_eps
+    of its value. Values are float32, so a fraction below 1e-4 is raised to 1e-4.
     """
     machine, feed = session.machine(), session.feed()
     share = max(float(session.flags["checkgrad_eps"]), _LEAST_STEP)

@@ -54,7 +54,8 @@ def load(parameters: Parameters, directory: Path, if_missing: str = "fail") -> N
     """Read all parameters.
 
     Args:
-        if_missing: how to treat a parameter without a file: fail: raise an error; rand: initial value; zero: zeros.
+        if_missing: how to treat a parameter without a file: "fail" raises an error, "rand" uses its initial value,
+            "zero" uses zeros.
 
     Raises:
         ModelFileError: the directory or a file is missing or does not match.

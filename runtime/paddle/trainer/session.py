@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of `paddle train`: the configuration, its data, and the trainer created from both."""
+"""A run of `paddle train`: the configuration, its data, and the trainer created from both."""
 
 from __future__ import annotations
 

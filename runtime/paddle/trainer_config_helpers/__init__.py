@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names that configurations of `paddle train` import: v2's declarations under their v1 spelling.
+"""The names that configurations of `paddle train` import: v2's declarations under their v1 names.
 
 Each table maps a v1 name to the corresponding declaration of ``paddle.v2``.
 """

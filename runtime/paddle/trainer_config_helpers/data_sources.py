@@ -22,9 +22,9 @@ def define_py_data_sources2(
     Args:
         train_list: a file with one path per line, or the paths; None: no training data.
         test_list: the file that lists the test data, as `train_list` does.
-        module: Python module with the provider; two modules: for training and for tests.
-        obj: name of the provider there, or two.
-        args: arguments of its `init_hook`, a dict, or two.
+        module: Python module that contains the provider; or two modules, for training and for tests.
+        obj: name of the provider in the module; or two names, for training and for tests.
+        args: arguments of its `init_hook`, as a dict; or two dicts, for training and for tests.
     """
     (train_module, test_module), (train_obj, test_obj) = _pair(module), _pair(obj)
     train_args, test_args = _pair(args)

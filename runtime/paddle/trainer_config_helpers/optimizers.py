@@ -60,7 +60,7 @@ class BaseSGDOptimizer(Optimizer):
 
 
 class MomentumOptimizer(BaseSGDOptimizer):
-    """``paddle.v2.optimizer.Momentum``."""
+    """The momentum method, ``paddle.v2.optimizer.Momentum``."""
 
     v2_name = "Momentum"
 
@@ -120,7 +120,7 @@ for _made in (
 
 
 class BaseRegularization(Optimizer):
-    """Base class of regularisations."""
+    """Base class of regularizations."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
         """Return no arguments, because the decay rate is a default of parameters."""
@@ -142,7 +142,7 @@ class L2Regularization(regularization.L2Regularization, BaseRegularization):
 
 @dataclass(frozen=True)
 class ModelAverage(optimizer.ModelAverage, Optimizer):
-    """Saves the mean of the latest values, over a window of average_window times the number of updates so far."""
+    """Saves the mean of the latest values, over average_window times the number of updates so far."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
         """Return the arguments of model averaging by name."""

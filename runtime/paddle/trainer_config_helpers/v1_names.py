@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The v1 spelling of v2's names."""
+"""Derives the v1 names of v2's declarations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tools of the original for configuration files and their parameters: show, draw, merge."""
+"""The original's tools for configuration files and their parameters: show, draw and merge."""
 
 from paddle import later, second_names
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle merge_model`, and `merge_v2_model`: a network and its parameters in one file, for inference elsewhere.
+"""`paddle merge_model` and `merge_v2_model`: write a network and its parameters to one file, for inference.
 
 As in the original, the file is an int64 (little-endian) with the length of the network's description, the description,
 and each parameter in the order of the network, with its 16-byte header. The description is this runtime's JSON where

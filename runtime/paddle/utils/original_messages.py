@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages in which the original's configurations hold a layer's settings and recurrent groups, as tables.
+"""Tables of the messages in which the original's configurations store a layer's settings and recurrent groups.
 
 A row of `INPUTS` names the message in a layer's first input, and its fields in the order of their numbers. A field is
 ``field=source``: an attribute or a size of the layer, ``name[-1]`` an item of one, ``name*`` all of its items; without
@@ -106,7 +106,7 @@ _SOURCE = re.compile(r"([\w-]+)(?:\[(-?\d+)\]|(\*))?")
 
 
 def settings_of(config: LayerConfig) -> tuple[Message, set[str]]:
-    """Return the message in a layer's first input, by its name, and the attributes that it holds."""
+    """Return the message in a layer's first input, by name, and the attributes that it contains."""
     row = INPUTS.get(config.type)
     if row is None:
         return {}, set()

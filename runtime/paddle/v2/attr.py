@@ -18,7 +18,7 @@ Initializer = Callable[[str], np.ndarray]
 
 
 class HookAttribute:
-    """A hook that is applied to updates; ``pruning`` keeps only the (1 - sparsity_ratio) * size largest weights."""
+    """A hook that is applied to updates; ``pruning`` retains only the (1 - sparsity_ratio) * size largest weights."""
 
     def __init__(self, type: str, sparsity_ratio: float | None = None) -> None:
         ratio = 0.6 if sparsity_ratio is None else float(sparsity_ratio)

@@ -87,7 +87,7 @@ def dense_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) ->
 
 
 def dense_array(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """Return the type that ``dense_vector`` returns, except that 2-D or 3-D samples set the images' height and width.
+    """Return the type of ``dim`` floats, whose 2-D or 3-D samples also set the height and width of images.
 
     All samples of a batch have the same shape.
     """

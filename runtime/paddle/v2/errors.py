@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of the v2 interface: each PaddleError is also the built-in exception that v2 scripts catch."""
+"""Errors of the v2 interface, each of which is also the built-in exception that v2 scripts catch."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from paddle.errors import ConfigError, MissingNameError, ModelFileError, NotAvai
 
 
 class UsageError(ConfigError):
-    """A layer, parameter or argument has an invalid value."""
+    """Raised when a layer, parameter or argument has an invalid value."""
 
 
 class UsageTypeError(PaddleError, TypeError):
-    """An argument has the wrong type."""
+    """Raised when an argument has the wrong type."""
 
 
 class TrainingError(PaddleError):
-    """Training cannot continue with the current values."""
+    """Raised when training cannot continue with the current values."""
 
 
 _OF_PYTHON_2 = re.compile(

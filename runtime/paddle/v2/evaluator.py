@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluators: metrics of layers. An evaluator runs in every network that contains all of its inputs.
+"""Evaluators, which compute metrics of layers; each runs in every network that contains all of its inputs.
 
 A declaration registers a configuration; ``metric`` computes it, and ``printers`` has the evaluators that print.
 """

@@ -62,7 +62,7 @@ class BeginIteration:
 
 @dataclass(frozen=True)
 class EndForwardBackward:
-    """A batch's gradients are available, and the weights have not changed yet."""
+    """Passed when a batch's gradients are available and the weights have not changed yet."""
 
     pass_id: int
     batch_id: int

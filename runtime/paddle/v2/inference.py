@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inference: computes the values of layers for given samples, with dropout and batch normalization in test mode."""
+"""Inference: computes the values of layers for given samples; dropout and batch normalization are in test mode."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Inference:
         self._machine = GradientMachine(self._network, parameters, [], device=settings.current().device)
 
     def iter_infer(self, input: Sequence[Any], feeding: Feeding = None) -> Iterator[list[dict[str, Array]]]:
-        """Yield the output layers' arrays by field, in the order of the layers, once for all samples together."""
+        """Yield the arrays of all output layers by field, once, computed for all samples together."""
         if isinstance(input, (list, tuple)) and not input:
             return
         feed = DataFeeder(self._network.data_types, feeding)(input)
@@ -51,7 +51,7 @@ class Inference:
         yield [found[name] for name in self._network.outputs]
 
     def iter_infer_field(self, field: str | Sequence[str], **kwargs: Any) -> Iterator[list[Array]]:
-        """Yield, for each output layer, its arrays of some fields, in the order of the fields."""
+        """Yield the arrays of the given fields, in order, for each output layer."""
         fields = [field] if isinstance(field, str) else list(field)
         for result in self.iter_infer(**kwargs):
             for name, arrays in zip(self._network.outputs, result, strict=True):

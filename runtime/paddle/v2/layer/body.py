@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Body: operators that run once per step of sequences, with states that are carried from step to step.
+"""Body: operators that run once per step of sequences, and states that pass from one step to the next.
 
 An operator that works row by row on a step's inputs and reads no state is hoisted: it runs once before the loop, on the
 rows of all steps. An operator whose result no state and no other operator of the body needs runs once after the loop.

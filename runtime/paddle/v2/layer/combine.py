@@ -47,7 +47,10 @@ def _addto(emitter: Emitter, config: LayerConfig) -> Variable:
 
 
 def dropout(input: LayerOutput, dropout_rate: float, name: str | None = None) -> LayerOutput:
-    """Declare a dropout layer: values are masked without rescaling in training, and scaled by (1 - rate) in testing."""
+    """Declare a dropout layer.
+
+    In training, it masks values without rescaling; in testing, it scales them by (1 - rate).
+    """
     name = model.current().auto_name("dropout", name)
     return addto([input], name=name, layer_attr=ExtraLayerAttribute(drop_rate=dropout_rate))
 
@@ -172,7 +175,7 @@ def _scaling(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, weight, name=None, layer_attr=None", prefix="power_layer")
 def power(input: LayerOutput, weight: LayerOutput) -> Made:
-    """Declare a layer that raises each row of a layer to the power in the same row of a layer of size 1."""
+    """Declare a layer that raises each row of a layer to the power given by the same row of a layer of size 1."""
     require_size(weight, 1, "power")
     return Made([weight, input], input.size)
 
@@ -236,7 +239,10 @@ def prelu(
     num_channels: int | None,
     param_attr: WeightAttr,
 ) -> Made:
-    """Declare x where x > 0, else w * x; each group of ``partial_sum`` columns has one learned w, initially 0.25."""
+    """Declare x where x > 0, otherwise w * x.
+
+    Each group of ``partial_sum`` columns has one learned w, initially 0.25.
+    """
     if channel_shared is not None:
         channels = num_channels or input.num_filters
         if not channels:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost layers: one cost per row. Gradients are summed over the batch; ``coeff`` scales only the gradients."""
+"""Cost layers, which compute one cost per row; gradients are summed over the batch.
+
+``coeff`` scales only the gradients.
+"""
 
 from __future__ import annotations
 
@@ -223,7 +226,7 @@ def _rank_cost(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @_cost("input, score, name=None, NDCG_num=5, max_sort_size=-1, layer_attr=None")
 def lambda_cost(input: LayerOutput, score: LayerOutput, NDCG_num: int, max_sort_size: int) -> Made:
-    """Declare the NDCG of each list of documents, which is higher for better rankings, with LambdaRank's gradients.
+    """Declare the NDCG of each list of documents (higher is better), with LambdaRank's gradients.
 
     Args:
         input: the score of each document of a list, size 1.
@@ -253,7 +256,7 @@ def _lambda_cost(emitter: Emitter, config: LayerConfig) -> Variable:
     prefix="huber_regression_cost",
 )
 def huber_regression_cost(input: LayerOutput, label: LayerOutput, delta: float) -> Made:
-    """Declare the cost r^2 / 2 where |r| <= delta, else delta * (|r| - delta / 2), summed over columns."""
+    """Declare the cost r^2 / 2 where |r| <= delta, otherwise delta * (|r| - delta / 2), summed over columns."""
     if delta <= 0:
         raise UsageError(f"huber_regression_cost: delta must be positive, got {delta}")
     return Made([input, label], 1, {"delta": float(delta)})
@@ -261,7 +264,7 @@ def huber_regression_cost(input: LayerOutput, label: LayerOutput, delta: float) 
 
 @_cost("input, label, name=None, coeff=1.0, layer_attr=None", "huber_regression", prefix="smooth_l1_cost")
 def smooth_l1_cost(input: LayerOutput, label: LayerOutput) -> Made:
-    """Declare the cost r^2 / 2 where |r| < 1, else |r| - 1/2, summed over columns."""
+    """Declare the cost r^2 / 2 where |r| < 1, otherwise |r| - 1/2, summed over columns, for r = output - label."""
     return Made([input, label], 1, {"delta": 1.0})
 
 
@@ -281,7 +284,7 @@ def _huber_regression(emitter: Emitter, config: LayerConfig) -> Variable:
     prefix="huber_classification_cost",
 )
 def huber_classification_cost(input: LayerOutput, label: LayerOutput) -> Made:
-    """Declare the cost -4a if a < -1, (1 - a)^2 if a <= 1, else 0, where a = output * (2 label - 1)."""
+    """Declare the cost -4a if a < -1, (1 - a)^2 if a <= 1, otherwise 0, where a = output * (2 label - 1)."""
     require_size(input, 1, "huber_classification_cost")
     _require_ids(label, "huber_classification_cost")
     return Made([input, label], 1)

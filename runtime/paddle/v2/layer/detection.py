@@ -92,7 +92,9 @@ def multibox_loss(
     neg_overlap: float,
     background_id: int,
 ) -> Made:
-    """Declare the SSD loss of a batch. Every sample's row contains the whole batch's loss; its gradient counts once.
+    """Declare the SSD loss of a batch.
+
+    The row of every sample contains the loss of the whole batch, whose gradient counts once.
 
     Args:
         input_loc: one convolution per feature map, with 4 filters for each prior of a cell.
@@ -142,16 +144,16 @@ def detection_output(
     confidence_threshold: float,
     background_id: int,
 ) -> Made:
-    """Declare the detected boxes as rows of sample, class, score, left, top, right, bottom; no rows if none are found.
+    """Declare the detected boxes as rows of (sample, class, score, left, top, right, bottom).
 
     Args:
         input_loc: the layers of location codes, as in `multibox_loss`.
         input_conf: the layers of class scores, as in `multibox_loss`.
         priorbox: the layer of prior boxes, as in `multibox_loss`.
         num_classes: the number of classes, including the background.
-        nms_threshold: the overlap above which only the best of two boxes of a class is kept.
+        nms_threshold: the overlap above which only the better one of two boxes of a class remains.
         nms_top_k: the number of boxes per class to consider.
-        keep_top_k: the number of boxes to keep per image.
+        keep_top_k: the maximum number of boxes per image.
         confidence_threshold: boxes with a lower score are dropped.
         background_id: the class of the background.
         name: the name of the layer.

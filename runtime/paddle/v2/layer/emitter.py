@@ -4,7 +4,7 @@
 A layer's value is stored as rows (N, size), or as an image (N, C, H, W) until another layer needs rows; both are views
 of the same memory. Types of layers are entries of LAYERS, which append operators through an Emitter.
 
-A softmax operator is emitted only if its result is read: a cross-entropy that follows it directly uses the logits,
+A softmax operator is emitted only if its result is read. A cross-entropy that follows directly uses the logits instead,
 which is faster, and exact where a probability would round to 0.
 
 A batch of sparse vectors is fed as its distinct columns (K, 1) and a dense matrix (N, K) of these columns, so that x W
@@ -81,7 +81,7 @@ def emits(
 
 
 def frame_of(name: str) -> str:
-    """Return the name of the (4,) variable that holds the shape (-1, C, H, W) of a data layer's images."""
+    """Return the name of the (4,) variable that contains the shape (-1, C, H, W) of a data layer's images."""
     return f"{name}.frame"
 
 
@@ -147,8 +147,10 @@ class Emitter:
         self._layer = outer_layer
 
     def _join(self, config: LayerConfig, entry: Layer) -> list[tuple[dict[str, Variable], str, Variable]]:
-        """View inputs with two levels as one sequence per sample; return where they are stored and their old
-        values."""
+        """View inputs with two levels as one sequence per sample.
+
+        Return where they are stored and their old values.
+        """
         nested = []
         names = [link.layer for place, link in enumerate(config.inputs) if place in entry.sequences]
         for name in dict.fromkeys(names):
@@ -184,7 +186,7 @@ class Emitter:
         return [self.rows(link.layer) for link in config.inputs]
 
     def sequence(self, name: str) -> Variable:
-        """Return a variable with the sequence lengths of a layer; its rows may hold anything."""
+        """Return a variable with the sequence lengths of a layer; the contents of its rows are arbitrary."""
         if name in self.sparse:
             return self.sparse[name][1]
         return self.ids[name] if name in self.ids and name not in self._rows else self.rows(name)
@@ -198,7 +200,7 @@ class Emitter:
         return None if name in self.sparse else self.rows(name)
 
     def forms(self, name: str) -> list[Variable]:
-        """Return the variables that hold a layer's value: as rows, as an image, and before its softmax."""
+        """Return the variables that contain a layer's value as rows, as an image, and before its softmax."""
         held = (self._rows, self._images, self._logits)
         return [variables[name] for variables in held if name in variables]
 

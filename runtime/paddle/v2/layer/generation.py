@@ -20,7 +20,7 @@ __all__ = ["BaseGeneratedInput", "GeneratedInput", "beam_search"]
 
 
 class BaseGeneratedInput:
-    """The input of a step that represents the previously generated word."""
+    """Base class of step inputs that represent the previously generated word."""
 
     def before_real_step(self) -> LayerOutput:
         """Declare the input that the step of `beam_search` receives."""
@@ -33,7 +33,7 @@ class BaseGeneratedInput:
 
 @dataclass(frozen=True)
 class GeneratedInput(BaseGeneratedInput):
-    """The last word's row in a table [size, embedding_size] that a different network has trained."""
+    """The embedding of the last generated word: its row in a trained table [size, embedding_size]."""
 
     size: int
     embedding_name: str
@@ -66,7 +66,9 @@ def beam_search(
     name: str | None = None,
     num_results_per_sample: int | None = None,
 ) -> LayerOutput:
-    """Declare the generation of the most likely sentences; infer reads field "prob" (samples, results) and field "id".
+    """Declare the generation of the most likely sentences.
+
+    `infer` returns the fields "prob" (samples, results) and "id".
 
     Args:
         step: called once; returns the probabilities of the next word, a layer with activation Softmax.

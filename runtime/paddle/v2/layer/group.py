@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""recurrent_group: a function that declares one step, and memories that carry values from step to step."""
+"""recurrent_group, which runs a declared step per item of sequences, and memories, which carry values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["StaticInput", "memory", "recurrent_group"]
 
 @dataclass(frozen=True)
 class StaticInput:
-    """An input that every step of a group sees as a whole: one row or sequence per sample; `is_seq` has no effect."""
+    """An input of a group that every step sees as a whole, one row or sequence per sample; `is_seq` has no effect."""
 
     input: LayerOutput
     is_seq: bool = False

@@ -31,7 +31,7 @@ class Geometry(NamedTuple):
 
     @property
     def attrs(self) -> dict[str, int]:
-        """The attributes that a layer on top of it stores, for `source_image`."""
+        """The attributes that a layer with this input stores for `source_image`."""
         return {"channels": self.channels, "in_height": self.height, "in_width": self.width}
 
 
@@ -59,7 +59,7 @@ def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
 
 
 def made_of_image(input: LayerOutput, image: Geometry, result: Geometry, attrs: Attrs) -> Made:
-    """Make a layer that maps images to images, from both geometries and the operator's attributes."""
+    """Make a layer that maps images to images, given both geometries and the operator's attributes."""
     return Made([input], math.prod(result), {**image.attrs, **attrs}, image=result)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequence lengths of layers: one row per sample, or those of a data layer; also checks which must agree.
+"""Determines the sequence lengths of layers, and checks lengths that must agree.
 
 Lengths that are unknown before a batch arrives, such as those within the steps of a recurrent group, are not checked.
 """
@@ -21,7 +21,7 @@ _Lengths: TypeAlias = NDArray[np.int64]
 
 
 class Origin(NamedTuple):
-    """The data layer that a layer gets its sequence lengths from.
+    """The data layer from which a layer gets its sequence lengths.
 
     Attributes:
         layer: a data layer; empty if there is one row per sample.
@@ -37,7 +37,7 @@ ONE_A_SAMPLE = Origin("", 0)
 
 
 class Meeting(NamedTuple):
-    """A layer that combines rows of two data layers pairwise; `other` may be `ONE_A_SAMPLE`."""
+    """A layer that combines rows of two data layers pairwise; `other` can be `ONE_A_SAMPLE`."""
 
     layer: str
     one: Origin
@@ -79,7 +79,7 @@ def origin_of(config: LayerConfig, known: Mapping[str, Origin | None]) -> Origin
 
 
 def meetings(layers: Mapping[str, LayerConfig]) -> list[Meeting]:
-    """Return where a network combines sequences of one data layer with another layer's, or with single rows."""
+    """Return the layers that combine sequences of one data layer with those of another, or with single rows."""
     known: dict[str, Origin | None] = {}
     found: dict[tuple[Origin, Origin], str] = {}
     for name, config in layers.items():

@@ -43,7 +43,7 @@ _HIDDEN = 1e4  # far below any sum that is selected
 
 
 class MixedLayer(LayerOutput):
-    """A sum of projections that is declared when its ``with`` block ends."""
+    """A sum of projections, which is declared when its ``with`` block ends."""
 
     def __init__(self, unfinished: LayerConfig, bias_attr: BiasAttr) -> None:
         super().__init__(unfinished)
@@ -180,7 +180,7 @@ def selective_fc(
         size: the width of the output.
         select: a sparse_binary_vector of the selected columns; all others are 0. None: all columns.
         pass_generation: has no effect, because there is only one method of computation.
-        has_selected_colums: False selects all columns.
+        has_selected_colums: if False, all columns are computed.
         mul_ratio: has no effect: in the original it chose between two methods by the number of selected columns.
         param_attr: one attribute for all weights, or one for each input.
     """
@@ -216,7 +216,7 @@ def embedding(
     param_attr: WeightAttr = None,
     layer_attr: LayerAttr = None,
 ) -> LayerOutput:
-    """Declare a table lookup: for each id, a row of the table [range of the input, size]."""
+    """Declare a table lookup, which returns a row of the table [range of the input, size] for each id."""
     name = model.current().auto_name("embedding", name)
     return mixed(size, [table_projection(input, size, param_attr)], name=name, layer_attr=layer_attr)
 

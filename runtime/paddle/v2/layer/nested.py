@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that select parts of sequences: the best rows, slices, sub-sequences; and the cost of a beam search."""
+"""Layers that select parts of sequences (best rows, slices, sub-sequences), and the cost of a beam search."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class BeamInput:
 
     Attributes:
         candidate_scores: scores of size 1; sequences in the first expansion, sequences of sequences in the others.
-        selected_candidates: the positions of the candidates that were kept, such as from `kmax_seq_score`.
+        selected_candidates: the positions of the selected candidates, for example from `kmax_seq_score`.
         gold: the position of the correct candidate, one integer per sample.
     """
 
@@ -124,8 +124,7 @@ def _flat(input: BeamInput | Sequence[BeamInput]) -> list[LayerOutput]:
 def cross_entropy_over_beam(input: BeamInput | Sequence[BeamInput], name: str | None = None) -> LayerOutput:
     """Declare the cost -ln p of the correct path among all paths of a beam search, one number per sample.
 
-    The search counts as ended where the correct candidate was dropped; the correct path is then added as a further
-    path.
+    If the correct candidate is dropped, the search ends there, and the correct path is added as a further path.
 
     Args:
         input: the expansions of the search, in order.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch normalisation.
+"""Batch normalization.
 
 Training uses the batch's mean and biased variance and moves the static parameters .w1 (mean) and .w2 (variance),
-which start at 0; testing reads these two. They are never sent to parameter servers, but saved.
+which start at 0; testing reads these two. They are saved, but never sent to parameter servers.
 """
 
 from __future__ import annotations
