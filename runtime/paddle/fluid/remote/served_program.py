@@ -2,15 +2,13 @@
 """Runs a server's program: its blocks update parameters from the gradients that trainers sent.
 
 Block 0 lists the blocks: the learning rate's, if there is one, then one for each slice of a parameter.
-
-With delay compensation (DC-ASGD), the blocks compute g + g * g * (p - backup), where backup is the value of the
-parameter that the sender of gradient g last received.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,9 @@ import numpy as np
 
 from paddle import graph
 from paddle.backend import Device, from_host, to_host
-from paddle.errors import PserverError
+from paddle.errors import PaddleError, PserverError
 from paddle.fluid.files.variable_files import TABLE_STATES, checked_place, write_value
+from paddle.fluid.remote.compensation import Compensation
 from paddle.fluid.remote.distribution import WAITING
 from paddle.fluid.remote.growing_rows import growing_rows
 from paddle.fluid.remote.local_writes import to_wire
@@ -32,43 +31,6 @@ from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.pserver.wire.named_values import Ids, Rows, Value
 from paddle.pserver.wire.shared_memory import SharedArray
-
-TRAINER_ID = "@TRAINER_ID@"
-
-
-def backup_name(param: str, trainer: int) -> str:
-    """Return the name of the variable with the parameter value that a trainer last received."""
-    return f"{param}.trainer_{trainer}_bak"
-
-
-class Compensation:
-    """The backup values of parameters in a scope, for delay compensation."""
-
-    def __init__(self, program: graph.Program, scope: Scope) -> None:
-        self._block, self._scope = program.global_block(), scope
-
-    def feed(self, trainer: int) -> Mapping[str, Any]:
-        """Return a block's inputs other than the gradient."""
-        return {TRAINER_ID: np.array([trainer], np.int64)}
-
-    def begin(self, name: str, value: Any) -> None:
-        """Record that all trainers start with the same values."""
-        trainer = 0
-        while self._block.find(backup_name(name, trainer)) is not None:
-            self.given(trainer, name, value)
-            trainer += 1
-
-    def last_given(self, trainer: int, name: str) -> Any:
-        """Return the value of a parameter that a trainer last received; None if the variable has no backup."""
-        backup = backup_name(name, trainer)
-        return None if self._block.find(backup) is None else self._scope.get(backup)
-
-    def given(self, trainer: int, name: str, value: Any) -> None:
-        """Record that a trainer receives a variable; if it is a parameter, the value becomes its backup."""
-        backup = backup_name(name, trainer)
-        if self._block.find(backup) is not None:
-            self._scope.get(backup)[...] = value
-
 
 _log = logging.getLogger(__name__)
 
@@ -109,6 +71,8 @@ class ServedProgram:
         self._row_gradients = {name: each for each in growing for name in self._reads[each.block]}
         self._shared: list[SharedArray] | None = None
         self._compensation = Compensation(program, scope) if serve.attrs["dc_asgd"] else None
+        self._has_changed = False  # since the current update began
+        self._torn = ""  # why some parameters have been updated and others not
 
     @property
     def is_changed_by_answers(self) -> bool:
@@ -116,7 +80,12 @@ class ServedProgram:
         return self._compensation is not None
 
     def kept(self) -> Iterator[tuple[str, Value]]:
-        """Yield the program's complete state as (name, value); rows with the same name can come in several parts."""
+        """Yield the program's complete state as (name, value); rows with the same name can come in several parts.
+
+        Raises:
+            PserverError: an update ended halfway; the other methods refuse to continue from such a state as well.
+        """
+        self._check_whole()
         names = {
             name: None
             for block in self._program.blocks
@@ -197,15 +166,17 @@ class ServedProgram:
         given = {name: self._entered(value) for name, value in gradients.items()}
         rows = self._rows_of(gradients)
         self._reserve(rows)
-        for idx in self._rates:
-            self._run(idx, {})
-        for idx in self._updates:
-            if idx in self._updated_by:
-                table = self._updated_by[idx]
-                table.update(rows[table.name])
-                continue
-            feed = {name: given[name] if name in given else self._zero(name) for name in self._reads[idx]}
-            self._run(idx, feed)
+        with self._updating():
+            for idx in self._rates:
+                self._run(idx, {})
+            for idx in self._updates:
+                if idx in self._updated_by:
+                    table = self._updated_by[idx]
+                    table.update(rows[table.name])
+                    self._has_changed = True
+                    continue
+                feed = {name: given[name] if name in given else self._zero(name) for name in self._reads[idx]}
+                self._update(idx, feed)
         if self._clipping:
             self._scope.cell(WAITING).value = np.ones(1, np.int64)
 
@@ -215,16 +186,18 @@ class ServedProgram:
             self._clip(gradients)
             return
         self._reserve(self._rows_of(gradients))
-        for idx in self._rates:
-            self._run(idx, {})
-        for name, value in gradients.items():
-            if name in self._row_gradients:
-                self._row_gradients[name].update([value])
-                continue
-            feed = {name: self._entered(value)}
-            if self._compensation is not None:
-                feed |= self._compensation.feed(trainer)
-            self._run(self._block_of[name], feed)
+        with self._updating():
+            for idx in self._rates:
+                self._run(idx, {})
+            for name, value in gradients.items():
+                if name in self._row_gradients:
+                    self._row_gradients[name].update([value])
+                    self._has_changed = True
+                    continue
+                feed = {name: self._entered(value)}
+                if self._compensation is not None:
+                    feed |= self._compensation.feed(trainer)
+                self._update(self._block_of[name], feed)
 
     def value(self, trainer: int, name: str) -> Value:
         """Return a variable's value; the program owns the array. Raises PserverError if the variable does not exist."""
@@ -232,6 +205,7 @@ class ServedProgram:
             raise PserverError(
                 f"{name!r} cannot be fetched as a whole: prefetch fetches its rows, checkpoint_notify saves it"
             )
+        self._check_whole()
         if not self._scope.has(name):
             raise PserverError(f"variable {name!r} has no value on this server")
         value = self._scope.get(name)
@@ -254,6 +228,7 @@ class ServedProgram:
 
     def lookup(self, name: str, ids: Ids) -> Value:
         """Return rows of a variable or a table. Raises PserverError if the variable or a row does not exist."""
+        self._check_whole()
         table = next((each for each in self._growing.values() if each.lookup_name == name), None)
         if table is not None:
             return table.lookup(ids)
@@ -276,6 +251,7 @@ class ServedProgram:
 
     def save(self, name: str, path: str) -> None:
         """Write a table's rows to a file. Raises PaddleError if the table does not exist, or writing failed."""
+        self._check_whole()
         place = checked_place(name, path, self._folders)
         if name in self._growing:
             self._growing[name].save(place, checked_place(name, f"{path}{TABLE_STATES}", self._folders))
@@ -292,9 +268,41 @@ class ServedProgram:
         cell = self._scope.cell(WAITING)
         if cell.value is None or not cell.value[0]:
             return
-        for idx in self._clipping:
-            self._run(idx, {name: self._entered(totals[name]) for name in self._reads[idx]})
+        with self._updating():
+            for idx in self._clipping:
+                self._update(idx, {name: self._entered(totals[name]) for name in self._reads[idx]})
         cell.value = np.zeros(1, np.int64)
+
+    @contextmanager
+    def _updating(self) -> Iterator[None]:
+        """Refuse everything that follows if an error ends an update after its first change.
+
+        If memory ends, the change may have begun within a block.
+        """
+        self._check_whole()
+        self._has_changed = False
+        try:
+            yield
+        except (PaddleError, MemoryError) as error:
+            if (
+                self._has_changed
+                or isinstance(error, MemoryError)
+                or isinstance(error.__cause__, MemoryError)
+            ):
+                self._torn = str(error) or type(error).__name__
+                self._check_whole(error)
+            raise
+
+    def _check_whole(self, error: BaseException | None = None) -> None:
+        if self._torn:
+            raise PserverError(
+                f"an update of this server ended halfway, so some of its parameters have changed and others not: "
+                f"{self._torn}. Start the job again from its last checkpoint"
+            ) from error
+
+    def _update(self, idx: int, feed: Mapping[str, Any]) -> None:
+        self._run(idx, feed)
+        self._has_changed = True
 
     def _run(self, idx: int, feed: Mapping[str, Any], fetches: Iterable[str] = ()) -> list[Any]:
         return self._executor.run(self._program, feed, tuple(fetches), self._scope, block_idx=idx)

@@ -16,8 +16,8 @@ from typing import Any
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
+from paddle.fluid.remote.compensation import TRAINER_ID, backup_name
 from paddle.fluid.remote.distribution import WAITING
-from paddle.fluid.remote.served_program import TRAINER_ID, backup_name
 from paddle.fluid.transpiler.global_norm import NormGroup, append_sum_of_squares
 from paddle.fluid.transpiler.growing import GrowingTable, save_tables, serve_table
 from paddle.fluid.transpiler.placement import Placed, PlacedSlice, slices_at, written_by

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Delay compensation (DC-ASGD) on a server.
+
+The blocks compute g + g * g * (p - backup), where backup is the value of the parameter that the sender of gradient g
+last received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from paddle import graph
+from paddle.fluid.run.scope import Scope
+
+TRAINER_ID = "@TRAINER_ID@"
+
+
+def backup_name(param: str, trainer: int) -> str:
+    """Return the name of the variable with the parameter value that a trainer last received."""
+    return f"{param}.trainer_{trainer}_bak"
+
+
+class Compensation:
+    """The backup values of parameters in a scope, for delay compensation."""
+
+    def __init__(self, program: graph.Program, scope: Scope) -> None:
+        self._block, self._scope = program.global_block(), scope
+
+    def feed(self, trainer: int) -> Mapping[str, Any]:
+        """Return a block's inputs other than the gradient."""
+        return {TRAINER_ID: np.array([trainer], np.int64)}
+
+    def begin(self, name: str, value: Any) -> None:
+        """Record that all trainers start with the same values."""
+        trainer = 0
+        while self._block.find(backup_name(name, trainer)) is not None:
+            self.given(trainer, name, value)
+            trainer += 1
+
+    def last_given(self, trainer: int, name: str) -> Any:
+        """Return the value of a parameter that a trainer last received; None if the variable has no backup."""
+        backup = backup_name(name, trainer)
+        return None if self._block.find(backup) is None else self._scope.get(backup)
+
+    def given(self, trainer: int, name: str, value: Any) -> None:
+        """Record that a trainer receives a variable; if it is a parameter, the value becomes its backup."""
+        backup = backup_name(name, trainer)
+        if self._block.find(backup) is not None:
+            self._scope.get(backup)[...] = value
