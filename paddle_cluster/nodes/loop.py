@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The single loop that owns a job's state: takes events from the queue, renews leases, detects silent nodes.
+"""The single loop that owns a job's state: processes events from the queue, renews leases, detects silent nodes.
 
 Links and the connector post events from their threads; no other code changes the roster. A handler that raises ends
 the wait: errors propagate to the job, which decides what to stop. Nodes are not trusted: `unread` handles a message
-that is not within its limits, or that names something the job did not request (a handler raises ValueError).
+that exceeds its limits, or that refers to something that the job did not request (a handler raises ValueError).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Loop:
         self._seq = 0
 
     def until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Handle events until `done()`; return False if `timeout_s` passed first.
+        """Handle events until `done()` is true; return False if `timeout_s` passes first.
 
         Calls of `done` take at most a tenth of the time, so that a check of thousands of processes does not run after
         every event.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimates what a plan needs on each node besides disk and ports (descriptors, threads, memory), conservatively."""
+"""Conservatively estimates the descriptors, threads and memory that a plan needs on each node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEMORY = 256 << 20  # an interpreter with numpy, before it holds a model
 
 @dataclass(frozen=True)
 class Need:
-    """The needs of the processes on one node.
+    """The resources that the processes on one node need.
 
     Attributes:
         files: descriptors of the process that needs the most.
@@ -32,7 +32,7 @@ class Need:
 
 
 def needs(plan: Plan) -> dict[int, Need]:
-    """Return the needs of each node, by its ID."""
+    """Return the needed resources of each node, by node ID."""
     pservers, trainers = Counter(plan.pserver_nodes), Counter(plan.trainer_nodes)
     ports = len(plan.pserver_ports.configured) if plan.pserver_nodes else 0
     server_files = _FILES + _FILES_A_CONNECTION * len(plan.trainer_nodes) * ports

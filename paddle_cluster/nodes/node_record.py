@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job loop's record of a node: its connection, its reports, its trees, and the job's actions on it.
+"""The job loop's record of a node: its connection, reports and trees, and the job's actions on it.
 
 Each part has its own record with the methods that change it; other holders of a record only read it. Only the loop's
 thread calls these methods.
@@ -43,13 +43,13 @@ class Contact:
     is_silent: bool = False
 
     def begin(self, at: float) -> None:
-        """Record an attempt to connect."""
+        """Record that an attempt to connect began."""
         self.error = None
         self.attempts += 1
         self.began_at = at
 
     def make(self, link: Link) -> None:
-        """Record a byte stream to the node."""
+        """Record the link over a new byte stream to the node."""
         self.link = link
         self.heard_at = time.monotonic()
 
@@ -105,7 +105,7 @@ class Traces:
         self.used = True
 
     def meet(self) -> None:
-        """Reset the record for a new agent, because earlier reports came from its predecessor."""
+        """Reset the record for a new agent; earlier reports came from its predecessor."""
         self.stopped, self.left, self.unsure = False, (), ""
 
     def stop(self, left: tuple[tuple[int, str], ...], unsure: str) -> None:
@@ -113,7 +113,7 @@ class Traces:
         self.stopped, self.left, self.unsure = True, left, unsure
 
     def part(self) -> None:
-        """Record that some of the processes were requested to stop."""
+        """Record that the node was asked to stop some of the processes."""
         self.parting += 1
 
     def parted(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the duration of each phase of a job since the start of the command, on the monotonic clock."""
+"""Measures the duration of each phase of a job on the monotonic clock, starting with the command."""
 
 from __future__ import annotations
 

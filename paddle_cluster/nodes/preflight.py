@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges the nodes' answers to `probe` and `reach`, before anything is changed on any node.
+"""Evaluates the nodes' answers to `probe` and `reach`, before anything is changed on any node.
 
-Pure: takes replies, returns one table and a list of problems. A problem stops the job, a warning does not. A finding
-shared by several nodes is reported in one line.
+The functions are pure: they take replies, and return one table and a list of problems. A problem stops the job, a
+warning does not. A finding shared by several nodes is reported in one line.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def needed_modules(mode: Mode, bootstrap: bool = False) -> tuple[str, ...]:
 
 
 def judge(replies: Sequence[Reply], demands: Demands) -> PreflightResult:
-    """Judge the answers of all nodes together; return the result of preflight."""
+    """Evaluate the answers of all nodes together; return the result of preflight."""
     found = tuple(
         dict.fromkeys(
             [*_reported(replies), *(finding for family in _FAMILIES for finding in family(replies, demands))]

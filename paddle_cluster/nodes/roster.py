@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The current state of every node and process in the job's loop. Only the loop's thread changes these records."""
+"""Records of the current state of every node and process, which only the thread of the job's loop changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ProcessState(Enum):
 
 
 class Stage(Enum):
-    """A stage in the life of a process.
+    """A stage in the lifecycle of a process.
 
     FROZEN: it is alive but makes no progress. ENDING: the launcher ends it, to restart it or to continue without it.
     DONE: it succeeded and will not be restarted.
@@ -101,7 +101,7 @@ class ProcessRecord:
 
     @property
     def state(self) -> ProcessState:
-        """Return its state for people: a frozen or ending process counts as running."""
+        """Return the state to display; a frozen or ending process counts as running."""
         return _STATES.get(self.stage, ProcessState.RUNNING)
 
     @property
@@ -128,11 +128,11 @@ class ProcessRecord:
         return self.move(Stage.FROZEN, Stall(what, self.stacks, time.monotonic()))
 
     def learn(self, **parts: Any) -> None:
-        """Replace the given facts about the process, named as in ProcessFacts."""
+        """Update the given facts about the process, named as in ProcessFacts."""
         self.facts = self.facts._replace(**parts)
 
     def live(self, **known: Any) -> None:
-        """Replace the given facts about the process's start, output and end, named as in Life."""
+        """Update the given facts about the process's start, output and end, named as in Life."""
         self.learn(life=self.facts.life._replace(**known))
 
     def answer_at(self, endpoints: Endpoints) -> None:
@@ -197,7 +197,7 @@ class Roster:
         """Return the name of a process in a message from a node.
 
         Raises:
-            RecordError: no such process was ever requested of that node.
+            RecordError: the process was never requested from that node.
         """
         if (node.node.node_id, name) not in self.asked:
             raise RecordError(f"proc: unknown process {name!r:.80}")
@@ -207,7 +207,7 @@ class Roster:
         """Return the process in a node's message; None if the job continues without it, or it is a messenger.
 
         Raises:
-            RecordError: no such process was ever requested of that node.
+            RecordError: the process was never requested from that node.
         """
         found = self.processes.get(self.known(node, name))
         return found if found is not None and found.process.node_id == node.node.node_id else None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects the address of each node for the job's traffic: one in a network that all nodes share and whose routes work.
+"""Selects the address of each node for the job's traffic, in a network that all nodes share and whose routes work.
 
-Pure. A network is common if every node has its own address in it; a network that is private to each machine, with the
-same address everywhere (docker0, virbr0), is not. Without a common network, each node uses the address of its interface
-or of the login.
+A network is common if every node has its own address in it. A network that is private to each machine, with the same
+address everywhere (docker0, virbr0), is not common. The functions are pure. Without a common network, each node uses
+the address of its interface or of the login.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Common:
 
 @dataclass(frozen=True)
 class Choice:
-    """The addresses by node ID, and one line that gives the reason for the choice."""
+    """The chosen addresses by node ID, and the reason for the choice in one line."""
 
     addresses: Mapping[int, str]
     why: str

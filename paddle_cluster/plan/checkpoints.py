@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locates pserver state that outlives its process: its directory, and the checkpoints on a job's nodes. Pure.
+"""Locates pserver state that outlives its process: state directories, and checkpoints on a job's nodes.
 
-This module decides which checkpoints are whole, and which one `--resume` uses. If a node's processes end, their state
-remains in the node's memory. If the node is lost, so is the state; only a checkpoint can then restore the job. A
-checkpoint is whole if all its parts exist and every serving node has one of them, in a shared folder or in its own. A
-part that a node cannot read does not count.
+This module determines which checkpoints are whole, and which one `--resume` uses; its functions are pure. If a node's
+processes end, their state remains in the node's memory. If the node is lost, so is the state; only a checkpoint can
+then restore the job. A checkpoint is whole if all its parts exist and every serving node has one of them, in a shared
+folder or in its own. A part that a node cannot read does not count.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def saved(settings: Settings, job_id: str) -> dict[str, object]:
 
 
 def resume_hint(settings: Settings) -> list[str]:
-    """Return advice on how to continue a job that was stopped or lost its state, if there may be a checkpoint."""
+    """Return advice on how to continue a job that was stopped or lost its state; empty without a checkpoint."""
     flags, name = dict(settings.job.flags), settings.job.saving.name
     if not settings.job.mode.has_pserver_command and name:
         return [
@@ -191,7 +191,7 @@ def together(found: Mapping[int, Sequence[Part]], nodes: Sequence[int]) -> tuple
 
 @dataclass(frozen=True)
 class ResumeChoice:
-    """The checkpoint that pservers resume from.
+    """The checkpoint from which pservers resume.
 
     Attributes:
         resume: the value of `--resume` for the pservers; empty: the user's value.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environment of a job's processes, as listed in docs/design.md, without values that only the node knows.
+"""Builds the environment of a job's processes (see docs/design.md), except values that only the node knows.
 
 It contains no secret: the agent adds PADDLE_JOB_KEY itself.
 
@@ -53,7 +53,7 @@ class Endpoints:
 
 @dataclass(frozen=True)
 class SharedFacts:
-    """The inputs of the environments of a job's processes; parts common to all processes are computed once.
+    """The inputs of the environments of a job's processes; common parts are computed once.
 
     Attributes:
         addresses: node ID -> address for the job's traffic.
@@ -243,7 +243,7 @@ FILE_SUFFIX = "_FILE"
 
 @dataclass(frozen=True)
 class LongValues:
-    """An environment with its long values separated.
+    """An environment whose long values are separated.
 
     Attributes:
         short: names and values that are sent unchanged.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts, besides addresses, that a plan takes from the nodes' answers: cores, GPUs, interfaces, free ports."""
+"""The facts other than addresses that a plan takes from the nodes' answers: cores, GPUs, interfaces, free ports."""
 
 from __future__ import annotations
 

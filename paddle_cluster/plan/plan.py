@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan of a job: the processes of each node, with argv, environment, ports and log.
 
-Pure: the same settings and facts give the same plan. Facts that are only known later (a node's address and cores, the
+A plan is a pure function of settings and facts. Facts that are only known later (a node's address and cores, the
 actual endpoints of pservers) are arguments. A plan never contains a secret, and no shell ever interprets an argv.
 """
 
@@ -148,7 +148,7 @@ def new_job_id(now: datetime, entropy: bytes) -> str:
 
 
 def build(settings: Settings, job_id: str) -> Plan:
-    """Return the plan of a job."""
+    """Build the plan of a job from its settings; no connection is made."""
     used = sorted({*settings.cluster.pservers, *settings.cluster.trainers})
     nodes = tuple(_node(settings, job_id, node_id) for node_id in used)
     trainer_nodes = tuple(
@@ -171,7 +171,7 @@ def _node(settings: Settings, job_id: str, node_id: int) -> Node:
 
 
 def planned_addresses(plan: Plan) -> dict[int, str]:
-    """Return the addresses known before any connection: host names, and 127.0.0.x of embedded nodes."""
+    """Return the addresses that are known before any connection: host names, and 127.0.0.x for embedded nodes."""
     return {node.node_id: node.local_address or node.host.name for node in plan.nodes}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats a plan as text for --dry_run: the settings that a role's processes share, then one line per process."""
+"""Formats a plan as text for --dry_run: the settings that a role's processes share, and one line per process."""
 
 from __future__ import annotations
 

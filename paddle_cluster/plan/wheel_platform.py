@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheels that a node's Python accepts: implementation, version, machine and libc, and the resulting platform tags.
+"""Determines the wheels that a node's Python accepts, from its implementation, version, machine and libc.
 
 Tags follow PEP 600 (manylinux) and PEP 656 (musllinux), the best first.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The screen of a job: plain lines, or on a terminal log lines above and one line per node below.
+"""The screen of a job: plain lines or, on a terminal, log lines above a live view with one line per node.
 
 Events are separate from drawing: every method creates an event of `output_events`, a frozen value, and `show` draws it.
 Observers can follow: a tap passed to `watch` receives each event, and a view passed to `mirror` receives the drawn
@@ -52,7 +52,7 @@ Tap = Callable[[Event], None]
 
 
 class PlainView(View):
-    """Plain lines, for pipes, files and dumb terminals, without the frequent changes of node states."""
+    """Shows plain lines, for pipes, files and dumb terminals, without frequent changes of node states."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -71,7 +71,7 @@ class PlainView(View):
 
 
 class JsonLines(View):
-    """The screen for programs: every event as a line of JSON. Also the view for the console's own messages."""
+    """Writes every event as a line of JSON, for programs; also the view for the console's own messages."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -181,8 +181,8 @@ class Console:
         Args:
             process: its name, such as "trainer-2".
             node: the node's name on the screen.
-            partial: the last line is incomplete.
-            at: time of writing, on this machine's wall clock; now by default.
+            partial: whether the last line is incomplete.
+            at: time of writing in seconds since 1970, on this machine's clock; now by default.
         """
         self.show(Printed(str(process), node, data, partial, time.time() if at is None else at))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns events into lines and facts for a view; each drawer belongs to one view and one thread."""
+"""Converts events to lines and facts for a view; each drawer belongs to one view and one thread."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class OpenLines:
         """Add bytes that a process wrote, and return the lines that they complete.
 
         Args:
-            partial: the data ends inside a line.
+            partial: whether the data ends inside a line.
 
         Returns:
             What can be shown now: complete lines, or the beginning of a line that is too long; may be empty.
@@ -213,7 +213,7 @@ class _Shown:
 
 
 class Tracebacks:
-    """Shows a traceback of many processes a single time, with the names of the processes that wrote it.
+    """Shows a traceback that several processes wrote only once, with the names of these processes.
 
     Output that follows the start of a traceback is held until its process pauses, so that complete tracebacks are
     compared; numbers in messages and paths, such as ranks and addresses, can differ. Not thread-safe.

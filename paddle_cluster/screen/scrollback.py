@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of a job for terminals that attach later: the last events, and the current state of the nodes.
+"""Stores a job's last events and the nodes' current states, for terminals that attach later.
 
 It is a tap of the console: the job's threads write, and clients read at their own pace. No thread waits, and memory is
 bounded; a client that reads too slowly receives the number of lines it missed.

@@ -32,7 +32,7 @@ _COLUMNS = regex(r"[1-9][0-9]{0,4}")
 
 
 class Sink:
-    """A stream that writes any text completely, in its encoding, with escapes for characters that are missing in it.
+    """A stream that writes text completely, and escapes characters that its encoding lacks.
 
     If a stream has a file descriptor, its own buffer is bypassed, so that a thread blocked in a write holds no lock
     that the interpreter needs to exit. Only one thread may use it at a time.
@@ -112,13 +112,13 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def show(text: str, stream: TextIO | None = None) -> None:
-    """Write a text synchronously, for the end of a command; a closed reader is not an error."""
+    """Write a text synchronously, at the end of a command. If the reader has closed the stream, nothing is raised."""
     sink = Sink(sys.stdout if stream is None else stream)
     sink.write(harmless(text if text.endswith("\n") else text + "\n"))
 
 
 def answer(text: str) -> None:
-    """Write the result of a command to standard output; a closed reader is not an error.
+    """Write the result of a command to standard output. If the reader has closed it, nothing is raised.
 
     Raises:
         AnswerLost: the disk is full, or the write failed for another reason.

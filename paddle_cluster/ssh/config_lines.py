@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of ssh configuration files: keywords, arguments, quotes, comments and Include, in OpenSSH's syntax."""
+"""Parses ssh configuration files in OpenSSH's syntax: keywords, arguments, quotes, comments and Include."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _KEYWORD = regex(r"([A-Za-z0-9]+)(?:[ \t]*=[ \t]*|[ \t]+|$)(.*)")
 
 
 class ConfigError(ValueError):
-    """A line of a configuration file is invalid."""
+    """Raised when a line of a configuration file is invalid."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host keys: the entries of known_hosts, their positions, and the handling of hosts without an entry.
+"""Verifies host keys against the entries of known_hosts, and handles hosts without an entry.
 
-A key that differs from a known one is rejected, regardless of the options. A new one is rejected or, if the user asked
-for it, appended; no line is ever changed or removed. The files are read as by OpenSSH: hashed names, patterns, several
-keys per host, @revoked. Certificates (@cert-authority) cannot be checked, which the error states.
+A key that differs from a known one is rejected, regardless of the options. A new key is rejected or, if the user
+requested it, appended; lines are never changed or removed. The files are read as by OpenSSH: hashed names, patterns,
+several keys per host, @revoked. Certificates (@cert-authority) cannot be checked, which the error states.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _appending = threading.Lock()
 
 
 class HostKeyError(Exception):
-    """A host presented a key that is not accepted."""
+    """Raised when a host presents a key that is not accepted."""
 
     def __init__(self, name: str, key: paramiko.PKey) -> None:
         super().__init__(f"the key of {name} is not accepted")
@@ -35,11 +35,11 @@ class HostKeyError(Exception):
 
 
 class UnknownHostKeyError(HostKeyError):
-    """known_hosts has no key for the host."""
+    """Raised when known_hosts has no key for the host."""
 
 
 class CertifiedHostError(HostKeyError):
-    """known_hosts has no key for the host, but an authority that certifies it."""
+    """Raised when known_hosts has no key for the host, but an authority that certifies it."""
 
     def __init__(self, name: str, key: paramiko.PKey, line: KnownLine) -> None:
         super().__init__(name, key)
@@ -47,7 +47,7 @@ class CertifiedHostError(HostKeyError):
 
 
 class ChangedHostKeyError(HostKeyError):
-    """known_hosts has different keys for the host."""
+    """Raised when known_hosts has different keys for the host."""
 
     def __init__(self, name: str, key: paramiko.PKey, lines: list[KnownLine]) -> None:
         super().__init__(name, key)
@@ -55,7 +55,7 @@ class ChangedHostKeyError(HostKeyError):
 
 
 class RevokedHostKeyError(HostKeyError):
-    """known_hosts marks the key as @revoked."""
+    """Raised when known_hosts marks the key as @revoked."""
 
     def __init__(self, name: str, key: paramiko.PKey, line: KnownLine) -> None:
         super().__init__(name, key)

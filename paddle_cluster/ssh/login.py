@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Byte streams to agents over SSH: one paramiko connection per node, over `ssh.transport`.
+"""Opens byte streams to agents over SSH, on one paramiko connection per node; see `ssh.transport`.
 
 Host keys are always verified, also on jump hosts. There is never a prompt for a password or a passphrase. Every step
 has a time limit. Import this module only if a node needs SSH.
@@ -268,7 +268,7 @@ def _socket(hop: HostConfig, jump: QuietTransport | None, timeout_s: float) -> A
 
 
 class ProxySocket(socket.socket):
-    """A ProxyCommand as a socket: our end of a socket pair, whose other end is the command's standard input and output.
+    """A ProxyCommand as a socket: one end of a socket pair, whose other end is the command's standard input and output.
 
     Args:
         command: a command line for the user's shell, as for `ssh`.

@@ -54,7 +54,7 @@ class Attempt:
 
 
 def is_worth_another_try(error: Exception) -> bool:
-    """Return whether a login may have failed only because the server is busy (MaxStartups): a retry may succeed."""
+    """Return whether a login may have failed because the server is busy (MaxStartups), so that a retry can help."""
     if isinstance(error, ConnectionResetError | EOFError):
         return True
     plain = type(error) is SSHException

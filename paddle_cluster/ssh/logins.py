@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The code that both SSH clients share: key checks, retries at busy servers, and the command to start on the node."""
+"""The code that both SSH clients share: key checks, retries for busy servers, and the command to run on the node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONGEST_RETRY_S = 2.0
 
 
 class TurnedAwayError(Exception):
-    """The server rejected a login that it may accept a moment later (MaxStartups)."""
+    """Raised when the server rejects a login that it may accept a moment later (MaxStartups)."""
 
     def __init__(self, error: ConnectError) -> None:
         super().__init__(str(error))
@@ -29,7 +29,7 @@ class TurnedAwayError(Exception):
 
 
 class Logins(ABC):
-    """All logins of a job or of a command; thread-safe."""
+    """Base class of SSH clients, which log in to the nodes of a job or a command; thread-safe."""
 
     def __init__(self, settings: SshSettings) -> None:
         self._settings = settings

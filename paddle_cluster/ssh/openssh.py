@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Byte streams to agents over the user's own `ssh`: one process per node, with all settings of ~/.ssh/config.
+"""Opens byte streams to agents with the user's own `ssh`: one process per node, with all settings of ~/.ssh/config.
 
 Host keys are always verified, also on jump hosts. There is never a prompt. A failed login is reported with the texts of
 `paddle_cluster.ssh.reasons`, like those of the library.
@@ -141,7 +141,7 @@ class OpenSshStream:
             return 0
 
     def close(self) -> None:
-        """Close the standard input of `ssh`; the agent then stops everything and exits, and `ssh` with it."""
+        """Close the standard input of `ssh`; the agent then stops its processes and exits, which ends `ssh`."""
         self._closing.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)

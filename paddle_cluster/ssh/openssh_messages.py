@@ -44,7 +44,7 @@ class _Server:
 
 
 class SshOutput:
-    """The standard error of one `ssh`, parsed line by line.
+    """Parses the standard error of one `ssh` process, line by line.
 
     Attributes:
         is_logged_in: whether the node's command was requested.

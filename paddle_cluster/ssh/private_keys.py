@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys offered at a login: private key files with their certificates, then those of the ssh agent."""
+"""Offers keys at a login: private key files with their certificates, then those of the ssh agent."""
 
 from __future__ import annotations
 

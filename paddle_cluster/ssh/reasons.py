@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains why a login to a node failed, and what to do about it: the texts for both SSH clients."""
+"""Texts, for both SSH clients, that explain why a login to a node failed and what to do about it."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ class Residents:
 
 
 class BusyError(Exception):
-    """The agent serves another job."""
+    """Raised when the agent serves another job."""
 
 
 def _call(record: _Record, wait_s: float) -> TlsStream:

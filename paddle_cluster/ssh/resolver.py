@@ -16,11 +16,11 @@ TRIES = 4  # attempts per silent server, the first immediately
 
 
 class NameTimeoutError(TimeoutError):
-    """The resolver did not answer in time."""
+    """Raised when the resolver did not answer in time."""
 
 
 class SilentError(TimeoutError):
-    """The server accepted the connection but sent nothing in time."""
+    """Raised when the server accepted the connection but sent nothing in time."""
 
 
 def open_tcp(host: str, port: int, timeout_s: float, greeting: bytes) -> socket.socket:

@@ -35,7 +35,7 @@ _NEEDLESS_BRACKETS = regex(r"\[([^\]:]*)\]")  # `ssh -G` prints an IPv4 address 
 
 
 class ExpansionError(ValueError):
-    """A value has a token or a variable that cannot be expanded."""
+    """Raised when a value has a token or a variable that cannot be expanded."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 
 class NothingInCommonError(paramiko.SSHException):  # type: ignore[misc]
-    """The server offers only algorithms that the library does not support.
+    """Raised when the server offers only algorithms that the library does not support.
 
     Attributes:
         kind: the kind of algorithm, in the plural.
@@ -356,7 +356,7 @@ class SshStream:
             raise ConnectionError(f"the connection ended: {error}") from error
 
     def close(self) -> None:
-        """Close the connection; the agent then stops everything and exits."""
+        """Close the connection; the agent then stops its processes and exits."""
         self._closing.set()
         if not self._has_begun:  # a login script that waits or has stopped itself would remain
             with contextlib.suppress(*BROKEN):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clocks: a common time line for a job's logs, and the offset of a node's clock from this one, measured by pings.
+"""Provides a common timeline for a job's logs, and measures the offset of nodes' clocks by pings.
 
 The ping with the fastest round trip counts, and half of its time is the uncertainty: a node reads its clock between
 sending and receiving, so the midpoint is wrong by at most half the round-trip time.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file that is appended to and rotated: NAME, NAME.1, NAME.2, each about `limit` bytes; older parts are removed.
+"""A rotated log file: NAME, NAME.1 and NAME.2, each of about `limit` bytes; older parts are removed.
 
 Lines that do not fit on a full disk are counted, and the file reports them as soon as there is space again.
 """

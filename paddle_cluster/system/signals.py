@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns signals, and failures of threads, into events: the job's loop decides how to react.
+"""Turns signals and failures of threads into events, to which the job's loop reacts.
 
 SIGINT, SIGTERM, SIGHUP and SIGQUIT ask the job to stop; a handler only records which one arrived. The third one exits
 immediately; nodes then stop their processes by themselves, because their standard input closes. A SIGHUP that is
@@ -59,7 +59,7 @@ class SignalEvent:
 
 
 class StopRequest(KeyboardInterrupt):
-    """A signal arrived while there was no job to stop."""
+    """Raised when a signal arrives while there is no job to stop."""
 
     def __init__(self, event: SignalEvent) -> None:
         super().__init__(event.name)
@@ -119,7 +119,7 @@ def _handled_by(handler: Callable[[int, FrameType | None], None] | signal.Handle
 
 @dataclass(frozen=True)
 class ThreadFailed:
-    """A thread ended by an uncaught error.
+    """Event: a thread ended with an uncaught error.
 
     Attributes:
         what: the error and where it was raised, as a sentence.

@@ -169,7 +169,7 @@ def read_own_file(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file, or None if there is none."""
+    """Return the JSON object in a file, or None if the file does not contain one."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe that another user placed there would block
             return None

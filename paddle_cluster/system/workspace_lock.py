@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks on a workspace, into which only one job at a time collects, and on the name of a job, which is unique.
+"""Locks a workspace, into which only one job at a time collects, and the name of a job, which is unique.
 
 Two jobs would mix their logs and overwrite each other's model. The operating system releases the locks as soon as the
 process that holds them ends.

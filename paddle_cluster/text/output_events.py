@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The events that a job shows its user, as plain values: a console in this or another process can draw them.
+"""The events that a job shows its user, as plain values that a console in this or another process can draw.
 
 Every event is frozen and contains only text, numbers, bytes and tuples of them. `to_fields` converts one to a JSON
 object and `from_fields` converts it back.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers in human-readable form."""
+"""Formats numbers in human-readable form."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def some(names: Sequence[str], most: int) -> str:
-    """Format names: all if they are few, else the first ones and the number of the rest, such as "a, b and 7 more"."""
+    """Format a list of names; a long list is shortened, such as "a, b and 7 more"."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The array library of computations: numpy on the processor, cupy on a GPU.
+"""Selects the array library of computations: numpy on the CPU, cupy on a GPU.
 
 This is the only module that imports cupy, and only when a GPU is requested. Code for both devices takes its functions
 from `array_module(x)`. Random numbers always come from the host, so that a run gives the same masks and the same
@@ -27,7 +27,7 @@ _STEP, _TURN, _TURNS = 40, 24, 72  # bits of a step, of an iteration, and of ite
 
 
 class DeviceError(ConfigError):
-    """A requested device does not exist on this machine."""
+    """Raised when a requested device does not exist on this machine."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Device:
 
 
 def array_module(first: object = None, *others: object) -> Any:
-    """Return cupy if one of the arrays is on a GPU, else numpy."""
+    """Return cupy if one of the arrays is on a GPU, otherwise numpy."""
     if type(first) is np.ndarray and not others:  # most calls
         return np
     for array in (first, *others):
