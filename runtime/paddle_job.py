@@ -5,8 +5,8 @@
 
     report(step=step, loss=loss, samples=len(batch))
 
-Any names of numbers. `samples` are those since the last report. Outside a job nothing happens. A report never waits
-for the job, and never raises: what cannot be reported is named on standard error, one time each.
+Numbers can have any names; `samples` is the number of samples since the last report. Outside a job, nothing happens. A
+report never waits for the job and never raises; a number that cannot be reported is named once on standard error.
 """
 
 import atexit

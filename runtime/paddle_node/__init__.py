@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node agent, and code that it shares with the launcher and `paddle`; needs only Python 3.8."""
+"""The node agent, and the code that it shares with the launcher and `paddle`; requires Python 3.8 or newer."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Growing tables as files: exported from a running job or a checkpoint, imported from other programs' files.
+"""Growing tables as files: exports them from a running job or a checkpoint, and imports other programs' files.
 
     with Reader.connect() as reader:
         base = export(reader, "user", "exported")                    # exported/base-000000012000
@@ -41,7 +41,7 @@ _AT_ONCE = 1 << 14
 
 
 class ListedTable(NamedTuple):
-    """A growing table in a checkpoint or job: name, width, update rule, number of servers, and dtype."""
+    """Describes a growing table in a checkpoint or job: name, width, update rule, number of servers, and dtype."""
 
     name: str
     width: int
@@ -100,7 +100,7 @@ class Saved:
         return optimizer_of(self._specs[name].parameter, self._models[0].optimizer).rule
 
     def holders(self, name: str) -> list[int]:
-        """Return the servers that hold rows of a table; see `Source.holders`."""
+        """Return the numbers of the servers that have rows of a table; see `Source.holders`."""
         self.rule(name)
         return [i for i, part in enumerate(self._found.parts) if name in part.numbers]
 
@@ -158,7 +158,7 @@ def export(
         to: the parent directory. The folder is named base-BATCH or delta-BATCH, and appears only when it is complete.
         since: export only rows that changed, and ids of rows that left the table, after this batch or this exported
             folder; None: all rows. A batch stands for its folder in `to`, if there is one.
-        states: whether to write the optimizer's state of each row.
+        states: whether to also write the optimizer's state of each row.
         kind: "safetensors", "npz" or "parquet", which needs pyarrow.
         dtype: dtype of the rows in files: "float32", or "float16", which is rounded and half the size; states are
             float32.

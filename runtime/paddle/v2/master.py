@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``paddle.v2.master``: distributes the records of recordio files among a job's trainers, through a task queue.
 
-The original's master was a separate program that kept its state in etcd. Here, the job's first parameter server holds
-the queue, and saves it for the process that replaces this server; etcd is not used. In a job without servers, each of n
-trainers has its own queue with every n-th chunk. `reader.tasks` describes the rules.
+In the original, the master was a separate program with its state in etcd. In this implementation, the job's first
+parameter server runs the queue, and saves it for a process that replaces the server. In a job without servers, each of
+n trainers has its own queue with every n-th chunk. `reader.tasks` describes the rules.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _numbers = itertools.count()  # of clients; a forked process continues with a co
 class client:  # noqa: N801 - the original's name
     """A trainer's client of the queue. Not thread-safe.
 
-    A task counts as finished when the next records are requested; a prefetching reader thus reports it before its
-    records are trained on.
+    A task counts as finished when the next records are requested; a prefetching reader therefore reports it before its
+    records have been used for training.
     """
 
     def __init__(self, etcd_endpoints: str, timeout_sec: float, buf_size: int = 0) -> None:
@@ -165,7 +165,7 @@ class client:  # noqa: N801 - the original's name
 
 
 def get_c_lib() -> NoReturn:
-    """Raise an error: the client is written in Python and is not a C library.
+    """Raise MissingNameError: the client is written in Python, not in C.
 
     Raises:
         MissingNameError: always.

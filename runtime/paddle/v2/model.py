@@ -176,7 +176,7 @@ class Model:
             self.group, self._around = around, before
 
     def add_layer(self, config: LayerConfig) -> None:
-        """Register a layer under a new name; layers of a group's step may read only layers of that step."""
+        """Register a layer under a new name; layers of a group's step can read only layers of that step."""
         if config.name in self.layers:
             raise UsageError(
                 f"Duplicated layer name {config.name!r}: layer names must be unique within a process"

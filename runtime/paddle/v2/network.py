@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network as data: the layers, parameters and evaluators that some outputs depend on; also its JSON form.
+"""A network as data: the layers, parameters and evaluators that given outputs need; also converts it to JSON.
 
 Layers keep their order of creation, which is also a valid order of computation.
 """
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Network:
-    """The layers, parameters and evaluators that some outputs depend on, by name, in order of creation."""
+    """The layers, parameters and evaluators that given outputs need, by name, in order of creation."""
 
     layers: Mapping[str, LayerConfig]
     parameters: Mapping[str, ParameterConfig]

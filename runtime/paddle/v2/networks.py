@@ -103,7 +103,7 @@ def img_conv_group(given: dict[str, Any]) -> LayerOutput:
 
 
 def small_vgg(input_image: LayerOutput, num_channels: int, num_classes: int) -> LayerOutput:
-    """Declare a small VGG network with batch normalisation for 32x32 images."""
+    """Declare a small VGG network with batch normalization for 32x32 images."""
 
     found = input_image
     for filters, rates in ((64, [0.3, 0]), (128, [0.4, 0]), (256, [0.4, 0.4, 0]), (512, [0.4, 0.4, 0])):
@@ -216,7 +216,7 @@ def multi_head_attention(
     softmax_param_attr: WeightAttr = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Declare multi-head attention: concatenated weighted means of a sequence, with one row per sample.
+    """Declare multi-head attention, the concatenation of weighted means of a sequence, one row per sample.
 
     Args:
         query: one row per sample, which is compared with each row of `key`.

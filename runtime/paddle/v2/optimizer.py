@@ -61,7 +61,7 @@ class CommonArguments(TypedDict, total=False):
 
 
 class Optimizer:
-    """The base class of optimizers.
+    """Base class of optimizers.
 
     Args:
         learning_rate: the learning rate, which a parameter's own factor multiplies; gradients are sums over the batch.

@@ -36,7 +36,7 @@ _FLOAT32 = np.dtype("<f4")
 
 @dataclass(frozen=True)
 class UpdateHook:
-    """The hook ``pruning``: keep the (1 - sparsity_ratio) * size largest weights, and mask the gradients of others."""
+    """The hook ``pruning``: retains the (1 - sparsity_ratio) * size largest weights, and masks other gradients."""
 
     type: str
     sparsity_ratio: float = 0.6

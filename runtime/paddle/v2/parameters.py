@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Parameters``: the values of a network's parameters by name, and their tar file.
 
-Values are created on first use: a large table on a parameter server is not created in this process unless it is read.
-Once a trainer exists, the trainer's values are read and written instead.
+Values are created on first use, so that a large table on a parameter server is only created in this process if it is
+read. Once a trainer exists, the trainer's values are read and written instead.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ Value = NDArray[np.float32]
 
 
 class Holder(Protocol):
-    """The interface of a trainer that holds the parameters' newest values."""
+    """The interface of a trainer that has the parameters' newest values."""
 
     def newest(self, name: str) -> Value:
-        """Return the current value, in any shape with the right number of elements."""
+        """Return the current value of a parameter, in any shape with the right number of elements."""
 
     def replace(self, name: str, value: Value) -> None:
-        """Replace the value with one that the user has set."""
+        """Replace the value of a parameter with one that the user has set."""
 
     def gradient(self, name: str) -> Value | None:
-        """Return the gradient of the last batch, or None."""
+        """Return a parameter's gradient of the last batch, or None."""
 
 
 class Configurations(Protocol):
@@ -251,7 +251,7 @@ class Parameters:
 
 
 def create(layers: Layers) -> Parameters:
-    """Return the parameters of the network that some layers depend on."""
+    """Return the parameters of the network that the given layers need."""
     found = Parameters()
     initializers = model.current().initializers
     for name, config in Topology(layers).network.parameters.items():

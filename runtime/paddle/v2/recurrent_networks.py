@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTM and GRU networks and their single steps; part of `networks`, which exports them."""
+"""LSTM and GRU networks, and their single steps, which `networks` exports."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def simple_gru(given: dict[str, Any]) -> LayerOutput:
     "gru_bias_attr=None, act=None, gate_act=None, mixed_layer_attr=None, gru_cell_attr=None"
 )
 def simple_gru2(given: dict[str, Any]) -> LayerOutput:
-    """Declare what `simple_gru` declares, with a different order of arguments."""
+    """Declare a GRU like `simple_gru`, with a different order of arguments."""
     given["name"] = model.current().auto_name("simple_gru2", given["name"])
     bias, cell = given.pop("mixed_bias_attr"), given.pop("gru_cell_attr")
     return simple_gru(**given, mixed_bias_param_attr=bias, gru_layer_attr=cell)

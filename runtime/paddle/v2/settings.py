@@ -45,7 +45,7 @@ class Settings:
 
     @property
     def device(self) -> str:
-        """Name of the device that computes."""
+        """The name of the device on which networks are computed."""
         return f"gpu:{self.gpu_id}" if self.use_gpu else "cpu"
 
 

@@ -19,7 +19,7 @@ Layers = LayerOutput | Sequence[LayerOutput]
 
 
 class Topology:
-    """The layers that ``layers`` and ``extra_layers`` need, without other declared layers."""
+    """The network of the layers that ``layers`` and ``extra_layers`` need."""
 
     def __init__(self, layers: Layers, extra_layers: Layers | None = None) -> None:
         self.layers = _listed(layers)
@@ -39,7 +39,7 @@ class Topology:
         """Return the layer object that the script declared under this name, if the outputs need it.
 
         Raises:
-            UsageError: there is no such layer.
+            UsageError: the network has no layer of this name.
         """
         if name not in self.network.layers:
             raise UsageError(f"unknown layer {name!r} in this topology; it has {list(self.network.layers)}")
@@ -60,7 +60,7 @@ class Topology:
         return {name: self.network.layers[name] for name, _ in self.network.data_types}
 
     def data_type(self) -> list[tuple[str, InputType]]:
-        """Name and type of each data layer in order of declaration."""
+        """Return the name and type of each data layer, in order of declaration."""
         return self.network.data_types
 
     def use_sparse_updater(self) -> bool:
@@ -68,13 +68,13 @@ class Topology:
         return any(config.sparse_update for config in self.network.parameters.values())
 
     def update_from_default(self) -> None:
-        """Set unset momentum, decay and clipping of parameters to those of the last optimizer."""
+        """Set momentum, decay and clipping of parameters that have none to the values of the last optimizer."""
         defaults = model.current().defaults
         parameters = {name: defaults.fill(config) for name, config in self.network.parameters.items()}
         self.network = replace(self.network, parameters=parameters)
 
     def make_dense(self) -> None:
-        """Make every parameter dense: as in the original, GPUs do not support updates row by row."""
+        """Make every parameter dense because, as in the original, GPUs do not support updates by row."""
         parameters = {
             name: replace(config, sparse_update=False, sparse_remote_update=False)
             for name, config in self.network.parameters.items()

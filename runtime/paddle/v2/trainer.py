@@ -149,7 +149,10 @@ class SGD:
             self._reporter.flush()
 
     def test(self, reader: Reader, feeding: Feeding = None) -> events.TestResult:
-        """Return cost per sample (NaN without samples) and metrics over a reader, without dropout; change nothing."""
+        """Test the network on a reader's samples, without dropout.
+
+        Return the cost per sample (NaN if none) and metrics.
+        """
         _require_function(reader)
         feeder = DataFeeder(self._topology.data_type(), feeding)
         metrics = Metrics(self._topology.network.evaluators)
@@ -166,7 +169,7 @@ class SGD:
         return result
 
     def save_parameter_to_tar(self, f: IO[Any]) -> None:
-        """Save all parameters: with all decay applied, averaged if the optimizer averages, and with complete tables."""
+        """Save all parameters: complete tables, with pending decay applied, and averaged if the optimizer averages."""
         with self.to_save() as parameters:
             parameters.to_tar(f)
 
@@ -179,7 +182,7 @@ class SGD:
             yield self._parameters
 
     def close(self) -> None:
-        """Leave the parameter servers; happens automatically when the process exits."""
+        """Leave the job's parameter servers; this happens automatically when the process exits."""
         if self._updater is not None:
             self._updater.close()
             self._updater = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the agent's modules importable from memory and starts it: nothing is installed on a node.
+"""Makes the agent's modules importable from memory and starts the agent, so that nothing is installed on a node.
 
 The launcher's command line runs this module with `exec` and calls `boot`. It imports only modules that the
 interpreter has already loaded or built in.

@@ -180,7 +180,10 @@ def keep_alive(raw: socket.socket) -> None:
 
 
 def read_line(connection: ssl.SSLSocket) -> bytes:
-    """Read one line, byte by byte, because the bytes after it are for a different reader; empty at the end."""
+    """Read one line, byte by byte, because later bytes are for a different reader.
+
+    Return b"" at the end of the stream.
+    """
     line = b""
     while not line.endswith(b"\n"):
         byte = connection.recv(1)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outer two of the agent's three processes. Each waits for the inner one, and kills the processes that it leaves.
+"""The outer two of the agent's three processes; each waits for the inner one and kills the processes that it leaves.
 
-They hold no state and do nothing else, so that only a signal can end them; the inner process detects that and cleans
-up. The guard also ends a job whose agent proper has sent no heartbeat for longer than its lease. The outermost process,
-the watcher, has a different session from the guard and the agent proper: if these two are killed together, for example
-by their process group, the watcher survives and inherits all processes that they started.
+They have no state and do nothing else, so that only a signal can end them; the inner process then detects their end and
+cleans up. The guard also ends a job whose agent proper has sent no heartbeat for longer than its lease. The outermost
+process, the watcher, has a different session from the guard and the agent proper: if these two are killed together, for
+example by their process group, the watcher survives and inherits all processes that they started.
 """
 
 import os

@@ -212,7 +212,7 @@ class End:
 
     Args:
         marks: the environment variables that mark the job's processes, such as the job's ID.
-        agent_s: time in seconds for the job's agent to exit, in addition to the grace period.
+        agent_s: time in seconds for the job's agent to exit, beyond the grace period.
         done: function that is called once with a list of one sentence per record, the remaining processes, and a
             sentence about what may remain, or an empty string.
     """

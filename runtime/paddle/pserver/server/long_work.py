@@ -117,9 +117,7 @@ class Attended:
         return self.engine.background() if self._work is None else _LOOK_S
 
     def _attend(self, work: _Work, address: bytes, message: Message) -> list[Reply]:
-        """Answer requests that do not need the engine, queue the others, and report the work in progress to peers
-        that ask.
-        """
+        """Answer requests that do not need the engine, queue the others, and report the current work to peers."""
         verb = message.verb
         if verb in _APART:
             try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Observers that are notified before parameters change: a copy in progress, or a list of changes."""
+"""The interface of observers that are notified before parameters change, such as a copy in progress."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Watch(Protocol):
     """An observer that is notified before a change, by the thread that makes it."""
 
     def dense(self, elements: Elements) -> None:
-        """Prepare for elements to be overwritten, in the memory that has held them since `elements.version`."""
+        """Prepare for elements to be overwritten, in the memory that has contained them since `elements.version`."""
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """Prepare for a change to rows of a sparse parameter; `rows` are their distinct positions on this server."""

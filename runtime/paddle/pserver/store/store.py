@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parameters of one server, their optimizers, and how a batch changes them.
+"""Stores the parameters of one server with their optimizers, and applies batches to them.
 
 Dense blocks of all parameters are stored in one array, the slab; gradients and values are also sent as slabs. A batch
-is applied completely or not at all, because everything is checked first. The version is the number of applied batches
+is applied completely or not at all, because all of it is checked first. The version is the number of applied batches
 and never decreases.
 """
 
@@ -90,7 +90,7 @@ class Store:
         """Return the rows of one sparse parameter.
 
         Raises:
-            PserverError: there is no such sparse parameter with rows on this server.
+            PserverError: this server has no rows of a sparse parameter with this name.
         """
         if name not in self.tables:
             raise PserverError(f"unknown sparse parameter {name!r}; known: {sorted(self.tables)}")
@@ -115,7 +115,9 @@ class Store:
         return self._slabs.number
 
     def share_slabs(self) -> list[SharedArray]:
-        """Return the memory that alternately holds the slab; other processes can map it but must not write to it.
+        """Return the memory whose two arrays alternately contain the slab.
+
+        Other processes can map it, but must not write to it.
 
         Raises:
             MemoryError: the memory cannot be shared.
@@ -221,7 +223,7 @@ class Store:
         return Section("", self._slabs.later[span], checksum) if self.is_plain else None
 
     def add_whole(self, slabs: Sequence[Slab]) -> None:
-        """Do what `add` does for all chunks of whole gradients, on several cores; check for NaN and infinity.
+        """Add up whole gradients on several cores, like `add`, and check them for NaN and infinity.
 
         Raises:
             NonFiniteGradient: a gradient contains NaN or infinity; the message names the parameter.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of one sparse parameter on this server, with their updater.
+"""Stores the rows of one sparse parameter on this server, with their updater.
 
 Callers use row ids of the whole table; only this module and `placement` know a row's position on this server.
 """
@@ -76,7 +76,7 @@ class Table:
         return self.rows_here(rows)
 
     def rows_here(self, rows: Rows) -> Values:
-        """Return what `rows` returns, for ids that have been checked."""
+        """Return rows like `rows`, for ids that have already been checked."""
         found: Values = self._values[self.share.local(rows)]
         return found
 

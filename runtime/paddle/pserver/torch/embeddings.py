@@ -30,7 +30,7 @@ class Embedding(Tables):
             (..., dim), or a nested tensor (B, *, dim); for several tables a dict by name.
 
         Raises:
-            ConfigError: there is no such table, or the ids are not integers.
+            ConfigError: the table does not exist, or the ids are not integers.
         """
         given = {name: read(each) for name, each in self.by_name(ids).items()}
         kept = {
@@ -84,14 +84,14 @@ class EmbeddingBag(Tables):
             ids: (B, length); or (m,) with `offsets`, or a pair of both; or a jagged tensor of B sequences from torch
                 or torchrec. For several tables: a dict by name, or a KeyedJaggedTensor.
             offsets: (B,), for one table: the position in ids at which each bag begins.
-            per_sample_weights: one per id, which may require a gradient; mode "sum" only. For several tables: a dict by
-                name. The weights of torchrec's tensors are also used.
+            per_sample_weights: one weight per id, which may require a gradient; only for mode "sum". For several
+                tables: a dict by name. The weights of torchrec's tensors are also used.
 
         Returns:
             (B, dim); for several tables a dict by name.
 
         Raises:
-            ConfigError: there is no such table, the ids are not integers, or the weights do not fit.
+            ConfigError: the table does not exist, the ids are not integers, or the weights do not match the ids.
         """
         named = self.by_name(ids if offsets is None else (ids, offsets))
         weights = {} if per_sample_weights is None else self.by_name(per_sample_weights)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ids in all forms that modules accept: tensors, pairs with offsets, nested tensors, and torchrec's jagged tensors.
+"""Parses ids in all forms that modules accept: tensors, pairs with offsets, nested and torchrec's jagged tensors.
 
-Jagged tensors are recognised by their methods, so torchrec is not imported.
+Jagged tensors are recognized by their methods, so torchrec is not imported.
 """
 
 from __future__ import annotations

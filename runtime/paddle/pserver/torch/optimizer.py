@@ -122,7 +122,7 @@ class ServerOptimizer:
         return found
 
     def prefetch(self, ids: Any, steps: int = 1) -> Prefetched:
-        """Request rows that will arrive with a later step, as of its end, for the lookups that follow it.
+        """Request rows that arrive with the answer to a later step, as of its end, for the lookups that follow it.
 
         Args:
             ids: the argument of a module's call: ids, a pair (values, offsets) or a jagged tensor if the model has
@@ -130,7 +130,7 @@ class ServerOptimizer:
             steps: number of calls of `step` before the lookup. Several prefetches can be for the same step.
 
         Raises:
-            ConfigError: there is no such table, or the ids are not integers.
+            ConfigError: the table does not exist, or the ids are not integers.
         """
         tables = self.client.growing
         named = by_table(ids, tables, is_one=len(tables) == 1 and not isinstance(ids, Mapping))

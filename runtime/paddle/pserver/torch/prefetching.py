@@ -29,7 +29,7 @@ class Prefetched:
 
     @property
     def is_here(self) -> bool:
-        """Return whether all rows have arrived."""
+        """Return whether all prefetched rows have arrived."""
         return all(batch.has_rows for batch in self.batches.values())
 
     def take(self, name: str, ids: Ids) -> Batch | None:
@@ -41,7 +41,8 @@ class Prefetched:
 
 
 class Coming:
-    """The prefetched batches of an optimizer; each is used in the step after the one that fetched it."""
+    """Manages the prefetched batches of an optimizer, each of which is used in the step after the one that fetched
+    it."""
 
     def __init__(self) -> None:
         self._handles: list[Prefetched] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base class of the modules, which have no parameters: their rows are on the parameter servers.
+"""The base class of the modules, which have no parameters of their own: their rows are on the parameter servers.
 
 `state_dict` contains the names of the tables; the servers' checkpoints save the rows. A module that was copied or
 loaded with `torch.load` needs its own `ServerOptimizer`.
@@ -67,7 +67,7 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
         self._rows: Any = None
 
     def attach(self, servers: Servers) -> None:
-        """Set the servers that store the tables; `torch.compile` leaves their requests alone."""
+        """Set the servers that store the tables; `torch.compile` does not trace requests to them."""
         self._servers, self._rows = servers, torch.compiler.disable(servers.rows)
 
     def extra_repr(self) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages on a byte stream, plain or sealed; large arrays are sent and received in place, in one thread.
+"""Sends and receives messages on a byte stream, plain or sealed; large arrays are transferred in place.
 
     connection, trainer to server:  token 16s | packet | packet | ...       the token is valid once: see `tcp`
     connection, server to trainer:  packet | packet | ...
@@ -69,7 +69,7 @@ class PlainSource:
     Attributes:
         descriptor: descriptor of the socket, if it has exactly these bytes; None: they are derived from the received
             bytes.
-        has_more: whether there may be bytes that were already read from the socket: polling does not report them.
+        has_more: whether there may be bytes that were already read from the socket, which polling does not report.
     """
 
     has_more = False

@@ -68,7 +68,7 @@ def address_of(array: npt.NDArray[Any]) -> int:
 
 
 def unpack(packet: bytes, mapped: Sequence[Floats] = ()) -> Message:
-    """Return the message in a packet; checksums are not verified, because transfers within a machine are reliable.
+    """Return the message in a packet. Checksums are not verified, because transfers within a machine are reliable.
 
     Args:
         mapped: the sender's arrays, in the same order as in `pack`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transport within a node: a unix socket in the abstract namespace for headers, and arrays in shared memory.
+"""The transport within a node: headers on a unix socket in the abstract namespace, and arrays in shared memory.
 
 Dense gradients are read from the trainer's memory, and values are in the server's, which trainers map read-only. Only
 processes of the same user are accepted. The socket's name is derived from the server's stamp, which a trainer receives
@@ -211,13 +211,15 @@ class _Trainer(Peer):
 
 
 class ShmListener(SocketListener[_Trainer]):
-    """The listener besides a port for processes on the same node."""
+    """The additional listener of a port, for processes on the same node."""
 
     _KIND = b"local"
 
     def __init__(self, stamp: int, port: int, keys: WireKeys | None) -> None:
-        """Listen on a local socket. Raises OSError: this system does not support such sockets, or the name is
-        taken."""
+        """Listen on a local socket.
+
+        Raises OSError: this system does not support such sockets, or the name is taken.
+        """
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
             listener.bind(local_name(stamp, port, keys))

@@ -132,7 +132,7 @@ class Stream(Peer):
 
 
 class TcpListener(SocketListener[Stream]):
-    """The listener besides a port for trainers that were invited."""
+    """The additional listener of a port, for invited trainers."""
 
     _KIND = b"stream"
     invited_by = OpenStream

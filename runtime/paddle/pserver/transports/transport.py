@@ -33,7 +33,7 @@ class SharedSlabs(Protocol):
     gradient: Floats
 
     def values(self, reply: Message) -> Floats:
-        """Return the slab that an answer refers to; it is overwritten two pushes later.
+        """Return the slab that an answer refers to; the slab is overwritten two pushes later.
 
         Raises:
             WireError: there is no such slab.
@@ -114,7 +114,7 @@ class Site(NamedTuple):
     """The address and identity of a server's port.
 
     Attributes:
-        address: IPv4 or IPv6 address that the port is bound to, or "*" for all addresses.
+        address: IPv4 or IPv6 address to which the port is bound, or "*" for all addresses.
         stamp: random number of the server process and port; it is sent to trainers on any node.
         port: port of the base listener.
         keys: keys of the job; None: the wire is plain.

@@ -4,8 +4,8 @@
 With a job's keys, frames are encrypted and both ends prove that they know the keys (see `keys`); otherwise, frames are
 plain. A broken connection is detected within moments if the other process has exited, and within about ten seconds if
 the network is silent; short interruptions have no effect. A server whose process has exited refuses new connections:
-this is reported immediately, or after some time if the job restarts servers. A silent network is reported after several
-seconds.
+this is reported immediately or, if the job restarts servers, after some time. A silent network is reported after
+several seconds.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The addresses of this machine: which ones a server binds and publishes, and which process uses a port."""
+"""Determines the addresses that a server binds and publishes, and the process that uses a port."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ ALL = "*"
 
 
 def bind_addresses(bind: str, nics: str, pod_ip: str) -> tuple[str, ...]:
-    """Return the addresses to listen on: `bind`, else `pod_ip`, else the IPv4 of each device in `nics`, else all.
+    """Return the addresses to listen on: the first given of `bind`, `pod_ip` and the IPv4 of each device in `nics`, or
+    all.
 
     Raises:
         ConfigError: a device does not exist or has no IPv4 address.
@@ -53,8 +54,10 @@ def host_and_port(endpoint: str) -> tuple[str, int]:
 
 
 def owner_text(endpoint: str) -> str:
-    """Describe the process that listens on "ip:port" of this machine, such as ": held by pid 7 (python train.py)";
-    empty if unknown."""
+    """Describe the process that listens on "ip:port" of this machine; empty if unknown.
+
+    Example: ": held by pid 7 (python train.py)".
+    """
     address, _, port = endpoint.rpartition(":")
     owner = owner_of("" if address == ALL else address.strip("[]"), int(port))
     if owner is None:

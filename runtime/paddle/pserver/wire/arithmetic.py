@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computations over dense blocks: checksums, checks for NaN and infinity, and plain gradient descent on a sum.
+"""Computes checksums, checks for NaN and infinity, and plain gradient descent on dense blocks.
 
 Large blocks are processed by compiled loops where available; the plain forms give bitwise equal results.
 """
@@ -45,8 +45,8 @@ class Descent(NamedTuple):
 
     Attributes:
         checksum: `Findings.checksum` of the values, if it was available without extra cost.
-        is_finite: whether the sum of the gradients contains neither NaN nor infinity. If a gradient does, its sum with
-            others does too; finite ones can sum up to infinity.
+        is_finite: whether the sum of the gradients contains neither NaN nor infinity. If a gradient does, so does the
+            sum; the sum of finite gradients can be infinite, too.
     """
 
     checksum: int | None

@@ -72,7 +72,8 @@ class Arrival:
 
 
 class ReusedMemory:
-    """Memory for large arrays, reused when nothing refers to its old contents, since it is then cached and mapped.
+    """Memory for large arrays, reused when its old contents are no longer referenced, since it is then cached and
+    mapped.
 
     It belongs to one reader and holds several pieces. Not thread-safe, but any thread can drop messages that use the
     memory.

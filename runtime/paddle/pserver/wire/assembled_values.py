@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program variables that arrive in several messages, partly in parts; see `named_values` for the sections."""
+"""Assembles program variables that arrive in several messages or in parts; `named_values` describes the sections."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class _Assembly:
 
 
 class Arriving(_Assembly):
-    """The values that a trainer has sent so far for a step."""
+    """Collects the values that a trainer sends for a step."""
 
     @property
     def unfinished(self) -> str:
@@ -121,7 +121,7 @@ class Arriving(_Assembly):
 
 
 class Gathering(_Assembly):
-    """The values requested from one server, until all have arrived."""
+    """Collects the values requested from one server, until all have arrived."""
 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__()

@@ -165,7 +165,7 @@ def decode(frames: Sequence[Frame], found: Findings | None = None) -> Message:
 
 
 def decode_short(header: Frame, frame: Frame, found: Findings | None = None) -> Message | None:
-    """Return the message that `decode_any` returns; None if the short form does not apply or the message is damaged.
+    """Decode a message in the short form; return None if that does not apply or the message is damaged.
 
     Raises:
         WireError: the message is undamaged, but its record is invalid.
@@ -204,7 +204,7 @@ def decode_any(frames: Sequence[Frame], found: Findings | None = None) -> Messag
 
 
 def peek(header: bytes) -> Message:
-    """Parse only the numbers of a header, without trusting them.
+    """Parse only the numbers in a header; they are not verified.
 
     Raises:
         WireError: the header is too short, has an unknown verb, or contains invalid numbers.

@@ -2,8 +2,8 @@
 """Messages between trainers and a server before training starts.
 
 Every trainer describes the model: parameters, optimizer, and the number of the server among all servers. All
-descriptions must agree; only trainer 0's initial values are used. A server answers with its process's ports and, if the
-job resumes from a checkpoint, with the batch from which it continues.
+descriptions must agree; only the initial values of trainer 0 are used. A server answers with its process's ports and,
+if the job resumes from a checkpoint, with the batch from which it continues.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Position:
     """A position in training.
 
     Attributes:
-        version: number of batches applied; in asynchronous training, of all trainers together.
+        version: number of batches applied; in asynchronous training, those of all trainers together.
         in_pass: the number of those batches that belong to the current, unfinished pass.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows and their gradients in 16 bits on the wire: float16 or bfloat16; both ends use float32.
+"""Converts rows and their gradients to 16 bits on the wire (float16 or bfloat16); both ends compute in float32.
 
 bfloat16 is the upper half of a float32, rounded to the nearest, ties to even; numpy has no such dtype, so it is sent as
 uint16. A number beyond the range of the dtype is clipped to the largest number of the same sign, so that gradients stay

@@ -44,7 +44,7 @@ _Record = TypeVar("_Record", bound=Record)
 
 
 class DamagedError(WireError):
-    """A message's checksum differs: it was damaged in transit, and sending it again may help.
+    """Raised when the checksum of a message differs: it was damaged in transit, and sending it again may help.
 
     Attributes:
         message: the decoded message if only its arrays are damaged; their contents are undefined.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program variables as sections of messages: dense arrays or selected rows, whole or in parts.
+"""Encodes program variables as sections of messages: dense arrays or selected rows, whole or in parts.
 
 A value that is too large for one message is sent in ranges of rows or, if a row is too large, in ranges of elements,
 which then count as rows. A server returns as many rows as fit, and further requests fetch the rest: a request names the

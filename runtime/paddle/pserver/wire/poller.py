@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Polls the sockets of one thread, and sets the options that both ends of a ZeroMQ socket share.
+"""Polls the sockets of one thread, and sets the socket options that both ends of a ZeroMQ connection share.
 
 Waiting uses the sockets' descriptors: one system call, where zmq_poll makes several per socket. A descriptor reports an
 event only once, so a socket stays ready until a `take` finds it empty. Sending can consume a report, and therefore
@@ -43,7 +43,7 @@ class Poll(Protocol):
 
 
 class AdaptiveWait:
-    """Waits for descriptors: asleep or, if recent events came quickly, polling briefly first.
+    """Waits for descriptors; if recent events came quickly, it polls briefly before it sleeps.
 
     Polling uses only an idle core: it starts after several short waits in a row, takes no longer than a wake-up would,
     yields the core between polls, and ends as soon as another thread has used the core. A thread whose polling

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of layer functions, and the declaration of layers.
+"""LayerOutput, the result of layer functions, and the functions that declare layers.
 
-A LayerOutput names a declaration in ``paddle.v2.model``; adding, subtracting and scaling one declares
-further layers, so these rules are defined in this module and shared by ``slope_intercept``, ``mixed`` and ``scaling``.
+A LayerOutput names a declaration in ``paddle.v2.model``; adding, subtracting and scaling one declares further layers,
+by rules of this module that ``slope_intercept``, ``mixed`` and ``scaling`` share.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_IMAGE = (0, 0, 0)
 
 
 class Weight(NamedTuple):
-    """A layer's parameter for one of its inputs; `size` is the number of elements if `dims` is empty."""
+    """The weight of a layer for one of its inputs; `size` is the number of elements if `dims` is empty."""
 
     dims: Sequence[int]
     attr: WeightAttr = None
@@ -265,7 +265,7 @@ def add(left: LayerOutput, right: LayerOutput) -> LayerOutput:
 
 
 def multiply(left: LayerOutput, right: LayerOutput) -> LayerOutput:
-    """Declare a layer whose rows are those of a layer, each multiplied by the number in a layer of size 1."""
+    """Declare the product of a layer and a layer of size 1; each row is multiplied by its number."""
     if left.size != 1 and right.size != 1:
         raise UsageError(f"cannot multiply {left!r} and {right!r}: one of them must have size 1")
     weight, rows = (left, right) if left.size == 1 else (right, left)
@@ -276,7 +276,7 @@ def parse_network(
     output_layers: LayerOutput | Sequence[LayerOutput],
     extra_layers: LayerOutput | Sequence[LayerOutput] | None = None,
 ) -> NetworkMessage:
-    """Return the network that some layers form, as data in the structure of the original's protobuf message."""
+    """Return the network that the given layers need, as data in the structure of the original's protobuf message."""
     outputs = as_list(output_layers, "parse_network")
     extra = [] if extra_layers is None else as_list(extra_layers, "parse_network")
     names = [layer.name for layer in outputs], [layer.name for layer in extra]

@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Projection:
-    """A projection that no layer uses yet; size 0 stands for the layer's size."""
+    """A projection that is not yet part of a layer; size 0 stands for the layer's size."""
 
     kind: str
     layers: tuple[LayerOutput, ...]

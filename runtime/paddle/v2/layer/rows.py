@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that rearrange, normalise or select rows and columns."""
+"""Layers that rearrange, normalize or select rows and columns."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _sampling_id(emitter: Emitter, config: LayerConfig) -> None:
 
 @declares("input, eos_id, name=None, layer_attr=None", prefix="eos_layer")
 def eos(input: LayerOutput, eos_id: int) -> Made:
-    """Declare a layer that has 1 where an id equals `eos_id`, else 0. Infer reads it with field="id"."""
+    """Declare a layer that is 1 where an id equals `eos_id`, otherwise 0; read it with ``infer(..., field="id")``."""
     return Made([input], 1, {"eos_id": eos_id})
 
 
@@ -174,7 +174,7 @@ def _eos(emitter: Emitter, config: LayerConfig) -> None:
 
 @declares("input, name=None, layer_attr=None", prefix="maxid_layer")
 def max_id(input: LayerOutput) -> Made:
-    """Declare the index of each row's largest value. Infer reads it with field="id"."""
+    """Declare the index of each row's largest value; read it with ``infer(..., field="id")``."""
     return Made([input], input.size)
 
 

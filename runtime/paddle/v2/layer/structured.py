@@ -52,16 +52,16 @@ _among_many = partial(declares, many=True, has_bias=True, finish=_weigh_classes)
 
 @takes("input, label, size=None, weight=None, param_attr=None, name=None, coeff=1.0, layer_attr=None")
 def crf(given: dict[str, Any]) -> LayerOutput:
-    """Declare the negative log likelihood of each sequence's tags.
+    """Declare the negative log-likelihood of each sequence's tags.
 
-    The parameter [size + 2, size] holds the scores of first tags in row 0, of last tags in row 1, and of transitions.
+    The parameter [size + 2, size] contains the scores of first tags (row 0), of last tags (row 1), and of transitions.
     """
     return _tagging("crf", **given)
 
 
 @takes("input, size, label=None, param_attr=None, name=None, layer_attr=None")
 def crf_decoding(given: dict[str, Any]) -> LayerOutput:
-    """Declare the best tags (field "id"); with a label, also 1 for each wrong tag, else 0 (field "value")."""
+    """Declare the best tags (field "id") and, with a label, 1 for each wrong tag and 0 for others (field "value")."""
     return _tagging("crf_decoding", **given)
 
 

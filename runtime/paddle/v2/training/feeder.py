@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts batches of samples to the arrays that a network is fed with, and iterates over the batches of a pass."""
+"""Converts batches of samples to a network's input arrays, and iterates over the batches of a pass."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class GradientMachine:
         costs: the names of the reported cost layers; may be empty for inference.
         also_trained: the names of other cost layers, which contribute gradients but are not reported.
         seed: the seed of dropout masks, which depend on the seed and the step number.
-        held_elsewhere: sparse parameters whose rows are set by ``set_rows``; their whole values are never created.
+        held_elsewhere: sparse parameters whose rows ``set_rows`` sets; their complete values are never created.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class GradientMachine:
         """Write a parameter's gradients to the caller's array, if its operators support this.
 
         Args:
-            room: array of float32 (size,), which holds the last gradient until the next ``train``.
+            room: float32 array (size,), which contains the last gradient until the next ``train``.
         """
         for parameter, gradient in self._gradients:
             if parameter == name:

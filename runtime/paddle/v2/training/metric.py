@@ -35,7 +35,7 @@ class _Kind(NamedTuple):
 
 
 class Metric:
-    """One evaluator's accumulated value over some batches."""
+    """Accumulates the value of one evaluator over batches."""
 
     def __init__(self, config: EvaluatorConfig) -> None:
         self.config = config
@@ -67,7 +67,7 @@ class Metric:
 
 
 class Metrics:
-    """All evaluators of a network, accumulated over some batches."""
+    """Accumulates the values of all evaluators of a network over batches."""
 
     def __init__(self, configs: Sequence[EvaluatorConfig]) -> None:
         self._metrics = [Metric(config) for config in configs]

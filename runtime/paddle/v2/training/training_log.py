@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the lines of paddle_trainer.INFO: one every log_period batches, one per pass, one per test.
+"""Writes the lines of paddle_trainer.INFO: one line per log_period batches, one per pass, and one per test.
 
 A pass or a test without any batch is a warning.
 """

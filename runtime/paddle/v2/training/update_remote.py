@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends gradients to parameter servers and receives new weights.
 
-Dense parameters are stored in this process and overwritten after every batch. If a server on this node holds a whole
+Dense parameters are stored in this process and overwritten after every batch. If a server on this node has a whole
 parameter, nothing is copied: gradients are computed into memory that the server reads, and the weights are a read-only
 view of the server's own. Since any trainer's batch can change the weights, they are copied before this trainer leaves,
 fails, or waits for the others at the end of a pass. Of a sparse parameter, this process has only the rows that a batch
@@ -160,8 +160,9 @@ class RemoteUpdater(Updater):
         self._take(far)
 
     def _take(self, far: Mapping[str, Value]) -> None:
-        """Set the weights to the received values: `far` was filled; the others are views of memory of a server on
-        this node.
+        """Set the weights to the received values: `far` was filled.
+
+        The others are views of memory of a server on this node.
         """
         lost: dict[str, Value] = {}
         for name in sorted(self._near):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Updaters apply gradients to weights: this module in one process, ``update_remote`` on parameter servers.
+"""Updaters, which apply gradients to weights: in this process (this module) or on servers (``update_remote``).
 
 `Averager` substitutes averaged values for the newest ones, for saving.
 """
@@ -26,7 +26,7 @@ Value = NDArray[np.float32]
 
 
 class Updater:
-    """Hooks of a training run, for passes and for batches; hooks that only a cluster needs do nothing here.
+    """Base class of updaters: hooks for passes and batches of a training run; hooks that only clusters need do nothing.
 
     Attributes:
         passes_over: the number of passes finished before this process started; the trainer counts it down.
@@ -46,7 +46,7 @@ class Updater:
         """Ensure that the rows that a batch reads are in the scope."""
 
     def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:
-        """Apply the gradients of a batch; afterwards the scope holds the new weights.
+        """Apply the gradients of a batch; the scope then contains the new weights.
 
         Args:
             ahead: the next batch, if it is known.

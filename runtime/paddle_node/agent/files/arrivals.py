@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are being received into the cache, and can be read before they are complete.
+"""Receives files into the cache; their content can be read before they are complete.
 
 The last byte of a file becomes readable only after its digest has been verified, so that a corrupt file spreads no
 further than the node that received it. Used only by the loop's thread.
@@ -19,7 +19,7 @@ _ZEROS = bytes(_ZERO_SIZE)
 
 
 class DigestError(Exception):
-    """The received bytes do not match their digest."""
+    """Raised when received bytes do not match their digest."""
 
 
 class Incoming:
@@ -110,7 +110,7 @@ class Arrivals:
         self._followers: Dict[str, List[Callable[[], object]]] = {}
 
     def get(self, digest: str) -> Optional[Incoming]:
-        """Return the file if it is being received, else None."""
+        """Return the file if it is being received, otherwise None."""
         return self._incoming.get(digest)
 
     def size_of(self, digest: str) -> int:

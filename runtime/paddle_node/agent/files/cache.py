@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cache of files by digest below ROOT_DIR, so that each file is sent to a node only once.
+"""A cache of files below ROOT_DIR, by digest, so that each file is sent to a node only once.
 
 A file appears completely or not at all: it is written under a temporary name, verified by its digest, and renamed. It
 is verified again before each use, unless it is unchanged since the last verification and the machine has not restarted:
@@ -202,7 +202,7 @@ class Cache:
             return False
 
     def adopt(self, aside: str, digest: str) -> None:
-        """Add a file that was written to a path from `aside` and verified."""
+        """Add a verified file that was written to a path from `aside`."""
         if digest[:1] not in self._folders:
             os.makedirs(os.path.dirname(self.path(digest)), mode=0o700, exist_ok=True)
             self._folders.add(digest[:1])
@@ -211,7 +211,7 @@ class Cache:
 
 
 def last_use(status: os.stat_result) -> float:
-    """Return when a cached file was last used; its modification time may be that of a job's file."""
+    """Return the time of a cached file's last use; its modification time may be that of a job's file."""
     return max(status.st_atime, status.st_mtime)
 
 

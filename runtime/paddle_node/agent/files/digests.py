@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The digest that identifies files: blake2b, from the interpreter's built-in module if there is one.
+"""Computes the digest that identifies files: blake2b, from the interpreter's built-in module if there is one.
 
 Importing `hashlib` would load OpenSSL, which takes longer than digesting all small files of a job.
 """

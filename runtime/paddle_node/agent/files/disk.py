@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Free disk space, and the folders and small files that a job directory needs in addition to its tree."""
+"""Queries free disk space, and creates the folders and small files that a job directory needs besides its tree."""
 
 from __future__ import annotations
 
@@ -189,7 +189,10 @@ def remove_tree(path: str) -> None:
 
 
 def sizes(path: str) -> Iterator[int]:
-    """Yield the bytes that removing a directory would free, folder by folder; files with further links do not count."""
+    """Yield the number of bytes that removing a directory would free, per folder.
+
+    Files with other links do not count.
+    """
     for folder, names, files in os.walk(path):
         size = 0
         for name in names + files:

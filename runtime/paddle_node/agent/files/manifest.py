@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entries of a tree of files, validated before anything is written.
+"""Parses and validates the entries of a file tree, before anything is written.
 
 Paths and link targets come from a different machine and are not trusted: no path may be outside the tree, and no link
 may lead out of it, except a Symlink with `leaves`.
@@ -17,7 +17,7 @@ Entry = Union[Folder, File, Symlink]
 
 
 class ManifestError(ValueError):
-    """A manifest that contains something that is not allowed."""
+    """Raised when a manifest contains something that is not allowed."""
 
 
 def parse(body: bytes) -> Dict[str, Entry]:

@@ -106,7 +106,7 @@ class Sender:
         return self._stage is _Stage.WATCHING
 
     def finish(self) -> None:
-        """Send the rest, then the list of all files. By now, no process of the job writes any more."""
+        """Send the remaining data, then the list of all files; no process of the job must still be running."""
         if self.is_watching:
             self._stage = _Stage.SENDING
             for path, tailed in self.files.items():

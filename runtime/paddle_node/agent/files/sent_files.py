@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that an agent sends: which ones exist, the progress of each, and whether a file was replaced."""
+"""Tracks the files that an agent sends: which exist, the progress of each, and whether a file was replaced."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Tailed:
 
     @property
     def is_proven(self) -> bool:
-        """Return whether the sent bytes are the file, because it is unchanged since before the first read."""
+        """Return whether the sent bytes equal the file, because it has not changed since before the first read."""
         return self._read_as == self.changed
 
     def prove(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's trees as the relay sees them: files that other nodes can fetch, and files that they provide."""
+"""A job's trees as seen by the relay: files that other nodes can fetch, and files that they provide."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ class SharedTrees:
         self._broken = broken
 
     def request(self, names: Sequence[str]) -> Dict[str, int]:
-        """Start to expect these trees' missing files from other nodes; return sizes by digest, in order of need."""
+        """Start to expect the missing files of these trees from other nodes.
+
+        Return sizes by digest, in order of need.
+        """
         wanted: Dict[str, int] = {}
         for name in names:
             tree = self._trees.get(name)

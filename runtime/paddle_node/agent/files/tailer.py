@@ -77,7 +77,7 @@ class Tailer:
             self._poke_timer = self._loop.after(POKE_S, self._look_at_poked)
 
     def finish(self) -> None:
-        """Scan a last time, after all processes of the job have exited."""
+        """Scan one last time, after all processes of the job have exited."""
         if self.sender.is_watching:
             self.scan()
             self._tell_lost(now=True)

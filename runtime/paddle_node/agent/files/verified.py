@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records which cached files were verified since the machine started, so that they are not read again.
 
-A file counts as unchanged while its inode, size, mtime and ctime are the same. A file that was unchanged when all
-processes that could write to it had exited is settled: removing its name from the job's directory changes its ctime,
-but it still counts as unchanged. A restart of the machine invalidates the record, because after a crash the disk may
-differ from what was in memory.
+A file counts as unchanged while its inode, size, mtime and ctime are the same. A file is settled if it was unchanged
+when all processes that could write to it had exited. Removing its name from the job's directory changes its ctime, but
+it still counts as unchanged. A restart of the machine invalidates the record, because after a crash the disk may differ
+from what was in memory.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Verified:
         return known == now or (status.st_nlink == 1 and known.rpartition(" ")[0] == now.rpartition(" ")[0])
 
     def is_settled(self, digest: str) -> bool:
-        """Return whether this file was found unchanged when no process could write to it any more."""
+        """Return whether this file was unchanged when all processes that could write to it had exited."""
         return self._marks.get(digest, "").endswith(_SETTLED)
 
     def note(self, digest: str, status: os.stat_result, settled: bool = False) -> None:

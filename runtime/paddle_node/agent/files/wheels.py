@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unpacks wheels into one importable folder: neither pip nor venv is needed on a node.
+"""Unpacks wheels into one importable folder, so that a node needs neither pip nor venv.
 
 The layout is that of `pip install --target`: the contents of site-packages are at the top, scripts are in bin/. Wheels
 come from a different machine and are not trusted: nothing is written outside the folder, through a link, or beyond the

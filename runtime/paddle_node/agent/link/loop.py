@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One thread's event loop: descriptors, timers on the monotonic clock, child processes, and long work in slices.
+"""A single-threaded event loop for descriptors, timers, child processes, and long work in slices.
 
-Input is handled before timers, so that a machine that was suspended past a deadline first processes the input that has
-arrived.
+Timers use the monotonic clock. Input is handled before timers, so that a machine that was suspended past a deadline
+first processes the input that has arrived.
 """
 
 from __future__ import annotations

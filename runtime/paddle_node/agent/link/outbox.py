@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames queued for the launcher: the most urgent first, in bounded memory, without ever blocking.
+"""Queues frames for the launcher, the most urgent first, in bounded memory and without ever blocking.
 
 Control frames are always sent. Only the newest `progress`, `pushes`, `queue` and `unsaved` frame per process is queued,
 and only the newest `usage` frame. `line` frames are dropped and counted while more than LINES_LIMIT bytes are queued:

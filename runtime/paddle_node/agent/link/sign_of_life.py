@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The heartbeat of the agent proper: each second, it tells the guard how long to wait for the next heartbeat.
+"""The heartbeat of the agent proper, which states each second how long the guard must wait for the next one.
 
 A process that hangs in the kernel, for example on a dead file system, can neither end its job nor detect that it must.
 The guard counts only time in which it ran itself: while a whole machine or container is suspended, no heartbeat is
@@ -22,7 +22,7 @@ _PATIENCE = struct.Struct("!d")  # seconds; 0: forever
 
 
 class SignOfLife:
-    """The agent proper's side of the heartbeat.
+    """Sends the heartbeats of the agent proper.
 
     Args:
         pipe: a pipe whose other end the guard has.
@@ -39,7 +39,7 @@ class SignOfLife:
         self._loop.after(BEAT_S, lambda: self.begin(lease_s))
 
     def end(self) -> None:
-        """Stop the heartbeats: no process of the job runs, and the remaining work has no time limit."""
+        """Stop the heartbeats, because no process of the job runs and the remaining work has no time limit."""
         self._write(0.0)
 
     def _write(self, patience_s: float) -> None:
@@ -48,7 +48,7 @@ class SignOfLife:
 
 
 class Vigil:
-    """The guard's side of the heartbeat.
+    """Checks the heartbeats on the side of the guard.
 
     Attributes:
         patience_s: time in seconds for which the agent proper may be silent; 0: forever.
