@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses the value of --entry, a Python file, a Python module or a program, and checks that a workspace contains it.
+"""The user's script: parses --entry, checks that a workspace contains it, and parses PROGRESS of conf.py.
 
-The syntax is that of arguments to `python`: `train.py`, or `-mpackage.module`. Anything else is an executable program.
+An entry is written like the arguments of `python`: `train.py`, or `-mpackage.module`. Anything else is an executable
+program. PROGRESS has regular expressions that find numbers in log lines, or names of predefined ones.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
-from paddle_cluster.config.values import ValueMismatchError, inside
+from paddle_cluster.config.values import ValueMismatchError, inside, list_of, mismatch, nearest
 from paddle_cluster.errors import WorkspaceError
 from paddle_node.contract.classes import dataclass, regex
 from paddle_node.contract.text import module_files
@@ -134,3 +137,53 @@ def _check_program(file: Path) -> None:
         )
     if head.startswith(b"#!") and head.partition(b"\n")[0].endswith(b"\r"):
         raise WorkspaceError(f"cannot run {file}: its lines end in CR LF; convert it with sed -i 's/\\r$//'")
+
+
+MOST_CHARACTERS = 1000
+
+_NUMBER = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
+_PAIR = rf"(?P<name>(?!v_num\b)\w+)(?:=|: )(?P<value>{_NUMBER})"
+
+READY: Mapping[str, tuple[str, ...]] = {
+    "tqdm": (r"(?:^|[|\s])(?P<step>\d+)/\d+ \[", rf"[ ,]{_PAIR}", r"[ ,](?P<steps_per_s>\d+(?:\.\d+)?)it/s"),
+    "lightning": (r"^Epoch (?P<epoch>\d+)\b.*[|\s](?P<step>\d+)/\d+ ", rf"(?:(?<=, )|(?<=\s)){_PAIR}"),
+    "transformers": (
+        rf"'(?P<name>(?!train_loss)\w+)': '?(?P<value>{_NUMBER})",
+        r"(?:^|[|\s])(?P<step>\d+)/\d+ \[",
+    ),
+    "keras": (r"^Epoch (?P<epoch>\d+)/\d", r"(?:^|\s|1m)(?P<step>\d+)/\d+(?:\x1b\[0m)? ", rf" - {_PAIR}"),
+}
+"""Name -> its patterns. A group is a number of that name; groups `name` and `value` are a number of any name."""
+
+
+def read_progress(value: object) -> tuple[str, ...]:
+    """Return the regular expressions for a text or a list of texts."""
+    given = (_patterns(value),) if isinstance(value, str) else _list(value)
+    return tuple(pattern for patterns in given for pattern in patterns)
+
+
+def _patterns(value: object) -> tuple[str, ...]:
+    if not isinstance(value, str):
+        raise mismatch(_EXPECTED, value)
+    if value in READY:
+        return READY[value]
+    try:
+        groups = set(re.compile(value).groupindex)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueMismatchError(f"{value!r} is not a regular expression: {error}") from error
+    if len(value) > MOST_CHARACTERS:
+        raise ValueMismatchError(
+            f"the pattern has {len(value)} characters; at most {MOST_CHARACTERS} are allowed"
+        )
+    if not groups:
+        near = nearest(value, tuple(READY))
+        raise mismatch(_EXPECTED + (f" (did you mean {near!r}?)" if near else ""), value)
+    if ("name" in groups) != ("value" in groups):
+        raise ValueMismatchError(f"{value!r}: the groups `name` and `value` must appear together")
+    return (value,)
+
+
+_EXPECTED = (
+    f"a regular expression with named groups, such as r'loss=(?P<loss>[0-9.]+)', or one of {', '.join(READY)}"
+)
+_list = list_of(_patterns, "regular expressions with named groups, or names of predefined ones")

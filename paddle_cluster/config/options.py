@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from paddle_cluster.config import entry, host_settings, kubernetes, progress, values
+from paddle_cluster.config import entry, host_settings, kubernetes, values
 from paddle_cluster.config.engines import ENGINES
 from paddle_cluster.config.hosts import listed
 from paddle_cluster.config.values import boolean, integer, list_of, one_of, own_address, seconds, text, whole
@@ -335,7 +335,7 @@ NAMES = (
     _name("METRICS_PORT", "monitoring.metrics_port", 0, integer(0, 65535)),
     _name("METRICS_ADDRESS", "monitoring.metrics_address", "127.0.0.1", values.ip_address),
     _name("TENSORBOARD", "monitoring.tensorboard", False, boolean),
-    _name("PROGRESS", "monitoring.progress", [], progress.read),
+    _name("PROGRESS", "monitoring.progress", [], entry.read_progress),
     _name("RESIDENT_S", "engines.resident_s", 0, seconds(0, _DAY_S)),
     _name("ENGINE_PORT", "engines.ports", 0, values.ports),
     _name("ENGINE_ADDRESS", "engines.address", "", own_address),

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from paddle_cluster.config.progress import READY, read
+from paddle_cluster.config.entry import READY, read_progress
 from paddle_cluster.config.values import ValueMismatchError
 
 LINES = {
@@ -45,13 +45,13 @@ def found(patterns: tuple[str, ...], line: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", READY)
 def test_a_ready_pattern_finds_the_numbers_of_its_library(name: str) -> None:
     line, numbers = LINES[name]
-    assert found(read(name), line) == numbers
+    assert found(read_progress(name), line) == numbers
 
 
 def test_several_patterns_and_names_may_be_given() -> None:
     own = r"loss (?P<loss>\d+)"
-    assert read([own, "tqdm"]) == (own, *READY["tqdm"])
-    assert read(()) == ()
+    assert read_progress([own, "tqdm"]) == (own, *READY["tqdm"])
+    assert read_progress(()) == ()
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_several_patterns_and_names_may_be_given() -> None:
 )
 def test_what_is_no_pattern_is_refused(value: object, why: str) -> None:
     with pytest.raises(ValueMismatchError, match=why):
-        read(value)
+        read_progress(value)

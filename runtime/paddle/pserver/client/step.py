@@ -168,26 +168,27 @@ class TrainerStep:
         views = self._layout.views(out)
         flat, rows = self._sorted(grads)
         split = self._by_server(rows) if rows else {}
-        record = PushPull(num_samples, wants_values=not is_quiet, rows_as=self._stored.rows_as)
         requests: dict[int, Request] = {}
-        pushes: dict[int, tuple[_Push, Message, list[Section]]] = {}
+        pushes: dict[int, tuple[_Push, PushPull, list[Section]]] = {}
         inspection = _Inspection(self._layout, flat)
         in_place: set[int] = set()
         for i, endpoint in enumerate(self._network.endpoints):
             is_near = self._shares_memory(i)
             asked = _asked_of(i, ahead, is_near=is_near) if ahead else []
             theirs = [*split.get(i, ()), *asked]
-            head = Message(record._replace(asked=len(asked)) if asked else record)
-            if is_near:
+            push = None if is_near else _Push(self._layout, i, endpoint, inspection, views)
+            chunks = 0 if push is None or push.count == 1 else push.count
+            record = PushPull(num_samples, chunks, False, not is_quiet, len(asked), self._stored.rows_as)
+            if push is None:
                 slab = Section("", self._node.fill(i, flat))
-                requests[i] = Request(head._replace(sections=(slab, *theirs)))
+                requests[i] = Request(Message(record, sections=(slab, *theirs)))
                 in_place.add(i)
             else:
-                pushes[i] = _Push(self._layout, i, endpoint, inspection, views), head, theirs
+                pushes[i] = push, record, theirs
         if requests:
             inspection.finish()  # what goes out in one message cannot be taken back
-        for i, (push, head, theirs) in pushes.items():
-            requests[i] = push.request(head, theirs)
+        for i, (push, record, theirs) in pushes.items():
+            requests[i] = push.request(record, theirs)
         replies = self._carry(requests, inspection, views)
         for i, reply in replies.items():
             if i in in_place and reply.expect(Ok).slab != NO_SLAB:
@@ -326,17 +327,15 @@ class _Push:
         self._homes: dict[int, Array] = {}
         self.count = inspection.add(index)
 
-    def request(self, head: Message, rows: Sequence[Section]) -> Request:
+    def request(self, record: PushPull, rows: Sequence[Section]) -> Request:
         """Return the request: a single message, or a head that is followed by chunks."""
         if self.count > 1:
-            head = head._replace(
-                record=head.expect(PushPull)._replace(chunks=self.count), sections=tuple(rows)
-            )
+            head = Message(record, sections=tuple(rows))
             return Request(head, self.count, self._chunk, self._deliver, self._place)
         if self.count:
-            return Request(Message(head.record, sections=(self._chunk(0), *rows)), place=self._place)
+            return Request(Message(record, sections=(self._chunk(0), *rows)), place=self._place)
         self._inspection.finish()  # as the only chunk of a server does
-        return Request(Message(head.record, sections=(Section("", np.zeros(0, np.float32)), *rows)))
+        return Request(Message(record, sections=(Section("", np.zeros(0, np.float32)), *rows)))
 
     def finish(self, values: Section) -> None:
         """Accept all values, if they arrived with the reply.

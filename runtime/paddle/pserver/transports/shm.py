@@ -182,7 +182,8 @@ class ShmConnection(Connection):
             places.append(place_of(0, offset, nbytes) if nbytes else b"")
         record = message.record
         if isinstance(record, PushPull):
-            message = message._replace(record=record._replace(in_place=True))
+            in_place = PushPull(record.num_samples, 0, True, *record[3:])
+            message = Message(in_place, *message[1:])
         return pack_placed(message, places)
 
     def _attached(self, size: int) -> tuple[list[Floats], list[Floats]]:

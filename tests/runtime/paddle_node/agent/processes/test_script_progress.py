@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from paddle_cluster.config.progress import READY
+from paddle_cluster.config.entry import READY
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.processes import log_progress
 from paddle_node.agent.processes.script_progress import ScriptProgress
