@@ -99,10 +99,18 @@ def read(path: str) -> tuple[Network, Parameters]:
             length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else -1
             if not 0 < length <= MAX_BYTES:
                 raise ModelFileError(f"{path} is not a merged model: it does not begin with a length")
-            network = Network.from_json(file.read(length))
+            description = file.read(length)
+            if description[:1] == b"\n":  # field 1 of a message, which the original writes first
+                raise ModelFileError(
+                    f"{path} is a merged model of the original, whose network cannot be read: declare the layers in "
+                    "Python, and load the parameters from the directory or tar that was merged"
+                )
+            network = Network.from_json(description)
             parameters = parameters_of(network)
             for name in network.parameters:
                 parameters.deserialize(name, file)
+            if file.read(1):
+                raise ModelFileError(f"{path} continues after its {len(parameters)} parameters")
     except OSError as error:
         raise ModelFileError(f"cannot read {path}: {error.strerror}") from error
     return network, parameters

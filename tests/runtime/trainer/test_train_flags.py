@@ -19,6 +19,7 @@ import pytest
 
 import paddle.v2 as paddle
 from paddle.errors import FlagError
+from paddle.proto import ModelConfig_pb2
 from paddle.trainer.config_parser import parse_config
 from paddle.utils import dump_config, make_model_diagram, merge_model
 from paddle.v2.errors import ModelFileError, UsageError
@@ -302,6 +303,14 @@ def test_a_merged_model_infers_what_the_directory_and_the_network_infer(workspac
         np.testing.assert_array_equal(parameters.get(name).ravel(), value)
     (workspace / "m.paddle").write_bytes(raw[:-4])
     with pytest.raises(ModelFileError, match="should have"):
+        merge_model.read("m.paddle")
+    (workspace / "m.paddle").write_bytes(raw + b"x")
+    with pytest.raises(ModelFileError, match=r"m\.paddle continues after its \d parameters"):
+        merge_model.read("m.paddle")
+    messages: Any = ModelConfig_pb2
+    config = messages.ModelConfig(type="nn", layers=[{"name": "x", "type": "data", "size": 3}]).SerializeToString()
+    (workspace / "m.paddle").write_bytes(struct.pack("<q", len(config)) + config + raw[8 + length :])
+    with pytest.raises(ModelFileError, match=r"m\.paddle .*original.* load the parameters"):
         merge_model.read("m.paddle")
 
 
