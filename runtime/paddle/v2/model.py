@@ -219,10 +219,15 @@ class Model:
                     f"parameter {name!r} is shared with different dims: {known.dims or known.size} "
                     f"before, {shape or count} now"
                 )
-            if attribute.is_static and not known.is_static:
+            late = _late_settings(
+                known, self.defaults.fill(_configure(name, count, shape, attribute)), attribute
+            )
+            if attribute.initializer not in (None, self.initializers.get(name)):
+                late.append("initializer")
+            if late:
                 warnings.warn(
-                    f"parameter {name!r} remains trainable: is_static of a shared parameter takes effect only in its "
-                    "first declaration",
+                    f"shared parameter {name!r} keeps the settings of its first declaration; a later one has other "
+                    f"values of {', '.join(late)}",
                     stacklevel=2,
                 )
             return name
@@ -260,6 +265,35 @@ def _configure(name: str, size: int, dims: tuple[int, ...], attribute: Parameter
         update_hooks=attribute.hooks,
         sparse_update=attribute.sparse_update,
     )
+
+
+# setting of an attribute -> field of the configuration
+_SETTINGS: Mapping[str, str] = {
+    "is_static": "is_static",
+    "initial_std": "initial_std",
+    "initial_mean": "initial_mean",
+    "initial_max": "initial_strategy",
+    "initial_min": "initial_strategy",
+    "l1_rate": "decay_rate_l1",
+    "l2_rate": "decay_rate",
+    "learning_rate": "learning_rate",
+    "momentum": "momentum",
+    "gradient_clipping_threshold": "gradient_clipping_threshold",
+    "sparse_update": "sparse_update",
+    "hooks": "update_hooks",
+}
+
+
+def _late_settings(
+    known: ParameterConfig, wanted: ParameterConfig, attribute: ParameterAttribute
+) -> list[str]:
+    """Return the settings that an attribute of a shared parameter gives and the parameter does not have."""
+    return [
+        setting
+        for setting, field_name in _SETTINGS.items()
+        if not any(getattr(attribute, setting) is unset for unset in (None, False, ()))
+        and getattr(known, field_name) != getattr(wanted, field_name)
+    ]
 
 
 _models: list[Model] = [Model()]

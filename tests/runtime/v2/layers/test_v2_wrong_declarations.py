@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from typing import Any
 
 import numpy as np
@@ -184,11 +186,29 @@ def test_a_pooling_that_returns_positions_is_refused() -> None:
         layer.pooling(rows, paddle.pooling.Max(output_max_index=True))
 
 
-def test_a_shared_parameter_that_becomes_static_too_late_is_reported() -> None:
+@pytest.mark.parametrize(
+    ("late", "names"),
+    [
+        ({"is_static": True}, "is_static"),
+        ({"learning_rate": 2.0, "l2_rate": 0.5, "initial_std": 1.0}, "initial_std, l2_rate, learning_rate"),
+        ({"sparse_update": True, "initializer": lambda name: np.zeros((4, 2))}, "sparse_update, initializer"),
+        (
+            {"update_hooks": attr.Hook("pruning", 0.5), "initial_max": 1.0, "initial_min": 0.0},
+            "initial_max, .*hooks",
+        ),
+        ({"initial_std": 0.0}, "initial_std"),
+        ({}, ""),
+        ({"learning_rate": 1.0, "l2_rate": 0.0, "momentum": 0.25}, ""),
+    ],
+)
+def test_settings_of_a_shared_parameter_that_come_too_late_are_reported(late: Any, names: str) -> None:
     x = dense("x", 4)
-    layer.fc(x, 2, param_attr=attr.Param(name="w"))
-    with pytest.warns(UserWarning, match="'w' remains trainable: is_static"):
-        layer.fc(x, 2, param_attr=attr.Param(name="w", is_static=True))
+    layer.fc(x, 2, param_attr=attr.Param(name="w", momentum=0.25))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        layer.fc(x, 2, param_attr=attr.Param(name="w", **late))
+    assert len(found) == bool(names)
+    assert re.search(names and f"'w' .* of {names}$", "".join(str(each.message) for each in found))
 
 
 def test_sizes_of_numpy_are_sizes() -> None:

@@ -151,7 +151,7 @@ def test_wrong_arguments_of_a_trainer_are_named() -> None:
     _, cost = network()
     parameters = paddle.parameters.create(cost)
     with pytest.raises(NotImplementedError, match="model_average"):
-        paddle.trainer.SGD(cost, parameters, averaged)
+        paddle.trainer.SGD(cost, parameters, averaged, is_local=False)
 
 
 @pytest.mark.parametrize(
