@@ -308,7 +308,9 @@ def test_a_merged_model_infers_what_the_directory_and_the_network_infer(workspac
     with pytest.raises(ModelFileError, match=r"m\.paddle continues after its \d parameters"):
         merge_model.read("m.paddle")
     messages: Any = ModelConfig_pb2
-    config = messages.ModelConfig(type="nn", layers=[{"name": "x", "type": "data", "size": 3}]).SerializeToString()
+    config = messages.ModelConfig(
+        type="nn", layers=[{"name": "x", "type": "data", "size": 3}]
+    ).SerializeToString()
     (workspace / "m.paddle").write_bytes(struct.pack("<q", len(config)) + config + raw[8 + length :])
     with pytest.raises(ModelFileError, match=r"m\.paddle .*original.* load the parameters"):
         merge_model.read("m.paddle")
