@@ -15,7 +15,7 @@ from paddle.ops.activation.plain import sigmoid
 from paddle.ops.base.attributes import Limit
 from paddle.ops.base.entries import require_within
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.segments import table_gradient
+from paddle.ops.base.segments import scatter_sum, table_gradient
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.base.shapes import same
 
@@ -89,8 +89,8 @@ def hierarchical_sigmoid_grad(
     *,
     num_classes: int,
     is_sparse: bool,
-) -> tuple[Array, Array | SelectedRows, Array | SelectedRows | None]:
-    """Return the gradients, from sigmoid(z) - bit at each node of the path; dW and dBias are sparse if is_sparse."""
+) -> tuple[Array, Array | SelectedRows, Array | None]:
+    """Return the gradients, from sigmoid(z) - bit at each node of the path; dW is sparse if is_sparse."""
     xp = array_module(x)
     nodes, bits = _ways(label, table, code, num_classes)
     there = (nodes >= 0) & (xp.abs(z) < _LIMIT)
@@ -99,9 +99,7 @@ def hierarchical_sigmoid_grad(
     kept = nodes >= 0
     rows, parts = nodes[kept], (dz[:, :, None] * x[:, None, :])[kept]
     dbias = (
-        None
-        if bias is None
-        else table_gradient(rows, dz[kept].reshape(-1, *(1,) * (bias.ndim - 1)), bias, is_sparse)
+        None if bias is None else scatter_sum(dz[kept].reshape(-1, *(1,) * (bias.ndim - 1)), rows, len(bias))
     )
     return dx, table_gradient(rows, parts, w, is_sparse), dbias
 

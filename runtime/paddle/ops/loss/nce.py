@@ -10,7 +10,7 @@ from paddle.ops.activation.plain import sigmoid
 from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.segments import table_gradient
+from paddle.ops.base.segments import scatter_sum, table_gradient
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.base.shapes import agree
 
@@ -119,8 +119,8 @@ def nce_grad(
     num_total_classes: int,
     sampler: int,
     is_sparse: bool,
-) -> tuple[Array, Array | SelectedRows, Array | SelectedRows | None]:
-    """Return the gradients through the scores of the samples; dWeight and dBias are SelectedRows if is_sparse."""
+) -> tuple[Array, Array | SelectedRows, Array | None]:
+    """Return the gradients through the scores of the samples; dWeight is SelectedRows if is_sparse."""
     xp, true = array_module(x), _rows(label, label_weight).shape[1]
     q = _chance(samples, num_total_classes, sampler, probs).astype(x.dtype) * (samples.shape[1] - true)
     # d/do of -ln(o / (o + q)) is -q / (o (o + q)), of -ln(q / (o + q)) it is 1 / (o + q); o' is o (1 - o).
@@ -134,9 +134,7 @@ def nce_grad(
     return (
         dx,
         table_gradient(rows, parts, weight, is_sparse),
-        None
-        if bias is None
-        else table_gradient(rows, dscores.reshape(-1, *(1,) * (bias.ndim - 1)), bias, is_sparse),
+        None if bias is None else scatter_sum(dscores.reshape(-1, *(1,) * (bias.ndim - 1)), rows, len(bias)),
     )
 
 
