@@ -29,7 +29,7 @@ class CompiledProgram:
         if not isinstance(program_or_graph, Program):
             raise FluidTypeError(f"CompiledProgram: expected a Program, got {program_or_graph!r}")
         self._program = program_or_graph
-        self._settings: tuple[str | None, BuildStrategy, list[Place] | None] | None = None
+        self._settings: tuple[BuildStrategy, list[Place] | None] | None = None
         self._parallel: DataParallel | None = None
 
     def with_data_parallel(
@@ -47,7 +47,7 @@ class CompiledProgram:
         Each computes a part of the batch, and gradients are averaged.
 
         Args:
-            loss_name: the loss to train.
+            loss_name: ignored: all losses of the program are trained.
             build_strategy: strategy for combining gradients; None: the default strategy.
             exec_strategy: ignored.
             share_vars_from: ignored: values are those of the scope.
@@ -65,7 +65,7 @@ class CompiledProgram:
             strategy = replace(strategy, num_trainers=num_trainers)
         if trainer_id is not None:
             strategy = replace(strategy, trainer_id=trainer_id)
-        self._settings = loss_name, strategy, list(places) if places else None
+        self._settings = strategy, list(places) if places else None
         return self
 
     def run(
@@ -99,9 +99,9 @@ class CompiledProgram:
             from paddle.fluid.parallel.data_parallel import DataParallel  # imports collective training
 
             assert self._settings is not None
-            loss_name, strategy, places = self._settings
+            strategy, places = self._settings
             chosen = places or _places_like(executor.place)
-            self._parallel = DataParallel(self._program, chosen, strategy, loss_name, executor.remote)
+            self._parallel = DataParallel(self._program, chosen, strategy, executor.remote)
         return self._parallel
 
 

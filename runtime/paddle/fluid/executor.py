@@ -120,10 +120,11 @@ class Executor:
     def _with_trainers(self, program: Program) -> Program | Compiled:
         """Return a transpiled program as one that is trained with the other trainers.
 
-        A program without updates is returned unchanged.
+        A program that does not train is returned unchanged.
         """
         ops = program.global_block().ops
-        if not any(isinstance(op, Operator) and op.role & OpRole.OPTIMIZE for op in ops):
+        training = OpRole.BACKWARD | OpRole.OPTIMIZE
+        if not any(isinstance(op, Operator) and op.role & training for op in ops):
             return program
         if program._averaging is not None:
             raise FluidError(

@@ -37,7 +37,7 @@ class ParallelExecutor:
 
         Args:
             use_cuda: use all selected GPUs; False: CPU_NUM places.
-            loss_name: the loss to train.
+            loss_name: ignored: all losses of the program are trained.
             main_program: the program to run; None: the default main program.
             share_vars_from: ignored: values are those of the scope.
             exec_strategy: ignored.
@@ -56,7 +56,7 @@ class ParallelExecutor:
         places: list[Place] = list(cuda_places()) if use_cuda else list(cpu_places())
         if not places:
             raise FluidError("use_cuda=True, but this machine has no GPU")
-        self._parallel = DataParallel(self._program, places, strategy, loss_name)
+        self._parallel = DataParallel(self._program, places, strategy)
         self._scope = scope
 
     @property

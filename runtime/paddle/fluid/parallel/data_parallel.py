@@ -2,7 +2,7 @@
 """DataParallel: runs a program's passes on several devices in parallel, and its updates once.
 
 Each place (device) computes the gradients of its part of the batch, on a thread with its own executor. Gradients are
-summed in the order of the places, so that runs are reproducible; since the loss's gradient is 1/ranks, the sum is the
+summed in the order of the places, so that runs are reproducible; since each loss's gradient is 1/ranks, the sum is the
 mean. Variables that a pass itself writes, such as the moving means of batch norm, exist once per place; the scope has
 those of place 0.
 
@@ -49,7 +49,6 @@ class DataParallel:
         program: Program,
         places: Sequence[Place],
         strategy: BuildStrategy,
-        loss_name: str | None = None,
         remote: Switchboard | None = None,
     ) -> None:
         """Split the program into passes and updates, without running anything.
@@ -57,8 +56,7 @@ class DataParallel:
         Args:
             program: the program, with or without its backward pass and updates.
             places: a single place, or several CPU places.
-            strategy: the number of trainers, and the gradient of the loss.
-            loss_name: the loss to use if a program has several losses.
+            strategy: the number of trainers, and the gradient of each loss.
             remote: the connection to parameter servers; None: a new one.
 
         Raises:
@@ -82,7 +80,7 @@ class DataParallel:
         ]
         self._scopes: list[graph.Scope] = []
         self._base: Scope | None = None
-        self._source, self._strategy, self._loss = program, strategy, loss_name
+        self._source, self._strategy = program, strategy
         self._split = self._new_split()
 
     @property
@@ -134,15 +132,17 @@ class DataParallel:
         taken = [] if self._split.posts else self._split.grads
         by_place: list[list[list[Any]]] = [[] for _ in parts]
         sums: dict[str, Any] = {}
+        given: dict[str, Any] = {}
         try:
             for number, each in enumerate(self._repeated(parts)):
                 with self._own_variables(scope, number):
-                    results = self._passes(each, [*early, *taken], scope)
+                    results = self._passes(each, [*early, *taken, *self._split.given], scope)
                 for place, found in zip(by_place, results, strict=True):
                     place.append(found[: len(early)])
                 for at, name in enumerate(taken, len(early)):
                     before = [sums[name]] if number else []
                     sums[name] = _total([*before, *(found[at] for found in results)])
+                given = dict(zip(self._split.given, results[0][len(early) + len(taken) :], strict=True))
         except Exception as error:
             if self._exchange is not None:
                 self._exchange.abandon(error)
@@ -152,7 +152,8 @@ class DataParallel:
         ordered: list[list[Any]] = [found for place in by_place for found in place]
         values = {name: joined([each[at] for each in ordered]) for at, name in enumerate(early)}
         if self._split.updating.global_block().ops:
-            fed = {name + REDUCED: value for name, value in self._over_trainers(sums).items()}
+            ready = {**self._over_trainers(sums), **given}
+            fed = {name + REDUCED: value for name, value in ready.items()}
             late_values = self._executors[0].run(self._split.updating, fed, late, scope)
             values.update(zip(late, late_values, strict=True))
             if self._local is not None:
@@ -215,7 +216,7 @@ class DataParallel:
         return self._exchange.finish()
 
     def _new_split(self) -> SplitProgram:
-        return SplitProgram(self._source, self._strategy, self._loss, self.device_count, self._post)
+        return SplitProgram(self._source, self._strategy, self.device_count, self._post)
 
     def _post(self, number: int, values: Sequence[Any]) -> None:
         assert self._exchange is not None

@@ -13,18 +13,16 @@ from typing import Any
 from paddle import graph
 from paddle.fluid.errors import FluidError
 from paddle.fluid.parallel.gradient_exchange import bucketed
+from paddle.fluid.parallel.partition import partition
 from paddle.fluid.parallel.strategies import BuildStrategy, GradientScaleStrategy
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
-from paddle.ops.base.registry import GRAD, OpDef, Slot
+from paddle.ops.base.registry import OpDef, Slot
 
 REDUCED = "@REDUCED"
 _MEETING = ("allreduce", "broadcast")
 _SYNCHRONISED = {"batch_norm": "sync_batch_norm", "batch_norm_grad": "sync_batch_norm_grad"}
 _POSTING = "post_gradients"  # in no table of operators, and in no file
-_SERVED = (OpRole.RPC, OpRole.DIST)
-# Operators that run once, with the gradients of all places, including the sending to parameter servers.
-_UPDATING = (OpRole.OPTIMIZE, OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE, *_SERVED)
 
 
 class SplitProgram:
@@ -33,9 +31,10 @@ class SplitProgram:
     Attributes:
         version: the program's version.
         repeats: how often a step runs the pass.
-        passing, updating: the two programs; the updates read a gradient under its name with REDUCED appended.
+        passing, updating: the two programs; the updates read `grads` and `given` with REDUCED appended to the names.
         computed, updated: the variables that each of them writes.
         grads: the gradients that the updates read.
+        given: other variables of the pass that the updates read, equal on all places.
         kept: the persistable variables that the pass writes.
         buckets: the gradients, in the groups in which trainers exchange them.
         meets: whether operators of the pass use the trainers' group themselves, in an order that all trainers share.
@@ -46,14 +45,12 @@ class SplitProgram:
         self,
         source: Program,
         strategy: BuildStrategy,
-        loss: str | None,
         places: int,
         post: Callable[[int, Sequence[Any]], None],
     ) -> None:
         """Split a program without running anything.
 
         Args:
-            loss: the loss, if the program has several.
             places: the number of places.
             post: called with the number of a bucket and its gradients, which it must not change.
 
@@ -73,23 +70,20 @@ class SplitProgram:
                 "allreduce, broadcast and sync_batch_norm need all trainers in each step, but these trainers average "
                 "parameters: transpile with sync_mode=True and k_steps=1"
             )
-        are_passing = self._are_passing(ops)
-        updates = [op for op, is_passing in zip(ops, are_passing, strict=True) if not is_passing]
-        passes = [op for op, is_passing in zip(ops, are_passing, strict=True) if is_passing]
-        self.updating.global_block().ops = list(updates)
+        parts = partition(ops, self.is_kept)
+        passes, self.grads, self.given, self.kept = parts.passes, parts.gradients, parts.given, parts.kept
+        self.updating.global_block().ops = list(parts.updates)
         self.computed = {name for op in passes for name in op.writes}
-        self.updated = {name for op in updates for name in op.writes}
-        read = {name for op in updates for name in op.reads}
-        self.grads = sorted(name for name in read & self.computed if not self.is_kept(name))
-        self.kept = [name for name in sorted(self.computed) if self.is_kept(name)]
+        self.updated = {name for op in parts.updates for name in op.writes}
         self.buckets = bucketed(passes, set(self.grads), self._sizes())
         self.posts = summing > 1 and places == 1 and bool(self.grads) and not self.meets and self.repeats == 1
         if strategy.gradient_scale_strategy == GradientScaleStrategy.CoeffNumDevice and summing * places > 1:
-            passes = [_scaled(op, loss, 1.0 / (summing * places)) for op in passes]
+            passes = [_scaled(op, 1.0 / (summing * places)) for op in passes]
         self.passing.global_block().ops = self._posted(passes, post) if self.posts else list(passes)
         # Under another name, since decay may write the gradient, and what is fed is not computed.
         block = self.updating.global_block()
-        for name in self.grads:
+        for name in (*self.grads, *self.given):
+            self.passing.global_block().var(name).persistable = False
             grad = block.var(name)
             fed = block.create_var(name + REDUCED, grad.shape, grad.dtype, lod_level=grad.lod_level)
             block._prepend_op("assign", {"X": fed}, {"Out": grad})
@@ -100,18 +94,6 @@ class SplitProgram:
         """Return whether a variable is persistable."""
         variable = self._source.global_block().find(name)
         return variable is not None and variable.persistable
-
-    def _are_passing(self, ops: Sequence[Operator]) -> list[bool]:
-        """Return whether each place runs each operator; it also fetches the rows of its batch from servers."""
-        read: set[str] = set()
-        found = []
-        for op in reversed(ops):
-            made = {name for name in op.writes if not self.is_kept(name)}
-            passes = op.role not in _UPDATING or (op.role in _SERVED and not read.isdisjoint(made))
-            if passes:
-                read.update(op.reads)
-            found.append(passes)
-        return found[::-1]
 
     def _posted(
         self, passes: Sequence[Operator], post: Callable[[int, Sequence[Any]], None]
@@ -143,11 +125,10 @@ def _synchronised(op: Operator) -> Operator:
     return replace(op, type=_SYNCHRONISED[op.type])
 
 
-def _scaled(op: Operator, loss: str | None, scale: float) -> Operator:
-    """Return the operator; if it starts the backward pass, with the given gradient of the loss."""
+def _scaled(op: Operator, scale: float) -> Operator:
+    """Return the operator; if it starts a backward pass, with the given gradient of the loss."""
     starts = op.role == OpRole.BACKWARD | OpRole.LOSS and op.type == "fill_constant"
-    ours = loss is None or op.writes == (loss + GRAD,)
-    return op.with_attrs(value=scale) if starts and ours else op
+    return op.with_attrs(value=scale) if starts else op
 
 
 @dataclass(frozen=True)

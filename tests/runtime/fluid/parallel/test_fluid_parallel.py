@@ -26,7 +26,9 @@ def train(start: Callable[[fluid.framework.Variable], Run], steps: int = 6) -> t
         hidden = fluid.layers.fc(x, 8, act="tanh", param_attr="w")
         loss = fluid.layers.mean(fluid.layers.square_error_cost(fluid.layers.fc(hidden, 1), y))
         rate = fluid.layers.exponential_decay(0.1, 3, 0.5)
-        fluid.optimizer.Momentum(rate, 0.9, regularization=fluid.regularizer.L2Decay(1e-3)).minimize(loss)
+        fluid.optimizer.Momentum(rate, 0.9, regularization=fluid.regularizer.L2Decay(1e-3)).minimize(
+            fluid.layers.scale(loss, 0.5)
+        )
         fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
         run = start(loss)
         rng = np.random.default_rng(1)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Partition: a program's operators, divided into passes, which each place runs, and updates, which run once.
+
+Gradients are summed over the places between the two. Operators that a script applies to gradients, such as a clip of
+its own, are updates, so that they get the sums, as on one place. Everything else that updates need from a pass, such
+as a learning rate or a copy of a parameter, is equal on all places: it is taken from the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from paddle.fluid.program.operator import Operator, OpRole
+
+_SERVED = (OpRole.RPC, OpRole.DIST)
+_UPDATING = (OpRole.OPTIMIZE, OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE, *_SERVED)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The operators of a program, and the variables that the two parts share, sorted by name.
+
+    Attributes:
+        passes: operators that each place runs, including those that fetch the rows of its batch from servers.
+        updates: operators that run once, including those that send to servers.
+        gradients: variables that are summed over places.
+        given: variables of a pass that updates need, and that are equal on all places.
+        kept: variables that persist between steps, and that a pass writes.
+    """
+
+    passes: list[Operator]
+    updates: list[Operator]
+    gradients: list[str]
+    given: list[str]
+    kept: list[str]
+
+
+def partition(ops: Sequence[Operator], is_kept: Callable[[str], bool]) -> Partition:
+    """Divide the operators of a block.
+
+    Args:
+        is_kept: whether a variable persists between steps.
+    """
+    passing = _passing(ops, is_kept)
+    updates = [op for op, passes in zip(ops, passing, strict=True) if not passes]
+    passes = [op for op, passes in zip(ops, passing, strict=True) if passes]
+    derived = _derived(passes, {name for op in passes if _is_backward(op) for name in op.writes})
+    computed = {name for op in passes for name in op.writes}
+    shared = computed & {name for op in updates for name in op.reads}
+    gradients = shared & derived
+    return Partition(
+        passes,
+        updates,
+        sorted(gradients),
+        sorted(name for name in shared - derived if not is_kept(name)),
+        sorted(name for name in computed - gradients if is_kept(name)),
+    )
+
+
+def _derived(ops: Sequence[Operator], roots: Collection[str]) -> set[str]:
+    """Return some variables, and those that passes compute from them."""
+    derived = {*roots}
+    for op in ops:
+        if op.role not in _UPDATING and not derived.isdisjoint(op.reads):
+            derived.update(op.writes)
+    return derived
+
+
+def _passing(ops: Sequence[Operator], is_kept: Callable[[str], bool]) -> list[bool]:
+    """Return for each operator whether each place runs it."""
+    of_params = _derived(ops, {name for op in ops if _is_backward(op) for name in op.role_vars[1::2]})
+    read: set[str] = set()
+    passing = []
+    for op in reversed(ops):
+        made = {name for name in op.writes if not is_kept(name)}
+        passes = op.role not in _UPDATING and (_is_backward(op) or of_params.isdisjoint(op.reads))
+        if not passes and (op.role in _SERVED or op.role not in _UPDATING):
+            passes = bool(op.role & OpRole.LOSS) or not read.isdisjoint(made)
+        if passes:
+            read.update(op.reads)
+        passing.append(passes)
+    return passing[::-1]
+
+
+def _is_backward(op: Operator) -> bool:
+    return bool(op.role & OpRole.BACKWARD)

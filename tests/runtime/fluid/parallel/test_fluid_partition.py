@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs whose updates need more of a pass than gradients: two places give the numbers of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle.fluid as fluid
+
+L = fluid.layers
+
+
+def own_rate(loss: Any) -> None:
+    """A schedule without `_lr_schedule_guard`."""
+    step = L.cast(L.autoincreased_step_counter(begin=1), "float32")
+    fluid.optimizer.Momentum(L.fill_constant([1], "float32", 0.1) / L.sqrt(step), 0.9).minimize(loss)
+
+
+def decay_of_copies(loss: Any) -> None:
+    """Weight decay by the values that the parameters had before the update."""
+    params = fluid.default_main_program().global_block().all_parameters()
+    before = {each.name: L.scale(each, 1.0) for each in params}
+    for param, grad in fluid.optimizer.SGD(0.1).minimize(loss)[1]:
+        with fluid.default_main_program()._optimized_guard([param, grad]):
+            L.assign(param - before[param.name] * 0.01, output=param)
+
+
+def own_clip(loss: Any) -> None:
+    """Gradients that are changed between the backward pass and the updates, by the norm of all."""
+    optimizer = fluid.optimizer.Adam(0.05)
+    pairs = optimizer.backward(loss)
+    norm = L.sqrt(L.sums([L.reduce_sum(L.square(grad)) for _, grad in pairs]))
+    optimizer.apply_gradients([(param, L.clip(grad / (norm + 0.1), -0.2, 0.2)) for param, grad in pairs])
+
+
+def own_update(loss: Any) -> None:
+    """Updates that are written without an optimizer."""
+    for param, grad in fluid.backward.append_backward(loss):
+        L.assign(param - grad * 0.1, output=param)
+
+
+def persistable_gradients(loss: Any) -> None:
+    for _, grad in fluid.optimizer.SGD(0.1).minimize(loss)[1]:
+        grad.persistable = True
+
+
+def slope_of_the_input(loss: Any) -> None:
+    """A loss that is computed from gradients itself."""
+    x = fluid.default_main_program().global_block().var("x")
+    (slope,) = fluid.gradients([loss], [x])
+    fluid.optimizer.SGD(0.1).minimize(loss + L.mean(L.abs(slope)) * 0.0)
+
+
+MAKERS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
+    {
+        each.__name__: each
+        for each in (
+            own_rate,
+            decay_of_copies,
+            own_clip,
+            own_update,
+            persistable_gradients,
+            slope_of_the_input,
+        )
+    }
+)
+
+
+def _trained(make: Callable[[Any], None], places: int) -> Any:
+    with (
+        fluid.program_guard(fluid.Program(), fluid.Program()),
+        fluid.unique_name.guard(),
+        fluid.scope_guard(fluid.Scope()),
+    ):
+        fluid.default_startup_program().random_seed = 9
+        x, y = L.data("x", [4], stop_gradient=False), L.data("y", [1])
+        guess = L.fc(L.fc(x, 8, act="tanh", param_attr="w"), 1)
+        loss = L.mean(L.square_error_cost(guess, y))
+        make(loss)
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(fluid.default_startup_program())
+        program: Any = fluid.default_main_program()
+        if places > 1:
+            program = fluid.CompiledProgram(program).with_data_parallel(places=fluid.cpu_places(places))
+        rng = np.random.default_rng(1)
+        for _ in range(4):
+            xs = rng.standard_normal((12, 4)).astype("float32")
+            exe.run(program, feed={"x": xs, "y": xs.sum(1, keepdims=True)}, fetch_list=[loss])
+        return fluid.global_scope().get("w").copy()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_updates_get_sums_of_gradients_and_single_values_of_the_rest(name: str) -> None:
+    np.testing.assert_allclose(_trained(MAKERS[name], 3), _trained(MAKERS[name], 1), rtol=1e-4, atol=1e-6)
