@@ -27,7 +27,6 @@ from paddle.graph.block import Name
 from paddle.ops.base.registry import GRAD
 
 _SUMS = ("sum_1", "sum_2", "sum_3")
-_ELSEWHERE = " (trainers with parameter servers have no averages, because the servers update the parameters)"
 _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
 
 
@@ -138,7 +137,7 @@ class ModelAverage(_Averages):
             values = {name: scope.get(variable.name) for name, variable in kept.items()}
             count = int(values["num_accumulates"][0] + values["old_num_accumulates"][0])
             if not count:
-                raise RunError(f"ModelAverage: there is no update to average: train first{_ELSEWHERE}")
+                raise RunError("ModelAverage: there is no update to average: train first")
             total = values["sum_1"] + values["sum_2"] + values["sum_3"]
             means[parameter] = total / total.dtype.type(count)
         return means
@@ -268,7 +267,7 @@ class ExponentialMovingAverage(_Averages):
         share = 0.0 if self._rest is None else 1.0 - float(scope.get(self._rest.name)[0])
         if not share:
             raise RunError(
-                f"ExponentialMovingAverage: there is no update to average: call update(), then train{_ELSEWHERE}"
+                "ExponentialMovingAverage: there is no update to average: call update(), then train"
             )
         found = {parameter: scope.get(ema.name) for parameter, ema in self._kept.items()}
         return {parameter: ema / ema.dtype.type(share) for parameter, ema in found.items()}

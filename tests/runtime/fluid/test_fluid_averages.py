@@ -58,7 +58,7 @@ def test_training_goes_on_from_the_values_that_were_given_back() -> None:
 
 def test_a_mean_of_nothing_is_refused() -> None:
     average, executor, _ = _trained(0, average_window_rate=1.0)
-    with pytest.raises(RuntimeError, match=r"train first.*parameter servers"), average.apply(executor):
+    with pytest.raises(RuntimeError, match="train first"), average.apply(executor):
         pass
 
 

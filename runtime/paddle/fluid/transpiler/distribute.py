@@ -21,7 +21,7 @@ from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig, PS
 from paddle.fluid.transpiler.first_values import server_startup
 from paddle.fluid.transpiler.global_norm import clip_on_trainers, norm_groups
 from paddle.fluid.transpiler.placement import Placed, optimizing, params_and_grads, place
-from paddle.fluid.transpiler.separation import check_apart, whole_params
+from paddle.fluid.transpiler.separation import check_apart, watching, whole_params
 from paddle.fluid.transpiler.server_side import server_program
 from paddle.fluid.transpiler.trainer_side import prefetch_rows, prefetchable
 from paddle.fluid.transpiler.whereabouts import VarsDistributed, overview_of, served_variables
@@ -237,6 +237,9 @@ class DistributeTranspiler:
     def _place(self, cutting: bool, dispatcher: PSDispatcher) -> None:
         """Determine the update operators, and the server of each slice."""
         block = self._origin.global_block()
+        watched = watching(block, optimizing(block))
+        self._watching = trainer_side.keep_watching(self.origin_program, watched)
+        block.ops = [op for op in block.ops if op not in watched]
         self._updates = optimizing(block)
         pairs = params_and_grads(self._updates)
         self._tables = growing.growing_tables(self._origin, self._origin_startup, pairs)
@@ -267,7 +270,9 @@ class DistributeTranspiler:
             None if cutting else self.origin_program.random_seed,
             whole_params(block, self._updates, groups),
         )
-        check_apart(block, [each.param for each in self._placed], self._updates, self._rates, self._norms)
+        check_apart(
+            block, {each.param: each.grad for each in self._placed}, self._updates, self._rates, self._norms
+        )
         self._prefetched = prefetchable(self.origin_program, [each.param for each in self._placed])
 
     def _rewrite(self) -> None:
@@ -291,6 +296,7 @@ class DistributeTranspiler:
             self.sync_mode,
             sent,
             self._norms,
+            self._watching,
         )
         for each in self._placed:
             if each.param in self._prefetched:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program.block import Block
@@ -38,9 +38,19 @@ def whole_params(
     return frozenset(whole)
 
 
+def watching(block: Block, updates: Sequence[Operator]) -> list[Operator]:
+    """Return the updates that change neither a parameter nor a state of its update, such as averages of parameters."""
+    needed = {each.name for each in block.all_parameters()}
+    while True:
+        read = {name for op in updates if not needed.isdisjoint(op.writes) for name in op.reads}
+        if read <= needed:
+            return [op for op in updates if needed.isdisjoint(op.writes)]
+        needed |= read
+
+
 def check_apart(
     block: Block,
-    params: Collection[str],
+    pairs: Mapping[str, str],
     updates: Sequence[Operator],
     rates: Sequence[Operator],
     groups: Sequence[NormGroup] = (),
@@ -49,25 +59,34 @@ def check_apart(
 
     Global norms of gradients are allowed, because servers receive them.
 
+    Args:
+        pairs: parameter -> the gradient that trainers send.
+
     Raises:
         FluidError: an update is not supported.
     """
     common = {name for op in rates for name in op.writes}.union(*(group.common for group in groups))
     shared = [op for group in groups for op in (*group.summing, *group.factors)]
-    for param in params:
+    for param, grad in pairs.items():
         own = [op for op in updates if op.role_vars and op.role_vars[0] == param and op not in shared]
-        known = {param, *(op.role_vars[1] for op in own), *common}
+        known = {param, grad, *common}
         for op in own:
             if "Param" in op.inputs and op.type not in _SERVED:
                 raise FluidError(f"optimizer {op.type!r} is not supported for distributed training")
             for name in op.reads:
                 variable = block.find(name)
-                if name not in known and variable is not None and not variable.persistable:
+                if name in known or variable is None or variable.persistable:
+                    continue
+                if name in op.role_vars:
                     raise FluidError(
-                        f"the update of {param!r} needs {name!r}, which is computed from other parameters "
-                        "that may be on other servers: the only such value that a server knows is the global "
-                        "norm of all parameters"
+                        f"{param!r} is updated with two gradients, {grad!r} and {name!r}, but its server receives "
+                        "one: add the losses and call minimize once"
                     )
+                raise FluidError(
+                    f"the update of {param!r} needs {name!r}, which is computed from other parameters "
+                    "that may be on other servers: the only such value that a server knows is the global "
+                    "norm of all parameters"
+                )
             known.update(op.writes)
 
 

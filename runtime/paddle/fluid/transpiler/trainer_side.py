@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program.block import Block
-from paddle.fluid.program.operator import Operator, OpRole
+from paddle.fluid.program.operator import OP_ROLE, OP_ROLE_VAR, Operator, OpRole
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.fluid.transpiler.global_norm import NormGroup, exchange_totals, servers_of
@@ -29,6 +29,7 @@ def rewrite_main(
     sync: bool,
     sent: Sequence[Variable] = (),
     groups: Sequence[NormGroup] = (),
+    watching: Sequence[Operator] = (),
 ) -> None:
     """Add the operators that send gradients and receive parameters to a trainer's main program, in place.
 
@@ -38,6 +39,7 @@ def rewrite_main(
         fetched: parameters that are received as a whole in every step.
         sync: whether servers wait for all trainers.
         groups: groups of gradients whose norm is computed after they are sent.
+        watching: operators that follow the received parameters.
     """
     block = program.global_block()
     dummies = {each.param: _send(block, each, trainer_id) for each in placed}
@@ -54,6 +56,7 @@ def rewrite_main(
     if sync:
         fetch_barrier(block, received, endpoints, trainer_id)
     join(block, whole)
+    block.ops = [*(op for op in block.ops if op not in watching), *watching]
 
 
 def rewrite_startup(
@@ -64,6 +67,21 @@ def rewrite_startup(
     received = receive(block, placed, trainer_id, {})
     fetch_barrier(block, received, endpoints, trainer_id)
     join(block, placed)
+
+
+def keep_watching(program: Program, watching: Sequence[Operator]) -> list[Operator]:
+    """Leave these operators, and those of the schedule that they need, to the trainers; return the operators."""
+    block, read, kept = program.global_block(), set[str](), []
+    for at in reversed(range(len(block.ops))):
+        op = block.ops[at]
+        assert isinstance(op, Operator)
+        is_watching = op in watching
+        if is_watching or (op.role in _LEARNING_RATE and not read.isdisjoint(op.writes)):
+            read.update(op.reads)
+            own = op.with_attrs(**{OP_ROLE: int(OpRole.DIST), OP_ROLE_VAR: ()})
+            block._replace_op(at, own)
+            kept += [own] * is_watching
+    return kept[::-1]
 
 
 def remove_updates(program: Program) -> None:

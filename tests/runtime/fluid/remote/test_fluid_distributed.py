@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import paddle.fluid as fluid
-from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, halves, one_process
+from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, built, halves, one_process
 
 STEPS, BATCH = 4, 8
 _TWO = ["fc_1.w_0", "fc_0.b_0"]
@@ -84,6 +84,25 @@ def word_batches() -> list[Feed]:
     rng = np.random.default_rng(2)
     names = [*(f"word{at}" for at in range(4)), "next"]
     return [{name: rng.integers(0, 1100, (BATCH, 1)) for name in names} for _ in range(STEPS)]
+
+
+def classes(layer: str) -> Callable[[], Any]:
+    """Two words, and the next one by a loss whose weights get gradients of rows and whose bias does not."""
+
+    def net() -> Any:
+        ids = [fluid.layers.data(f"word{at}", [1], dtype="int64") for at in range(4)]
+        hidden = fluid.layers.concat([fluid.layers.embedding(each, [1100, 8]) for each in ids], axis=1)
+        label = fluid.layers.data("next", [1], dtype="int64")
+        if layer == "nce":
+            every = {"sampler": "custom_dist", "custom_dist": [1.0] + [0.0] * 1099}
+            cost = fluid.layers.nce(hidden, label, 1100, is_sparse=True, **every)
+        else:
+            cost = fluid.layers.hsigmoid(hidden, label, 1100, is_sparse=True)
+        loss = fluid.layers.mean(cost)
+        fluid.optimizer.Momentum(0.1, 0.9, regularization=fluid.regularizer.L2Decay(1e-3)).minimize(loss)
+        return loss
+
+    return net
 
 
 def stepping() -> Any:
@@ -162,6 +181,8 @@ def clipped_together(*groups: tuple[float, str, list[str] | None]) -> Callable[[
         (mixed(clipped_together((0.1, "all", None))), mixed_batches, False),
         (digits(clipped_together((0.1, "one", ["fc_0.w_0"]), (0.01, "two", _TWO))), digit_batches, True),
         (words(clipped_together((1e-3, "words", ["shared_w"]))), word_batches, True),
+        (classes("nce"), word_batches, True),
+        (classes("hsigmoid"), word_batches, True),
     ],
     ids=[
         "digits momentum, clips, L2, decay, cut",
@@ -175,6 +196,8 @@ def clipped_together(*groups: tuple[float, str, list[str] | None]) -> Callable[[
         "mixed, clipped together",
         "digits, two groups, cut",
         "words, a table clipped by its norm, cut",
+        "sparse nce, cut",
+        "sparse hsigmoid, cut",
     ],
 )
 def test_synchronous_training_follows_one_machine(
@@ -217,6 +240,36 @@ def test_trainers_with_several_places_each_follow_one_machine() -> None:
     job = TranspiledJob(net, first=first)
     losses = job.run(lambda at: job.train(at, [halves(feed, at, 2) for feed in feeds], places=2))
     np.testing.assert_allclose(np.mean(losses, axis=0), expected, rtol=1e-5)
+
+
+def averaged() -> Any:
+    """A net whose parameters are averaged over steps, with a decay that depends on the schedule's counter."""
+    ids, x = fluid.layers.data("ids", [1], dtype="int64"), fluid.layers.data("x", [128])
+    rows = fluid.layers.embedding(ids, [3000, 8], is_sparse=True, param_attr="table")
+    hidden = fluid.layers.fc([x, rows], 128, act="tanh")
+    loss = fluid.layers.mean(fluid.layers.square_error_cost(hidden, fluid.layers.data("y", [1])))
+    counter = fluid.layers.learning_rate_scheduler._decay_step_counter()
+    fluid.optimizer.Adam(decaying()).minimize(loss)
+    fluid.optimizer.ModelAverage(0.5, min_average_window=2, max_average_window=3)
+    fluid.optimizer.ExponentialMovingAverage(0.9, counter).update()
+    return loss
+
+
+@pytest.mark.parametrize("places", [0, 2])
+def test_trainers_average_the_parameters_that_they_receive(places: int) -> None:
+    feeds = mixed_batches()
+    main, startup, _ = built(averaged)
+    scope, exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+    exe.run(startup, scope=scope)
+    job = TranspiledJob(averaged, first={name: np.array(scope.get(name)) for name in scope.names()})
+    for feed in feeds:
+        exe.run(main, feed, scope=scope)
+    job.run(lambda at: job.train(at, [halves(feed, at, 2) for feed in feeds], places))
+    names = [name for name in scope.names() if "_average_" in name or "ema" in name]
+    assert len(names) == 4 * 7 + 1
+    for name in names:
+        got = job.scopes["trainer 1"].get(name)
+        np.testing.assert_allclose(got, scope.get(name), rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_two_synchronous_runs_end_with_the_same_bits() -> None:
