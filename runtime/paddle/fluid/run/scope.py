@@ -95,10 +95,14 @@ class VariableHandle:
     def get_tensor(self) -> LoDTensor:
         """Return a tensor that reads and replaces the value, which must be an array, with or without sequences.
 
+        A distributed embedding has no rows on its trainers: they can set it too.
+
         Raises:
             FluidTypeError: the variable holds a different kind of value.
         """
-        if isinstance(self._cell.value, (SelectedRows, TensorArray, int, float)):
+        value = self._cell.value
+        is_empty = isinstance(value, SelectedRows) and not len(value.rows)
+        if isinstance(value, (SelectedRows, TensorArray, int, float)) and not is_empty:
             raise self._other("a tensor")
         return LoDTensor(self._cell)
 

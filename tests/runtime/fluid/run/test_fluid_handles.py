@@ -129,7 +129,7 @@ def test_an_array_of_a_script_is_a_list_of_tensors() -> None:
 def test_a_variable_answers_only_as_what_it_holds(name: str) -> None:
     scope = core.Scope()
     scope.var("number").set_int(3)
-    scope.var("rows").get_selected_rows().set_height(5)
+    scope.var("rows").get_selected_rows().set_rows([5])
     scope.var("array").get_lod_tensor_array()
     scope.var("tensor").get_tensor().set(np.ones(2), CPU)
     asked: dict[str, Any] = {
