@@ -41,8 +41,7 @@ class Prefetched:
 
 
 class Coming:
-    """Manages the prefetched batches of an optimizer, each of which is used in the step after the one that fetched
-    it."""
+    """Manages the prefetched batches of an optimizer; each is used in the step after the one that fetched it."""
 
     def __init__(self) -> None:
         self._handles: list[Prefetched] = []

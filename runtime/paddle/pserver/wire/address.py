@@ -18,8 +18,7 @@ ALL = "*"
 
 
 def bind_addresses(bind: str, nics: str, pod_ip: str) -> tuple[str, ...]:
-    """Return the addresses to listen on: the first given of `bind`, `pod_ip` and the IPv4 of each device in `nics`, or
-    all.
+    """Return the addresses to listen on: `bind`, or `pod_ip`, or the IPv4 of each device in `nics`, or all.
 
     Raises:
         ConfigError: a device does not exist or has no IPv4 address.

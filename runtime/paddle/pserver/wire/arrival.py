@@ -72,8 +72,7 @@ class Arrival:
 
 
 class ReusedMemory:
-    """Memory for large arrays, reused when its old contents are no longer referenced, since it is then cached and
-    mapped.
+    """Memory for large arrays, which is reused when its old contents are no longer referenced.
 
     It belongs to one reader and holds several pieces. Not thread-safe, but any thread can drop messages that use the
     memory.
