@@ -133,7 +133,7 @@ class EventQueue(queue.SimpleQueue[Any]):
 
 
 def is_full(events: queue.SimpleQueue[Any]) -> bool:
-    """Return whether the queue is so full that producers that can wait should wait."""
+    """Return whether the queue exceeds its limits, so that producers should wait if they can."""
     if events.qsize() > MOST_EVENTS:
         return True
     return isinstance(events, EventQueue) and events.waiting_bytes > MOST_BYTES

@@ -68,7 +68,7 @@ class StopRequest(KeyboardInterrupt):
 
 @contextmanager
 def raised() -> Iterator[None]:
-    """Raise a StopRequest for each stop request while the context lasts; main thread only."""
+    """Context in which each stop signal raises StopRequest; for use in the main thread only."""
 
     def handle(signum: int, frame: FrameType | None) -> None:
         raise StopRequest(SignalEvent(signum, 1))
@@ -79,14 +79,14 @@ def raised() -> Iterator[None]:
 
 @contextmanager
 def ignored() -> Iterator[None]:
-    """Ignore stop requests while the program is about to end; main thread only."""
+    """Context in which stop signals are ignored, for the end of the program; for use in the main thread only."""
     with _handled_by(signal.SIG_IGN):
         yield
 
 
 @contextmanager
 def posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
-    """Post a SignalEvent for each stop request while the context lasts; main thread only."""
+    """Context in which each stop signal posts a SignalEvent to a queue; for use in the main thread only."""
     count = 0
 
     def handle(signum: int, frame: FrameType | None) -> None:

@@ -17,7 +17,7 @@ _MASK64 = (1 << 64) - 1
 
 
 def varint(value: int) -> bytes:
-    """Return ``value`` in base 128; a negative one as its 64-bit two's complement."""
+    """Return ``value`` encoded as a varint (base 128); negative values are encoded as 64-bit two's complement."""
     value &= _MASK64
     out = bytearray()
     while value >= 0x80:
@@ -84,7 +84,7 @@ def text(raw: int | float | bytes, what: str) -> str:
 
 
 def varints(packed: bytes) -> Iterator[int]:
-    """Return the integers of a packed repeated field."""
+    """Return the integers of a packed repeated field, as a list."""
     at = 0
     while at < len(packed):
         value, at = _read_varint(packed, at)

@@ -206,7 +206,7 @@ class InMemoryDataset(DatasetBase):
             raise RunError(
                 f"global_shuffle: the fleet has {fleet.worker_num()} trainers, but "
                 f"PADDLE_TRAINER_ENDPOINTS names {len(endpoints)}: start the job with paddle.py, or "
-                "set it to one ip:port per trainer"
+                "set this variable to one ip:port per trainer"
             )
         if trainers == 1:
             self.local_shuffle()

@@ -22,7 +22,7 @@ Gradient: TypeAlias = Any
 
 
 def clip_by_value(g: Array, low: float, high: float) -> Array:
-    """Return g with every element between `low` and `high`."""
+    """Return g with every element limited to the range from `low` to `high`."""
     clipped: Array = np.clip(g, np.float32(low), np.float32(high))
     return clipped
 

@@ -37,8 +37,10 @@ class Since(NamedTuple):
 
 
 class RowStep:
-    """An update rule with its hyperparameters, for rows of one parameter that the caller gathers. Holds no rows;
-    thread-safe."""
+    """An update rule with its hyperparameters, for rows of one parameter that the caller gathers.
+
+    It stores no rows and is thread-safe.
+    """
 
     def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec) -> None:
         self._optimizer, self._parameter = optimizer, parameter

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages that describe sources of data."""
+"""The protobuf messages that describe sources of data."""
 
 from __future__ import annotations
 

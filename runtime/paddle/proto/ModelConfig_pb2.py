@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages that describe networks: layers, their inputs, evaluators and recurrent groups."""
+"""The protobuf messages that describe networks: layers, their inputs, evaluators and recurrent groups."""
 
 from __future__ import annotations
 

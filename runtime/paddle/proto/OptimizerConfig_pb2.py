@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages that describe the optimizers of parameter servers in a later form."""
+"""The protobuf messages that describe optimizers of parameter servers, in the format of later Paddle versions."""
 
 from __future__ import annotations
 

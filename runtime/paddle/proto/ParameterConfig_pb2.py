@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages that describe parameters."""
+"""The protobuf messages that describe parameters."""
 
 from __future__ import annotations
 

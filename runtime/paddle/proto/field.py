@@ -43,11 +43,11 @@ class Field(NamedTuple):
         return self.label.startswith("*")
 
     def checked(self, value: Any) -> Any:
-        """Return a value in the field's type.
+        """Return a value converted to the field's type.
 
         Raises:
-            MessageTypeError: it has another type.
-            ConfigError: it is outside the range of the type, or its text cannot be written as UTF-8.
+            MessageTypeError: the value cannot be of the field's type.
+            ConfigError: the value is outside the range of the type, or its text cannot be written as UTF-8.
         """
         try:
             return self._checked(value)
@@ -85,7 +85,7 @@ class Field(NamedTuple):
 
 
 def encoded(field: Field, value: Any) -> bytes:
-    """Return a field with its value, or all of its values, in the wire format."""
+    """Return a field with its value or values, encoded in the wire format."""
     if not field.is_repeated:
         return _encoded_one(field, value)
     if field.label == "**":
@@ -108,10 +108,10 @@ def _encoded_one(field: Field, value: Any) -> bytes:
 
 
 def decoded(field: Field, raw: int | float | bytes) -> Any:
-    """Return the value of a field that was read.
+    """Return the value of a field that was read from the wire format.
 
     Raises:
-        ModelFileError: it has another type.
+        ModelFileError: the value has another type than the field.
     """
     if field.kind == "float" and isinstance(raw, bytes) and len(raw) == _FLOAT.size:
         return _FLOAT.unpack(raw)[0]

@@ -27,7 +27,7 @@ class Repeated(list[Any]):
         self._field = field
 
     def append(self, value: Any) -> None:
-        """Append a value; of a message, a copy."""
+        """Append a value; a message is copied."""
         self.extend([value])
 
     def extend(self, values: Iterable[Any]) -> None:
@@ -49,7 +49,7 @@ class Repeated(list[Any]):
         super().insert(index, self._field.checked(value))
 
     def add(self, **values: Any) -> Any:
-        """Append a new message with some fields, and return it."""
+        """Append a new message with the given fields, and return it."""
         kind = self._field.kind
         if isinstance(kind, str):
             raise MessageTypeError(f"{self._field.name} holds values of type {kind}: append them")
@@ -218,7 +218,7 @@ class Message:
 
     @classmethod
     def FromString(cls, serialized: bytes) -> Message:  # noqa: N802
-        """Return a serialized message."""
+        """Return the message that the bytes describe; see `ParseFromString`."""
         found = cls()
         found.ParseFromString(serialized)
         return found

@@ -38,7 +38,7 @@ class SampleSource:
         """Load the provider's module and let its `init_hook` run.
 
         Raises:
-            UsageError: there is no such file, module or provider, or its types do not match the data layers.
+            UsageError: the file, module or provider does not exist, or its types do not match the data layers.
         """
         self._files = _listed(source.files)
         make = _provider(source)

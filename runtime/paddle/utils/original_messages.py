@@ -169,7 +169,7 @@ def operators_of(config: LayerConfig, sizes: Mapping[str, int]) -> list[Message]
 def sub_models(
     layers: Mapping[str, LayerConfig], inputs: Sequence[str], outputs: Sequence[str]
 ) -> Iterator[Message]:
-    """Yield ``sub_models``: the root and each recurrent group; none without groups."""
+    """Yield the messages of ``sub_models``: the root and each recurrent group, or nothing if there are no groups."""
     groups = list(dict.fromkeys(each.group for each in layers.values() if each.group))
     if not groups:
         return

@@ -128,7 +128,7 @@ class Known(NamedTuple):
 
 
 def known(root_dir: str, job_id: Optional[str] = None, among: Optional[Container[str]] = None) -> List[Known]:
-    """Return this machine's records below a root directory, of one job or of all; unreadable ones are left out.
+    """Return this machine's records below a root directory, of one job or of all; unreadable records are omitted.
 
     Args:
         among: only files with the names of these jobs are read.

@@ -80,7 +80,7 @@ else:
             return tuple(self)
 
     def dataclass(cls: Optional[type] = None, /, *, frozen: bool = False, kw_only: bool = False) -> Any:
-        """Turn a class into a record, compared by its fields, and also hashed by them if it is frozen."""
+        """Turn a class into a record: instances are compared by their fields, and also hashed by them if frozen."""
         return (lambda cls: _made(cls, frozen, kw_only)) if cls is None else _made(cls, frozen, kw_only)
 
     class regex:  # noqa: N801 - used as the function `re.compile`

@@ -32,7 +32,7 @@ def memory(name: str, nbytes: int = 0, is_fixed: bool = False) -> int:
     """Return a descriptor of zeroed memory, which is freed after its last use; child processes do not inherit it.
 
     Args:
-        name: a name for people.
+        name: the name that /proc shows.
         is_fixed: whether the size is sealed. If memory shrank, reading beyond its end would kill the reader (SIGBUS).
 
     Raises:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IP addresses as text: their usual form and kind; connections that detect a silent peer.
+"""IP addresses as text (usual form, family, scope), and TCP options that detect a silent peer.
 
 Names are never resolved. `ipaddress` is not used, because its import takes longer than all the work of this module.
 """

@@ -42,7 +42,7 @@ class Placed(NamedTuple):
 
 
 def placed() -> List[Placed]:
-    """Return every address that a peer can use, loopback included, in the kernel's order.
+    """Return every address that a peer can use, including loopback addresses, in the kernel's order.
 
     Raises:
         OSError: the kernel did not answer.

@@ -19,8 +19,8 @@ class Owner(NamedTuple):
     """The process that listens on a port.
 
     Attributes:
-        pid: 0 if it is not visible: the process belongs to another user.
-        command: its command line, for people.
+        pid: the process ID; 0 if it is not visible, because the process belongs to another user.
+        command: its command line, for messages.
     """
 
     uid: int

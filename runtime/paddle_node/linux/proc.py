@@ -23,7 +23,7 @@ def environ(pid: int) -> "list[bytes]":
 
 
 def command(pid: int) -> str:
-    """Return a process's command line, for people; at most 200 characters."""
+    """Return a process's command line, for messages; at most 200 characters."""
     line = read("/proc/%d/cmdline" % pid) or read("/proc/%d/comm" % pid) or b"?"
     return line.rstrip(b"\0\n").replace(b"\0", b" ").decode("utf-8", "replace")[:200]
 

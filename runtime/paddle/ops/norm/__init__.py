@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalisation, norms of gradients, and dropout; depends only on `base`."""
+"""Operators for normalisation, norms of gradients, and dropout. Depends only on `base`."""

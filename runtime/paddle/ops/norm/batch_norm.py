@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""batch_norm: shifts and scales each channel to mean Bias and standard deviation Scale.
+"""batch_norm: shifts and scales each channel so that its mean is Bias and its standard deviation Scale.
 
-Training uses the mean and biased variance of the batch and updates the running ones: new = old momentum + batch
-(1 - momentum). Test mode and use_global_stats use the running ones. SavedVariance holds 1 / √(variance + epsilon).
+Training uses the mean and biased variance of the batch and updates the running ones: new = old · momentum + batch · (1
+- momentum). Test mode and use_global_stats use the running ones. SavedVariance holds 1 / √(variance + epsilon).
 
 sync_batch_norm takes the mean and variance over the batches of all places and trainers of a data-parallel program.
 Each place's gradients of Scale and Bias are those of its batch: the program sums them.

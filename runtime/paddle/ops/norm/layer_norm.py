@@ -72,7 +72,10 @@ def layer_norm_grad(
 def group_norm(
     x: Array, scale: Array | None, bias: Array | None, *, epsilon: float, groups: int
 ) -> tuple[Array, Array, Array]:
-    """Return Y, and the mean and variance (images, groups); there is one scale and one bias per channel."""
+    """Return Y (the shape of x), and the mean and variance of each group (images, groups).
+
+    Scale and bias are per channel.
+    """
     normed, mean, variance = _normed(_grouped(x, groups), epsilon)
     out = normed.reshape(x.shape)
     if scale is not None:

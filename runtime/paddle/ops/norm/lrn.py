@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lrn: divides each element by a power of the sum of squares at its position in the neighbouring channels."""
+"""lrn: local response normalisation, which divides elements by a power of the sum of squares over nearby channels."""
 
 from __future__ import annotations
 

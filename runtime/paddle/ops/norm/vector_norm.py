@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""norm: X divided by its Euclidean norm along an axis (l2_normalize in layers); norms of dense or sparse gradients.
+"""norm: divides X by its Euclidean norm along an axis (l2_normalize in layers).
 
-The latter are squared_l2_norm, l1_norm and clip_by_norm.
+squared_l2_norm, l1_norm, clip_by_norm: norms of dense or sparse gradients, and clipping by norm.
 """
 
 from __future__ import annotations

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers: LSTM, GRU, their single steps, unrolled bodies; depends on `activation` and `math`."""
+"""Operators of recurrent layers: LSTM, GRU, their single steps, unrolled bodies. Depends on `activation` and `math`."""

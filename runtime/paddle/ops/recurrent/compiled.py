@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled steps of LSTM and GRU (`kernels/recurrent.c`), for float32 with sigmoid and tanh; plain forms exist too.
+"""Compiled steps of LSTM and GRU (`kernels/recurrent.c`), for float32 with sigmoid and tanh.
 
 Weights are padded to whole tiles of columns. Rows are in time order (`TimeSteps`), gates in the order of their
 operator.

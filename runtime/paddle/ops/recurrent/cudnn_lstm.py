@@ -35,7 +35,7 @@ _ORDER = [2, 0, 1, 3]  # indices in cuDNN's order of candidate, input, forget, o
 
 
 class Shape(NamedTuple):
-    """The dimensions of the layers, from the attributes."""
+    """The dimensions of stacked LSTM layers, computed from the operator's attributes."""
 
     inputs: int
     hidden: int

@@ -30,11 +30,11 @@ _READ = ("Inputs", "Statics", "States", "Parameters")
 
 
 class Ran(NamedTuple):
-    """The record of a forward run over all steps.
+    """The record of a forward run over all steps, which the backward run needs.
 
     Attributes:
-        heights: rows of each state after each step.
-        inner: output -> the level below the steps, empty where an item is a row.
+        heights: number of rows of each state after each step.
+        inner: output -> the LoD level below the steps; empty where an item is a row.
     """
 
     tapes: tuple[Tape, ...]

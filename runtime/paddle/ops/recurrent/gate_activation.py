@@ -12,7 +12,7 @@ from paddle.ops.base.errors import AttrError
 
 
 class Activation(NamedTuple):
-    """y = function(x), dy/dx = slope(y)."""
+    """An activation y = function(x) and its derivative dy/dx = slope(y), as a function of y."""
 
     function: Callable[[Array], Array]
     slope: Callable[[Array], Array]
@@ -28,10 +28,10 @@ _BY_NAME = {
 
 
 def activation(key: str | int) -> Activation:
-    """Return the activation with that name or number.
+    """Return the activation with the given name, or with the given number in Fluid's order.
 
     Raises:
-        AttrError: there is no such activation.
+        AttrError: the name or number is not that of an activation.
     """
     names = list(_BY_NAME)
     name = names[key] if isinstance(key, int) and 0 <= key < len(names) else key

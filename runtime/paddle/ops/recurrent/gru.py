@@ -116,7 +116,7 @@ def gru(
     *,
     attrs: Mapping[str, Any],
 ) -> tuple[Array, Array, Array, LoDArray]:
-    """Return the hidden states (rows, D) last; outputs whose names begin with Batch are in time order.
+    """Return the gates, reset states and hidden states; outputs whose names begin with Batch are in time order.
 
     Columns of Input are update u, reset r, candidate. candidate = act(x + (r h') W), h = (1 - u) h' + u candidate.
     """

@@ -67,7 +67,7 @@ def _infer(
 def lstm(
     x: Any, h0: Array | None, c0: Array | None, weight: Array, bias: Array, *, attrs: Mapping[str, Any]
 ) -> tuple[LoDArray, LoDArray, Array, Array]:
-    """Return hidden states and cells (rows, D); BatchGate (rows, 4D), BatchCellPreAct (rows, D) are in time order.
+    """Return hidden states and cells (rows, D), and BatchGate (rows, 4D) and BatchCellPreAct (rows, D) in time order.
 
     Columns of Input and Weight are candidate, input, forget, output. c = f c' + i candidate, h = o act(c).
     """

@@ -46,7 +46,7 @@ class Weights:
 
 
 class Activations(NamedTuple):
-    """The activations of the gates, of the cell's output, of the candidate, and of the projection."""
+    """The activation functions of the gates, of the cell's output, of the candidate, and of the projection."""
 
     gate: Activation
     cell: Activation
@@ -55,7 +55,7 @@ class Activations(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """The values of a run, with rows in time order.
+    """The values of a forward run that the backward run needs; rows are in time order.
 
     Attributes:
         out: (rows, P) outputs, which the next step reads; `hidden` itself without a projection.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StepRows: the row numbers of each step, where items of sequences are rows or sequences themselves.
+"""StepRows: the row numbers of each step, for sequences of rows or of sequences.
 
 Values with one entry per sequence are ranked: the longest sequence comes first.
 """
@@ -29,11 +29,11 @@ from paddle.ops.base.segments import TimeSteps, at, lengths, ranges
 
 
 class StepRows(NamedTuple):
-    """Rows in time order.
+    """The row numbers of sequences in time order: all first steps, then all second steps, and so on.
 
     Attributes:
         rows: (rows,) row numbers, step by step.
-        bounds: step t is bounds[t] to bounds[t + 1] of `rows`.
+        bounds: the rows of step t are rows[bounds[t]:bounds[t + 1]].
         levels: offsets, from 0, of the sequences that each step reads; empty where an item is a row.
     """
 
@@ -107,7 +107,7 @@ def steps_of(inputs: list[Any], reverse: bool) -> TimeSteps:
 
 
 def ranked(value: Any, steps: TimeSteps) -> Any:
-    """Return a static input or a state with its entries ordered longest sequence first."""
+    """Return a static input or a state with its entries sorted by length of their sequence, longest first."""
     if count_of(value) != len(steps.order):
         what = "sequences" if lod_of(value) else "rows"
         raise InputError(f"there are {len(steps.order)} sequences, but a state has {count_of(value)} {what}")
@@ -115,7 +115,7 @@ def ranked(value: Any, steps: TimeSteps) -> Any:
 
 
 def unranked(value: Any, parts: Sequence[Array | None], steps: TimeSteps) -> Array:
-    """Return the gradient of a value that was `ranked`: the sum over steps, each of which has its first rows."""
+    """Return the gradient of a value that `ranked` sorted: the sum over steps, in the original order."""
     ordered = zeros_like(value)
     for part in parts:
         if part is not None:

@@ -18,7 +18,7 @@ from paddle.ops.math.scale import sum_
 
 @dataclass(frozen=True)
 class Names:
-    """The names of the body's variables.
+    """The names of variables of the body that `unroll` reads or writes.
 
     Attributes:
         before: the states that a step reads.
@@ -32,10 +32,10 @@ class Names:
 
 
 class Unrolled(NamedTuple):
-    """The outputs, as output -> steps, and the tape of each step (empty if not requested).
+    """The result of `unroll`: the values of each output at each step, and each step's tape (empty if not requested).
 
     Attributes:
-        heights: rows of each state after each step.
+        heights: number of rows of each state after each step.
     """
 
     outputs: dict[str, list[Any]]
@@ -63,7 +63,7 @@ def unroll(
 
     Args:
         steps: the inputs of each step, except the states.
-        trace: whether gradients are needed.
+        trace: whether to record tapes, which `unroll_back` needs.
     """
     outputs: dict[str, list[Any]] = {name: [] for name in names.outputs}
     states, tapes, heights = list(first), [], []

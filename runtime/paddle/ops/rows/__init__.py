@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on table rows by id, and on values of parameter servers; depends only on `base`."""
+"""Operators that access rows of tables by id, or communicate with parameter servers. Depends only on `base`."""

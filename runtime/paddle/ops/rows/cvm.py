@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cvm: embeddings that begin with counts of shows and clicks, as in click-through models."""
+"""cvm: replaces or removes the counts of shows and clicks with which embeddings of click-through models begin."""
 
 from __future__ import annotations
 

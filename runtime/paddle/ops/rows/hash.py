@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hash: rows of ids to numbers below `mod_by`, several per row: XXH64 of a row's bytes (Collet, 2014).
+"""hash: maps each row of ids to several numbers below `mod_by`, by XXH64 of the row's bytes (Collet, 2014).
 
 The index of the hash is its seed, so that tables trained by the original are addressed by the same numbers.
 """

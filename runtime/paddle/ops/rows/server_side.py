@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of a Fluid server's program besides updates: lookup_sparse_table for tables, ref_by_trainer_id."""
+"""Operators of a Fluid server's program other than updates: lookup_sparse_table and ref_by_trainer_id."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _infer_ref(x: list[Spec], trainer_id: Spec) -> Spec:
 
 @operator("ref_by_trainer_id", "X* TrainerId -> Out", infer=_infer_ref, shares_lod=False)
 def ref_by_trainer_id(x: list[Array], trainer_id: Array) -> Array:
-    """Return X[TrainerId]; TrainerId is (1,) int64."""
+    """Return the input whose index in X is TrainerId, (1,) int64."""
     at = int(trainer_id.reshape(-1)[0])
     if not 0 <= at < len(x):
         raise InputError(f"TrainerId {at} is out of range: there are {len(x)} trainers")

@@ -78,7 +78,7 @@ def merge_selected_rows(x: SelectedRows) -> SelectedRows:
 
 @operator("get_tensor_from_selected_rows", "X -> Out", infer="X")
 def get_tensor_from_selected_rows(x: SelectedRows) -> Array:
-    """Return the values of the rows."""
+    """Return the values of selected rows as a dense array (rows, width)."""
     return x.values
 
 

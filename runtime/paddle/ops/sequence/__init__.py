@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on sequences, which are rows delimited by offsets; depends only on `base`."""
+"""Operators on sequences, which are rows delimited by offsets. Depends only on `base`."""

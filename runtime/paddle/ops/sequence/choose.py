@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_best, sequence_cut, sequence_choose: positions of maxima; slices and sub-sequences at given positions.
+"""sequence_best, sequence_cut, sequence_choose: select the best positions, slices or sub-sequences of sequences.
 
 Positions are numbers (n, k) of any dtype, k per sequence or sub-sequence; -1 ends a row early.
 """
@@ -65,10 +65,10 @@ def sequence_cut_grad(x: Any, starts: Array | None, ends: Array | None, dout: Ar
 
 @operator("sequence_choose", "X+ Chosen -> Out+", infer=any_rows)
 def sequence_choose(x: Any, chosen: Array) -> LoDArray:
-    """Return the sub-sequences Chosen[i] of each sequence i of X, which has two levels.
+    """Return, for each sequence i of X, the sub-sequences at the positions Chosen[i]; X has two levels.
 
     Raises:
-        InputError: X has one level, or there is no such sub-sequence.
+        InputError: X has one level, or a position in Chosen is beyond the last sub-sequence.
     """
     data = plain(x)
     rows, lod = _sub_sequences(x, chosen)
@@ -83,7 +83,7 @@ def sequence_choose_grad(x: Any, chosen: Array, dout: Array) -> Array:
 
 
 def places(values: Array, count: int, what: str) -> tuple[Offsets, Offsets]:
-    """Return the numbers before the first -1 of each row, and the offsets of the rows in them.
+    """Return the numbers that precede the first -1 in each row, concatenated, and the offset of each row in the result.
 
     Raises:
         InputError: the number of rows is not `count`.

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_conv: context windows of rows, times a matrix or not; row_conv: lookahead convolution; im2sequence.
+"""sequence_conv: context windows of rows, with or without a matrix product; row_conv: lookahead convolution.
+
+Im2sequence.
 
 im2sequence: windows of images as rows of sequences, one sequence per image. If Y (images, 2) gives the real heights and
 widths of the images of a batch, only the windows that start inside them are used.
@@ -51,7 +53,10 @@ def sequence_conv(
 def sequence_conv_grad(
     x: Any, padding: Array | None, filters: Array, dout: Array, *, contextLength: int, contextStart: int
 ) -> tuple[Array, Array | None, Array]:
-    """Return the gradients of the matrix product, with those of the columns added at their source rows."""
+    """Return the gradients of X, PaddingData and Filter.
+
+    A row's gradient is summed over all windows that contain it.
+    """
     data, offsets = sequences(x, "X")
     rows = _window(offsets, contextStart, contextLength, padding is not None)
     dfilters = _columns(data, padding, rows).T @ dout
@@ -75,7 +80,7 @@ def sequence_context(x: Any, padding: Array | None, *, contextLength: int, conte
 def sequence_context_grad(
     x: Any, padding: Array | None, dout: Array, *, contextLength: int, contextStart: int
 ) -> tuple[Array, Array | None]:
-    """Add the gradient of each part to its source row."""
+    """Return the gradients of X and PaddingData: for each row, the sum over all windows that contain it."""
     data, offsets = sequences(x, "X")
     rows = _window(offsets, contextStart, contextLength, padding is not None)
     return _brought_back(dout, rows, data, padding)
@@ -109,7 +114,7 @@ def _columns(data: Array, padding: Array | None, rows: Offsets) -> Array:
 
 @operator("row_conv", "X+ Filter -> Out+", infer="X(_, ...), Filter(_, ...) -> X")
 def row_conv(x: Any, filters: Array) -> LoDArray:
-    """Return Out[t] = sum over j of Filter[j] X[t + j], within the sequence."""
+    """Return Out[t] = Σ Filter[j] X[t + j] over all j for which t + j is in the same sequence."""
     data, offsets = sequences(x, "X")
     out = array_module(data).zeros_like(data)
     for ahead, (here, there) in enumerate(_pairs(offsets, len(filters), data)):
@@ -188,7 +193,7 @@ def im2sequence_grad(
     paddings: tuple[int, ...],
     out_stride: tuple[int, ...],
 ) -> Array:
-    """Add the windows' gradients at their positions."""
+    """Return dX: for each pixel, the sum of the gradients of all windows that contain it."""
     up, left, down, right = paddings
     height, width = x.shape[2] + up + down, x.shape[3] + left + right
     high, wide = _windows(x.shape[2:], kernels, strides, paddings)

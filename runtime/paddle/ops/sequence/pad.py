@@ -44,7 +44,7 @@ def sequence_pad(x: Any, pad_value: Array, *, padded_length: int) -> tuple[Array
 
 @gradient("sequence_pad", "X+ Out@GRAD -> X@GRAD")
 def sequence_pad_grad(x: Any, dout: Array) -> Array:
-    """Extract the rows' gradients from the padded array."""
+    """Return dX: the rows of dOut without the padding."""
     _, offsets = sequences(x, "X")
     dx: Array = dout[at(owners(offsets), dout), at(positions(offsets), dout)]
     return dx
@@ -64,7 +64,7 @@ def sequence_unpad(x: Array, length: Array) -> LoDArray:
 
 @gradient("sequence_unpad", "X Length Out@GRAD -> X@GRAD")
 def sequence_unpad_grad(x: Array, length: Array, dout: Array) -> Array:
-    """Return the gradients in the padded array, zeros elsewhere."""
+    """Return dX: dOut in the padded array, with zeros in the padding."""
     offsets = _offsets(x, length)
     dx: Array = array_module(x).zeros_like(x)
     dx[at(owners(offsets), x), at(positions(offsets), x)] = dout.reshape(-1, *x.shape[2:])
@@ -83,7 +83,7 @@ def _infer_mask(x: Spec, maxlen_tensor: Spec | None, *, maxlen: int, out_dtype: 
     shares_lod=False,
 )
 def sequence_mask(x: Array, maxlen_tensor: Array | None, *, maxlen: int, out_dtype: VarType) -> Array:
-    """Return Y[..., j] = 1 where j < X[...], for j below maxlen, or below the maximum of X if it is -1."""
+    """Return Y (..., maxlen): 1 where j < X[...], else 0. If maxlen is -1, the maximum of X is used."""
     xp = array_module(x)
     if maxlen_tensor is not None:
         maxlen = int(maxlen_tensor.reshape(-1)[0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_pool: each sequence as one row (sum, average, maximum, first, last, ...); sequence_softmax.
+"""sequence_pool: reduces each sequence to one row (sum, average, maximum, first, last, ...).
 
 sequence_softmax: softmax over the rows of each sequence, with one number per row.
 """
@@ -54,7 +54,7 @@ def sequence_pool(x: Any, *, pooltype: str, pad_value: float) -> tuple[Any, Arra
 
 @gradient("sequence_pool", "X+ MaxIndex Out@GRAD -> X@GRAD")
 def sequence_pool_grad(x: LoDArray, index: Array | None, dout: Array, *, pooltype: str) -> Array:
-    """Distribute the gradient over the rows; for maximum, first and last only to the selected row."""
+    """Return dX: the gradient distributed over the rows; for maximum, first and last only to the selected row."""
     data, offsets = sequences(x, "X")
     kind = pooltype.upper()
     if kind in _WEIGHTS:
@@ -123,7 +123,7 @@ def _infer_softmax(x: Spec) -> Spec:
     infer=_infer_softmax,
 )
 def sequence_softmax(x: Any) -> LoDArray:
-    """Return Out = e^(X - max) / sum, sequence by sequence."""
+    """Return the softmax of each sequence: e^(X - max) divided by its sum over the sequence."""
     data, offsets = sequences(x, "X")
     out = array_module(data).exp(data - spread(segment_max(data, offsets, 0), offsets))
     out /= spread(segment_sum(out, offsets), offsets)

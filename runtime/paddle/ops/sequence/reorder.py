@@ -47,7 +47,7 @@ def sequence_slice(x: Any, offset: Array, length: Array) -> LoDArray:
 
 @gradient("sequence_slice", "X+ Offset Length Out@GRAD -> X@GRAD")
 def sequence_slice_grad(x: Any, offset: Array, length: Array, dout: Array) -> Array:
-    """Return the gradients at the positions of the rows; zeros elsewhere."""
+    """Return dX: dOut at the rows of the slices, and zeros elsewhere."""
     rows, _ = _slices(x, offset, length)
     dx: Array = array_module(x.data).zeros_like(x.data)
     dx[at(rows, dx)] = dout

@@ -42,7 +42,7 @@ def sequence_reshape(x: Any, *, new_dim: int) -> LoDArray:
 
 @gradient("sequence_reshape", "X Out@GRAD -> X@GRAD")
 def sequence_reshape_grad(x: Array, dout: Array) -> Array:
-    """Return the gradients in the shape of X's rows."""
+    """Return dX: dOut in the shape of X."""
     return dout.reshape(x.shape)
 
 

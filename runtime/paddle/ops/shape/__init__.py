@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that move, select, join or pad values without changing them; depends only on `base`."""
+"""Operators that move, select, join or pad values without changing them. Depends only on `base`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cast and assign: the same values in another dtype or variable; is_empty, isfinite, isinf, isnan, shape: queries."""
+"""cast and assign: copy values to another dtype or variable; is_empty, isfinite, isinf, isnan and shape: queries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _cast_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> li
 
 @operator("assign", "X -> Out", infer="X")
 def assign(x: Any) -> Any:
-    """Return X; an array or selected rows."""
+    """Return X, which is an array or selected rows."""
     return x
 
 
@@ -45,7 +45,7 @@ def _assign_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> 
 
 @operator("is_empty", "X -> Out", infer="-> bool(1)", shares_lod=False)
 def is_empty(x: Array) -> Array:
-    """Return whether X has no elements, (1,) bool."""
+    """Return (1,) bool: whether X has no elements."""
     return np.array([x.size == 0])
 
 
@@ -69,6 +69,6 @@ def _infer_shape(x: Spec) -> Spec:
 
 @operator("shape", "Input -> Out", infer=_infer_shape, shares_lod=False)
 def shape(x: Array) -> Array:
-    """Return the sizes of X, int32."""
+    """Return the shape of X as a vector (rank,) int32."""
     sizes: Array = array_module(x).asarray(np.array(x.shape, _INT32))
     return sizes

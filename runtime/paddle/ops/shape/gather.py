@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gather, scatter, multiplex: read, write or select rows by number; where; diag; one_hot.
+"""gather, scatter, multiplex: read, write or select rows by index.
 
 where: the positions at which a condition holds; diag: a vector on the diagonal of a matrix of zeros.
 one_hot: class numbers (..., 1) as one-hot rows; a tensor may give the number of classes.
@@ -112,7 +112,7 @@ def _infer_where(condition: Spec) -> Spec:
 
 @operator("where", "Condition -> Out", infer=_infer_where, shares_lod=False)
 def where(condition: Array) -> Array:
-    """Return the indices of all elements that are true, (found, rank) int64, row by row."""
+    """Return the indices of all true elements, (count, rank) int64, in row-major order."""
     xp = array_module(condition)
     places: Array = xp.stack(xp.nonzero(condition), axis=1).astype(_INT64)
     return places
@@ -146,7 +146,7 @@ def one_hot(x: Array, given: Array | None, *, depth: int, dtype: VarType) -> Arr
     """Return one-hot rows, (..., depth): 1 at the class number, 0 elsewhere.
 
     Raises:
-        InputError: a number is outside [0, depth), or the tensor's depth is not positive.
+        InputError: a class number is outside [0, depth), or a depth given by a tensor is not positive.
     """
     xp = array_module(x)
     (depth,) = decided(given, (), (depth,))

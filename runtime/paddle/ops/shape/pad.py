@@ -27,13 +27,13 @@ def _infer_pad(x: Spec, *, paddings: Sizes) -> Spec:
 
 @operator("pad", "X -> Out", attrs={"paddings": tuple, "pad_value": 0.0}, infer=_infer_pad)
 def pad(x: Array, *, paddings: Sizes, pad_value: float) -> Array:
-    """Return X with paddings[2i] values before and paddings[2i + 1] after it along dimension i."""
+    """Return X padded along each dimension i: paddings[2i] values before it, paddings[2i + 1] after it."""
     return array_module(x).pad(x, _pairs(paddings), constant_values=pad_value)
 
 
 @gradient("pad", "Out@GRAD -> X@GRAD")
 def pad_grad(dout: Array, *, paddings: Sizes) -> Array:
-    """Return dX: dOut without the rows and columns that were padded."""
+    """Return dX: dOut without the padding."""
     ends = zip(dout.shape, _pairs(paddings), strict=True)
     return dout[tuple(slice(before, size - after) for size, (before, after) in ends)]
 
@@ -79,7 +79,7 @@ def pad2d(
 def pad2d_grad(
     x: Array, given: Array | None, dout: Array, *, paddings: Sizes, mode: str, data_format: str
 ) -> Array:
-    """Return the inner part of dOut, plus the gradients of the border added at the source pixels."""
+    """Return dX: the inner part of dOut, plus the gradients of the padding at the pixels from which it was copied."""
     paddings = decided(given, (), paddings)
     if mode == "constant":
         return pad_grad(dout, paddings=_of_all(paddings, data_format))

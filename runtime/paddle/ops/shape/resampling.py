@@ -23,7 +23,7 @@ def applied(x: Array, rows: Matrix, columns: Matrix) -> Array:
 
 
 def taken_back(dout: Array, rows: Matrix, columns: Matrix) -> Array:
-    """Return the gradient Aᵀ dOut B."""
+    """Return the gradient of the images, Aᵀ dOut B; see `applied`."""
     return applied(dout, rows.T, columns.T)
 
 

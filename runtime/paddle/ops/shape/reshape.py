@@ -63,7 +63,7 @@ def _unsqueezed(x: Shape, *, axes: Shape) -> Shape:
 
 
 def flattened(x: Shape, *, axis: int) -> Shape:
-    """Return the shape of the matrix whose rows are the first `axis` dimensions."""
+    """Return the shape of X as a matrix: the product of the first `axis` dimensions, and that of the others."""
     if not 0 <= axis <= len(x):
         raise AttrError(f"axis {axis} does not split a shape of {len(x)} dimensions")
     return product(x[:axis]), product(x[axis:])

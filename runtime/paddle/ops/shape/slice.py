@@ -38,7 +38,7 @@ def crop(x: Array, y: Array | None, given: Array | None, *, offsets: Sizes, shap
 
 @gradient("crop", "X Y? Offsets? Out@GRAD -> X@GRAD")
 def crop_grad(x: Array, _: Array | None, given: Array | None, dout: Array, *, offsets: Sizes) -> Array:
-    """Return dOut padded with zeros."""
+    """Return dX: dOut padded with zeros to the shape of X."""
     dx = array_module(x).zeros(x.shape, x.dtype)
     dx[_window(x.shape, decided(given, (), offsets), dout.shape)] = dout
     return dx
@@ -113,7 +113,7 @@ def slice_grad(
     starts: Sizes,
     ends: Sizes,
 ) -> Array:
-    """Return dOut padded with zeros."""
+    """Return dX: dOut padded with zeros to the shape of X."""
     starts, ends = decided(start, start_parts, starts), decided(end, end_parts, ends)
     dx = array_module(x).zeros(x.shape, x.dtype)
     part = dx[_slices(x.ndim, axes, starts, ends)]

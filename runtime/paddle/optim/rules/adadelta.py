@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AdaDelta: E = ρE + (1 − ρ)g²;  r = √((D + ε)/(E + ε));  D = ρD + (1 − ρ)(g r)²;  w −= η r (g + λw).
 
-Zeiler, 2012. E averages squared gradients, D squared steps. With momentum: m = μm − η r (g + λw); w += m.
+Source: Zeiler, 2012. E averages squared gradients, D squared steps. With momentum: m = μm − η r (g + λw); w += m.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 @rule("adadelta", v2="AdaDelta(rho=0.95, epsilon=1e-6)")
 @dataclass(frozen=True)
 class Adadelta(Rule):
-    """Keeps decayed averages of squared gradients and of squared steps."""
+    """AdaDelta; its state is decayed averages of squared gradients and of squared steps."""
 
     rho: float = 0.95
     epsilon: float = 1e-6

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """AdaGrad: s += g²;  r = 1/√(s + ε);  m = μm − η r (g + λw);  w += m.
 
-Duchi, Hazan and Singer, 2011. The learning rate schedule is ignored, because s already shortens the steps.
+Source: Duchi, Hazan and Singer, 2011. The learning rate schedule is ignored, because s already shortens the steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 @rule("adagrad", v2="AdaGrad()")
 @dataclass(frozen=True)
 class Adagrad(Rule):
-    """Keeps the sum of squared gradients."""
+    """AdaGrad; its state is the sum of squared gradients."""
 
     epsilon: float = 1e-6
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adam: m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  α = η √(1 − β₂^t)/(1 − β₁^t);  w −= α m/(√v + ε).
 
-Kingma and Ba, 2014. L2 decay and the parameter's momentum are not used. Rows are not supported: m and v of untouched
-rows would have to change as well.
+Source: Kingma and Ba, 2014. L2 decay and the parameter's momentum are not used. Rows are not supported: m and v of
+untouched rows would have to change as well.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 @rule("adam", v2="Adam(beta1=0.9, beta2=0.999, epsilon=1e-8)")
 @dataclass(frozen=True)
 class Adam(Rule):
-    """Keeps decayed averages of gradients and of their squares."""
+    """Adam; its state is decayed averages of gradients and of their squares."""
 
     beta1: float = 0.9
     beta2: float = 0.999
@@ -75,6 +75,6 @@ class FluidAdam(Adam):
 
 @rule("lazy_adam")
 class LazyAdam(FluidAdam):
-    """Leaves m and v of rows without a gradient unchanged; the same as Adam on dense parameters."""
+    """Adam that leaves m and v of rows without a gradient unchanged; on dense parameters the same as Adam."""
 
     handles_rows = True

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adamax: m = β₁m + (1 − β₁)g;  u = max(β₂u, |g|);  w −= η/(1 − β₁^t) · m/u.
 
-Kingma and Ba, 2014, section 7.1. The learning rate schedule is ignored; L2 decay and the parameter's momentum are not
-used.
+Source: Kingma and Ba, 2014, section 7.1. The learning rate schedule is ignored; L2 decay and the parameter's momentum
+are not used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TINY = float(np.finfo(np.float32).tiny)
 @rule("adamax", v2="Adamax(beta1=0.9, beta2=0.999)")
 @dataclass(frozen=True)
 class Adamax(Rule):
-    """Keeps a decayed average of gradients and a decayed maximum of their magnitudes."""
+    """Adamax; its state is a decayed average of gradients and a decayed maximum of their magnitudes."""
 
     beta1: float = 0.9
     beta2: float = 0.999

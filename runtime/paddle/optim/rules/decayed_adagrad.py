@@ -17,7 +17,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 @rule("decayed_adagrad", v2="DecayedAdaGrad(rho=0.95, epsilon=1e-6)")
 @dataclass(frozen=True)
 class DecayedAdagrad(Rule):
-    """Keeps a decayed average of squared gradients."""
+    """AdaGrad with decay; its state is a decayed average of squared gradients."""
 
     rho: float = 0.95
     epsilon: float = 1e-6

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follow the regularised leader: n' = n + g²;  z += g − (n'^p − n^p)/η · w;  n = n';
-w = (λ₁ sign(z) − z)/(n^p/η + 2λ₂) where |z| > λ₁, else 0.
+"""Follow the regularised leader: n' = n + g²;  z += g − (n'^p − n^p)/η · w;  n = n'.
 
-McMahan and others, 2013. p is −lr_power, by default 0.5. λ₁ and λ₂ are the rule's own l1 and l2, not the parameter's. w
-follows from z and n alone: an element whose |z| never exceeds λ₁ is exactly 0, from the first batch on.
+W = (λ₁ sign(z) − z)/(n^p/η + 2λ₂) where |z| > λ₁, else 0.
+
+Source: McMahan and others, 2013. p is −lr_power, by default 0.5. λ₁ and λ₂ are the rule's own l1 and l2, not the
+parameter's. w follows from z and n alone: an element whose |z| never exceeds λ₁ is exactly 0, from the first batch on.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 )
 @dataclass(frozen=True)
 class Ftrl(Rule):
-    """Keeps the sum of squared gradients, and the sum of gradients minus the movement of w."""
+    """FTRL; its state is the sum of squared gradients (n), and the sum of gradients minus the change of w (z)."""
 
     l1: float = 0.0
     l2: float = 0.0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layer-wise Adam: m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  r = m/(√v + ε) + λw;  w −= η |w|/|r| · r.
 
-You and others, 2019, as Fluid has it: m and v are not bias-corrected, and a parameter whose values are all 0 stays 0. λ
-is weight_decay. The norms are the whole parameter's: see `lars_momentum`.
+Source: You and others, 2019; Fluid's variant: m and v are not bias-corrected, and a parameter whose values are all 0
+stays 0. λ is weight_decay. The norms are the whole parameter's: see `lars_momentum`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 )
 @dataclass(frozen=True)
 class Lamb(Rule):
-    """Keeps decayed averages of gradients and of their squares."""
+    """LAMB; its state is decayed averages of gradients and of their squares."""
 
     beta1: float = 0.9
     beta2: float = 0.999

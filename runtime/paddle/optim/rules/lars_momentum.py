@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layer-wise rate: η' = ηκ|w|/(|g| + λ|w|), or η if a norm is 0;  v = μv + η'(g + λw);  w −= v.
 
-You, Gitman and Ginsburg, 2017; κ is lars_coeff, λ lars_weight_decay. The norms are those of the whole parameter, which
-is therefore on one server; the original used the norms of each server's part.
+Source: You, Gitman and Ginsburg, 2017; κ is lars_coeff, λ lars_weight_decay. The norms are those of the whole
+parameter, which is therefore on one server; the original used the norms of each server's part.
 """
 
 from __future__ import annotations

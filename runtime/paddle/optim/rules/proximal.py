@@ -52,7 +52,7 @@ class ProximalGD(Rule):
 )
 @dataclass(frozen=True)
 class ProximalAdagrad(Rule):
-    """Keeps the sum of squared gradients; where that is 0, the gradient has no effect."""
+    """Proximal AdaGrad; its state is the sum of squared gradients, and where that is 0, the gradient has no effect."""
 
     l1: float = 0.0
     l2: float = 0.0

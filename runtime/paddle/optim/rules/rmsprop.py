@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Centred RMSProp: G = ρG + (1 − ρ)g²;  F = ρF + (1 − ρ)g;  r = 1/√(G − F² + ε);  w −= η r (g + λw).
 
-Graves, 2013. With momentum: m = μm − η r (g + λw); w += m. The first g² enters G with weight 1. A row untouched for k
-batches has G and F decayed by ρ^k in one step.
+Source: Graves, 2013. With momentum: m = μm − η r (g + λw); w += m. The first g² enters G with weight 1. A row untouched
+for k batches has G and F decayed by ρ^k in one step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 @rule("rmsprop", v2="RMSProp(rho=0.95, epsilon=1e-6)")
 @dataclass(frozen=True)
 class RMSProp(Rule):
-    """Keeps decayed averages of gradients and of their squares."""
+    """Centred RMSProp; its state is decayed averages of gradients and of their squares."""
 
     rho: float = 0.95
     epsilon: float = 1e-6

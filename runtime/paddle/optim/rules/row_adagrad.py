@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Row-wise AdaGrad, for rows of sparse parameters: s += Σg²/width;  w −= η g/(√s + ε), with one s for a whole row.
 
-With width 16, a table stores 17 floats per row, where AdaGrad stores 32. Naumov and others, 2019 (DLRM).
+With width 16, a table stores 17 floats per row, where AdaGrad stores 32. Source: Naumov and others, 2019 (DLRM).
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from paddle.optim.rules.table import rule
 @rule("row_adagrad")
 @dataclass(frozen=True)
 class RowAdagrad(Rule):
-    """Keeps the sum of the mean squares of each row's gradients. s may start above 0."""
+    """Row-wise AdaGrad.
+
+    Its state is, per row, the sum of the mean squares of the row's gradients. s may start above 0.
+    """
 
     epsilon: float = 1e-10
     initial_accumulator_value: float = 0.0

@@ -22,7 +22,7 @@ class StateArray(NamedTuple):
     Attributes:
         name: its name in the rule.
         slot: its input slot in the operator; its output slot has the same position in the signature.
-        variable: the part of the variable's name that denotes it.
+        variable: the suffix that the name of the state's variable contains.
         fill: the constructor's argument with its initial value; "": 0.
     """
 
@@ -37,12 +37,12 @@ def _plain_rate(number: Callable[[str], Any]) -> Any:
 
 
 class Fluid(NamedTuple):
-    """Fluid's optimizer and operator of a rule.
+    """The declaration of a rule's optimizer class and operator in Fluid.
 
     Attributes:
-        optimizer: class without "Optimizer", and constructor, as Python writes it with literal defaults. An argument
-            `exclude_from_X_fn(parameter)` sets the attribute X of some parameters to 0.
-        says: the optimizer's docstring.
+        optimizer: the class's name without "Optimizer", and its constructor's arguments in Python syntax, with literal
+            defaults. An argument `exclude_from_X_fn(parameter)` sets the attribute X of some parameters to 0.
+        says: the docstring of the optimizer class.
         operator: its type and slots, "type: Param Grad ... -> ParamOut ..."; outputs are Param and the saved state.
         attrs: the operator's attributes: name -> default, or type where required.
         kept: the state arrays, in the order of the outputs.

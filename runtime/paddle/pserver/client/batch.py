@@ -94,7 +94,7 @@ class Batch:
 
     @property
     def gradient(self) -> RowGradient | None:
-        """The pushed gradient: `grad` with the shows and clicks of `count`; None if there is no `grad`."""
+        """The gradient to push: `grad` with the shows and clicks of `count`; None if `grad` is None."""
         if self._grad is None:
             return None
         columns = [self._grad] if self._counts is None else [self._grad, self._counts]

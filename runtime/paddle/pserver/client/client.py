@@ -217,7 +217,7 @@ class Client:
         otherwise it is an ordinary array. Its contents are unchanged between pushes.
 
         Raises:
-            ConfigError: there is no such tensor, or it is sparse.
+            ConfigError: the tensor does not exist, or is sparse.
         """
         shape = self._dense(name, "gradient_array").shape
         return self._session.gradient_array(name).reshape(shape)
@@ -230,7 +230,7 @@ class Client:
         `pull`, and pass the tensor in the next `out`.
 
         Raises:
-            ConfigError: there is no such tensor, or it is sparse.
+            ConfigError: the tensor does not exist, or is sparse.
         """
         shape = self._dense(name, "value_array").shape
         array = self._session.value_array(name)
@@ -287,7 +287,7 @@ class Client:
             min_score: 0 or more.
 
         Raises:
-            ConfigError: there is no such table, or its rows have no scores; nothing was sent.
+            ConfigError: the table does not exist, or its rows have no scores; nothing was sent.
             PserverError: the trainers passed different scores; nothing was dropped.
             WaitTimeout: the other trainers did not call this method in time.
         """

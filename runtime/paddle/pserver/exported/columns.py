@@ -102,7 +102,7 @@ class Spool:
         self.digest = (self.digest + digest_of(rows)) % (1 << 64)
 
     def columns(self) -> dict[str, Column]:
-        """Return the collected columns, for a writer of files."""
+        """Return the collected columns by name, to be written to a file."""
         for file in self._files.values():
             file.flush()
         return {

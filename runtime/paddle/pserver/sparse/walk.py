@@ -171,7 +171,7 @@ def reach(since: int | None, clock: int, caught_up: int) -> int | None:
 
 
 def ages_of(ticks: npt.NDArray[np.uint32], clock: int) -> npt.NDArray[np.int32]:
-    """Return how many batches ago rows last changed (n,); −1 − n if that change was not a gradient.
+    """Return, per row (n,), how many batches ago it last changed: a, or −1 − a if the change was not a gradient.
 
     In a table with a different clock, rows of these ages get the ticks that `ticks_of` returns.
     """

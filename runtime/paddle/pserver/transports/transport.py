@@ -36,7 +36,7 @@ class SharedSlabs(Protocol):
         """Return the slab that an answer refers to; the slab is overwritten two pushes later.
 
         Raises:
-            WireError: there is no such slab.
+            WireError: the answer refers to a slab that does not exist.
         """
 
 

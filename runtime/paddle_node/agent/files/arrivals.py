@@ -93,7 +93,7 @@ class Incoming:
 
 
 class Arrivals:
-    """All incoming files, by digest; notifies readers when a file changes.
+    """The files that are being received, by digest; notifies readers when a file changes.
 
     Args:
         took: function that is called when bytes have arrived.

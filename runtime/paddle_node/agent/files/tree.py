@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tree between its manifest and its commit, and the file pieces that a `blob` carries."""
+"""A directory tree that is being received (its manifest has arrived), and the pieces of files in a `blob` message."""
 
 from __future__ import annotations
 

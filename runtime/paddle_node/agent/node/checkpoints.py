@@ -33,7 +33,7 @@ class _Numbers(NamedTuple):
 
 
 def look(folder: str, root_dir: str) -> Dict[str, List[Any]]:
-    """Return the parts in a folder of pserver checkpoints, if any, and scripts' checkpoints below ROOT_DIR."""
+    """Return the parts of pserver checkpoints in `folder`, unless it is "", and scripts' checkpoints below ROOT_DIR."""
     return {"parts": pserver_parts(folder) if folder else [], "scripts": script_directories(root_dir)}
 
 
@@ -104,8 +104,7 @@ def _part(folder: str, path: str, version: Any, part: Any) -> Part:
 
 
 def _is_of_a_server(part: Part) -> bool:
-    """Return whether a server can have written the part, so that other folders with such names do not break the
-    list."""
+    """Return whether a server can have written the part; other folders may have similar names."""
     try:
         read(Part, fields_of(part), "part", part.path)
     except RecordError:

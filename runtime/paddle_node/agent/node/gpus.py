@@ -18,7 +18,7 @@ _DRIVER = "/proc/driver/nvidia"
 
 
 def look() -> Dict[str, Any]:
-    """Return the number of GPUs and the driver version, without names, from the driver's files."""
+    """Return the number of GPUs and the driver version from the driver's files, which do not contain GPU names."""
     driver = ""
     try:
         with open(_DRIVER + "/version", encoding="utf-8", errors="replace") as file:
@@ -33,7 +33,7 @@ def look() -> Dict[str, Any]:
 
 
 def ask() -> Dict[str, Any]:
-    """Return what nvidia-smi reports; if it is not installed, what the driver's files contain.
+    """Return the GPUs that nvidia-smi reports or, if it is not installed, those that the driver's files list.
 
     Raises:
         OSError: nvidia-smi cannot be run.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A probe's view of this node's network: addresses for the job's traffic, busy ports, variables, RDMA.
+"""Examines this node's network for a probe: addresses for the job's traffic, busy ports, variables, RDMA.
 
 The launcher, which sees all nodes, chooses one of the addresses.
 """

@@ -135,7 +135,7 @@ class Probe:
             return []
 
     def leave_to_job(self, address: str = "") -> None:
-        """Remove the mark, and listen only on the job's address, because all nodes have been checked."""
+        """Remove the mark and listen only on the job's address; called when all nodes have been checked."""
         if address:
             self._listeners.keep(address)
         self._unmark()

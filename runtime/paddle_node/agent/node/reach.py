@@ -65,7 +65,7 @@ class Listeners:
         return found
 
     def keep(self, address: str) -> None:
-        """Close the listeners on other addresses; the job's address is probed again while the job runs."""
+        """Close the listeners on all addresses except the job's, which is probed again while the job runs."""
         for listener in [one for one in self._open if usual(one.getsockname()[0]) != usual(address)]:
             self._loop.on_readable(listener.fileno(), None)
             listener.close()

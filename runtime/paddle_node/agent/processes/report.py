@@ -35,7 +35,7 @@ NEWEST_S = 0.25
 
 
 class Report:
-    """The agent's end of PADDLE_REPORT_FD.
+    """Reads the records that a process writes to PADDLE_REPORT_FD.
 
     Args:
         ready: called with the fields of `ready`.

@@ -19,14 +19,14 @@ NO_STEP = "no step"
 
 
 class Limits(NamedTuple):
-    """The longest time without a heartbeat, and without a step, in seconds; 0 disables the limit."""
+    """The maximum times in seconds without a heartbeat and without a step; 0 disables a limit."""
 
     heartbeat_s: float
     step_s: float
 
 
 class Stall(NamedTuple):
-    """Why a process makes no progress: FROZEN or NO_STEP, and a phrase for people."""
+    """The reason why a process makes no progress: FROZEN or NO_STEP, and a phrase for messages."""
 
     kind: str
     what: str

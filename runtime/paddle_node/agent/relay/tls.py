@@ -14,7 +14,7 @@ from paddle_node.linux.descriptors import memory_file
 
 
 class Identity(NamedTuple):
-    """A node's identity towards its peers.
+    """The certificate and key with which a node authenticates to its peers.
 
     Attributes:
         certificate: the certificate that a peer must present, as DER.

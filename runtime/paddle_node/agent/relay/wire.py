@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages between two nodes inside TLS. Sans-IO.
+"""The messages that two nodes exchange over TLS: encoding and decoding, without I/O.
 
 The receiving node requests files, each from a byte offset: `!I length | JSON [[digest, offset], ...]`. The sending node
 answers with messages, `!BI kind, length | bytes`: the files' bytes, one file after another in the order requested
@@ -31,7 +31,7 @@ class WireError(Exception):
 
 
 def word(kind: int, body: bytes = b"") -> bytes:
-    """Encode one message of the sending node."""
+    """Encode one message of the sending node; `kind` is DATA, MISSING, AGAIN or WAIT."""
     return WORD.pack(kind, len(body)) + body
 
 

@@ -109,7 +109,7 @@ teacher_student_sigmoid_loss = layer(
     "teacher_student_sigmoid_loss(input, label, soft_max_up_bound=15.0, soft_max_lower_bound=-15.0)",
     """the cross entropy (rows, 1) of sigmoid(input) with a click and, if the label has one, with a teacher's score.
 
-    Labels without a score: -2 is no click, -1 a click. With a score q in [0, 1]: q is no click, 1 + q a click""",
+    Labels without a score: -2 means no click, -1 a click. With a score q in [0, 1]: q means no click, 1 + q a click""",
 )
 
 
