@@ -44,6 +44,8 @@ ABSENT: Mapping[str, str] = MappingProxyType(
         "multi_upload": "call HDFSClient.upload for each file",
         "dygraph": "only static programs are supported: use fluid.layers",
         "communicator": "use DistributeTranspiler with sync_mode=False",
+        "get_grad_op_desc": "append_backward appends gradient operators to the program",
+        "graphviz": "fluid.net_drawer.draw_graph and fluid.debugger.draw_block_graphviz write graphs for dot",
         "with_inference_optimize": "run the program that load_inference_model returns",
     }
 )

@@ -161,7 +161,13 @@ def load_inference_model(
 
     Raises:
         ModelFileError: a file is missing or damaged.
+        FluidError: pserver_endpoints are given; inference does not read tables from servers.
     """
+    if pserver_endpoints:
+        raise FluidError(
+            "load_inference_model: pserver_endpoints are not supported, because inference does not read tables from "
+            "servers: train the table with is_distributed=False, and omit pserver_endpoints"
+        )
     path = Path(dirname) / (model_filename or "__model__")
     try:
         program = Program.parse_from_string(path.read_bytes())

@@ -106,3 +106,45 @@ def test_a_trainer_that_is_none_of_the_trainers_is_refused() -> None:
     t.transpile(5, pservers="127.0.0.1:6174", trainers=2)
     with pytest.raises(ValueError, match="expected 0 to 1 for 2 trainers, got 5"):
         t.get_trainer_program()
+
+
+IMAGES: Any = {"name": "images", "shape": [4, 4, 4]}
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda x: fluid.layers.group_norm(x, 2, data_layout="NHWC"), "NHWC"),
+        (lambda x: fluid.layers.batch_norm(x, bias_attr=False), "bias_attr"),
+        (lambda x: fluid.layers.batch_norm(x, param_attr=False), "param_attr"),
+        (lambda x: fluid.layers.prelu(x, "chanel"), "chanel"),
+    ],
+)
+def test_an_argument_of_a_layer_that_would_change_nothing_is_refused(build: Any, told: str) -> None:
+    x = fluid.layers.data(**IMAGES)
+    with pytest.raises(ValueError, match=told):
+        build(x)
+
+
+def test_an_activation_that_only_another_backend_fuses_is_warned_about(caplog: Any) -> None:
+    fluid.layers.batch_norm(fluid.layers.data(**IMAGES), fuse_with_relu=True)
+    assert "fuse_with_relu" in caplog.text
+
+
+def test_a_model_whose_table_is_on_servers_is_refused(tmp_path: Any) -> None:
+    with pytest.raises(ValueError, match="pserver_endpoints"):
+        fluid.io.load_inference_model(
+            tmp_path, fluid.Executor(fluid.CPUPlace()), pserver_endpoints=["127.0.0.1:6174"]
+        )
+
+
+def test_all_but_the_last_dimension_of_a_fully_connected_layer_are_kept_with_minus_one() -> None:
+    x = fluid.layers.data("x", [3, 4])
+    kept = fluid.layers.fc(x, 2, num_flatten_dims=-1, param_attr="w", bias_attr=False)
+    same = fluid.layers.fc(x, 2, num_flatten_dims=2, param_attr="w", bias_attr=False)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    given = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    one, two = exe.run(feed={"x": given}, fetch_list=[kept, same])
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_allclose(one, given @ np.array(fluid.global_scope().get("w")), rtol=1e-6)

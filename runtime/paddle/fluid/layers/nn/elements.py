@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from paddle.fluid.errors import FluidError
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.plain import layer
@@ -54,8 +55,14 @@ selu = layer(
 
 
 def prelu(x: Variable, mode: str, param_attr: ParamAttrLike = None, name: str | None = None) -> Variable:
-    """Return x where it is positive, otherwise αx with a learned α: one in all, per channel, or per element."""
-    from_shape = {"all": (1,), "channel": (1, x.shape[1], 1, 1), "element": (1, *x.shape[1:])}
+    """Return x where it is positive, otherwise αx with a learned α: one in all, per channel, or per element.
+
+    Raises:
+        FluidError: mode is not "all", "channel" or "element".
+    """
+    from_shape = {"all": (1,), "channel": (1, *x.shape[1:2], 1, 1), "element": (1, *x.shape[1:])}
+    if mode not in from_shape:
+        raise FluidError(f"prelu: expected mode to be one of {', '.join(from_shape)}, got {mode!r}")
     helper = LayerHelper("prelu", name, param_attr=param_attr)
     initial = Constant(0.25)
     alpha = helper.create_parameter(helper.param_attr or True, from_shape[mode], x.dtype, False, initial)

@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from paddle.fluid.errors import FluidError
 from paddle.fluid.initializer import Constant, Normal
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.param_attr import ParamAttr
 from paddle.fluid.program.variable import Variable
 from paddle.signatures import renamed, takes
+
+_log = logging.getLogger(__name__)
 
 __all__ = [
     "batch_norm", "data_norm", "dropout", "group_norm", "l2_normalize", "layer_norm", "lrn", "spectral_norm",
@@ -29,11 +33,15 @@ def batch_norm(given: dict[str, Any]) -> Variable:
     The moving mean and variance are parameters that are not trained; each trainer has its own. `in_place` and
     `fuse_with_relu` are ignored.
     """
+    if given["fuse_with_relu"]:
+        _log.warning(
+            "batch_norm: fuse_with_relu has no effect without MKL-DNN, as in the original; use act='relu'"
+        )
     input, averaged = given["input"], given["do_model_average_for_mean_and_var"]
     helper = LayerHelper("batch_norm", **renamed(given, "name param_attr bias_attr act"))
     size = (input.shape[1 if given["data_layout"] == "NCHW" else -1],)
-    scale = helper.create_parameter(helper.param_attr or ParamAttr(), size, input.dtype, False, Constant(1.0))
-    bias = helper.create_parameter(helper.bias_attr or ParamAttr(), size, input.dtype, True)
+    scale = helper.create_parameter(given["param_attr"], size, input.dtype, False, Constant(1.0))
+    bias = helper.create_parameter(given["bias_attr"], size, input.dtype, True)
     mean, variance = (
         helper.create_parameter(
             ParamAttr(name, Constant(first), trainable=False, do_model_average=averaged), size, input.dtype
@@ -156,7 +164,15 @@ def layer_norm(given: dict[str, Any]) -> Variable:
     "input, groups, epsilon=1e-05, param_attr=None, bias_attr=None, act=None, data_layout='NCHW', name=None"
 )
 def group_norm(given: dict[str, Any]) -> Variable:
-    """Return act(scale · x̂ + shift), where x̂ is (N, C, ...) with mean 0 and variance 1 per channel group."""
+    """Return act(scale · x̂ + shift), where x̂ is (N, C, ...) with mean 0 and variance 1 per channel group.
+
+    Raises:
+        FluidError: data_layout is not "NCHW".
+    """
+    if given["data_layout"] != "NCHW":
+        raise FluidError(
+            f"group_norm: expected data_layout 'NCHW', got {given['data_layout']!r}: use transpose"
+        )
     scaled, shifted = given["param_attr"] is not False, given["bias_attr"] is not False
     return _by_rows("group_norm", given, given["input"].shape[1], scaled, shifted, "epsilon groups")
 

@@ -43,7 +43,8 @@ def fc(
     Args:
         input: one variable, or several, each multiplied by its own W and then summed.
         size: number of columns of W.
-        num_flatten_dims: number of leading input dimensions to keep; the others are flattened into one.
+        num_flatten_dims: number of leading input dimensions to keep; the others are flattened into one. -1: all but the
+            last are kept.
         param_attr: attributes of W; a list for several inputs.
         bias_attr: attributes of b, shape [size]; False: no bias.
         is_test: ignored.
@@ -59,6 +60,8 @@ def fc(
                 f"fc: expected a floating-point input, got {x.describe()}: use layers.cast, or "
                 "layers.embedding for ids"
             )
+    if num_flatten_dims == -1:
+        num_flatten_dims = len(inputs[0].shape) - 1
     products = []
     for x, attr in zip(inputs, to_attrs(param_attr, len(inputs)), strict=True):
         shape = (prod(x.shape[num_flatten_dims:]), size)
