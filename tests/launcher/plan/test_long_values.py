@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster.plan.environment import PIECE, pack_pieces, split_long, too_long_message
-from paddle_node.agent.processes.long_values import LongValues
+from paddle_node.agent.processes.processes import LongValues
 from paddle_node.contract.records import read
 from paddle_node.contract.to_agent import Start
 
@@ -65,7 +65,7 @@ def test_a_body_that_is_cut_off_or_no_list_is_refused(body: bytes) -> None:
 
 
 def test_pieces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paddle_node.agent.processes.long_values.MOST_BYTES", 30_000)
+    monkeypatch.setattr("paddle_node.agent.processes.processes.MOST_BYTES", 30_000)
     node = LongValues()
     node.learn(pack_pieces(split_long({"N": "x" * 40_000}), set()))
     with pytest.raises(ValueError, match="more than 30000 bytes"):

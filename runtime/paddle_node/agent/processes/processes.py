@@ -1,28 +1,215 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of this node: starts them, forwards their output and reports, and reports their exits."""
+"""The processes of this node: starts them, forwards their output and reports, and reports their exits.
+
+Output is written to a log file immediately, and shown on the screen line by line: a line that stays incomplete for
+FLUSH_S (a progress bar, a prompt) or exceeds LINE_LIMIT is shown in parts.
+
+Pieces of environment values that many processes share are sent once, and `start` messages name them by digest. A value
+that is too long for Linux's limit on one string is written to a file in the job directory; the process gets its path.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, Optional, Sequence, Set
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set
 
-from paddle_node.agent.link.loop import Loop
+from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.link.outbox import Outbox
 from paddle_node.agent.processes import environment
 from paddle_node.agent.processes.health import Health, MonitoredProcess
+from paddle_node.agent.processes.log_file import LogFile
 from paddle_node.agent.processes.log_progress import LogProgress
-from paddle_node.agent.processes.long_values import LongValues
-from paddle_node.agent.processes.output import Output
 from paddle_node.agent.processes.report import Report
 from paddle_node.agent.processes.spawn import START_LIMIT_S, spawn
 from paddle_node.agent.processes.stacks import SIGNAL
 from paddle_node.agent.processes.stall_detector import Limits, StallDetector
 from paddle_node.agent.processes.tapped_log import TappedLog
 from paddle_node.contract.names import PROC, REPORT_FD, REPORT_PIPE, STACKS_SIGNAL
-from paddle_node.contract.to_agent import Start
+from paddle_node.contract.records import read_text
+from paddle_node.contract.to_agent import Pieces, Start
 from paddle_node.linux.descriptors import identity
+
+MOST_BYTES = 64 << 20  # limit for all pieces of a job: the endpoints of a million processes have 20 MB
+
+Named = Mapping[str, Sequence[str]]  # variable -> digests of its pieces
+
+
+class LongValues:
+    """The pieces of long values received so far."""
+
+    def __init__(self) -> None:
+        self._pieces: Dict[str, str] = {}
+        self._size = 0
+
+    def learn(self, body: bytes) -> None:
+        """Store the pieces in a `start`.
+
+        Raises:
+            ValueError: the body is malformed, or there are too many pieces.
+        """
+        if not body:
+            return
+        import zlib  # few jobs are this large
+
+        left = MOST_BYTES - self._size
+        stream = zlib.decompressobj()
+        try:
+            text = stream.decompress(body, left + 1)
+        except zlib.error as error:
+            raise ValueError("pieces of long values: %s" % error) from None
+        if len(text) > left or not stream.eof:
+            raise ValueError(
+                "pieces of long values are truncated, or have more than %d bytes in all" % MOST_BYTES
+            )
+        for piece in read_text(Pieces, text, "long values", "the launcher").pieces:
+            self._pieces[_digest(piece)] = piece
+        self._size += len(text)
+
+    def variables(self, named: Named) -> Dict[str, str]:
+        """Return the values of variables whose pieces a `start` message names."""
+        return {name: self._joined(name, digests) for name, digests in named.items()}
+
+    def files(self, named: Named, folder: str) -> Dict[str, str]:
+        """Write values that are too long for an environment to files; return the variables with the files' paths.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        paths = {}
+        for name, digests in named.items():
+            path = paths[name + "_FILE"] = "%s/.%s" % (folder, name)
+            new = path + ".new"
+            with open(
+                os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644), "wb"
+            ) as file:
+                file.write(os.fsencode(self._joined(name, digests)))
+            os.replace(new, path)  # a running process may be reading it
+        return paths
+
+    def _joined(self, name: str, digests: Sequence[str]) -> str:
+        try:
+            return "".join([self._pieces[digest] for digest in digests])
+        except KeyError as error:
+            raise ValueError("a piece of %s did not arrive: %s" % (name, error)) from None
+
+
+def _digest(piece: str) -> str:
+    import hashlib  # imports OpenSSL, which few jobs need
+
+    return hashlib.blake2b(os.fsencode(piece), digest_size=16).hexdigest()
+
+
+FLUSH_S = 0.2
+LINE_LIMIT = 1 << 16
+READ_SIZE = 1 << 18
+PIPE_SIZE = 1 << 20  # so that a process that prints in bursts does not wait for the agent
+DRAIN_LIMIT = 1 << 20  # an orphan may continue writing after its process has ended
+F_SETPIPE_SZ = 1031  # of Linux; the fcntl module has the name from Python 3.10 on
+TAIL_LINES = 40
+TAIL_BYTES = 8 << 10
+
+
+class Output:
+    """Reads one pipe until all of its write ends are closed.
+
+    Args:
+        show: function that is called with bytes for the screen, whether they end inside a line, and the wall-clock time
+            at which they were read.
+        heard: function that is called with all data that is read.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        fd: int,
+        log: LogFile,
+        show: Callable[[bytes, bool, float], None],
+        heard: Optional[Callable[[bytes], None]] = None,
+    ) -> None:
+        self._loop = loop
+        self._fd = fd
+        self._log = log
+        self._show = show
+        self._search = heard
+        self._line = b""
+        self._tail = b""
+        self._timer: Optional[Timer] = None
+        self._open = True
+        self._read_at = time.time()
+        _widen(fd)
+        os.set_blocking(fd, False)
+        loop.on_readable(fd, self._read)
+
+    def drain(self) -> None:
+        """Read what the pipe contains now, and also show an incomplete last line."""
+        size = 0
+        while self._open and size < DRAIN_LIMIT:
+            got = self._read()
+            if not got:
+                break
+            size += got
+        self._flush()
+
+    def close(self) -> None:
+        """Stop reading, and close the log file."""
+        if self._open:
+            self._open = False
+            self._loop.on_readable(self._fd, None)
+            os.close(self._fd)
+            self._flush()
+            self._log.close()
+
+    def tail(self) -> str:
+        """Return the last lines as text."""
+        lines = self._tail.split(b"\n")[-TAIL_LINES - 1 :]
+        return b"\n".join(lines).decode("utf-8", "replace")
+
+    def _read(self) -> int:
+        try:
+            data = os.read(self._fd, READ_SIZE)
+        except BlockingIOError:
+            return 0
+        if not data:
+            self.close()
+            return 0
+        self._log.write(data)
+        self._tail = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (self._tail + data)[-TAIL_BYTES:]
+        self._read_at = time.time()
+        if self._search is not None:
+            self._search(data)
+        self._cut(data)
+        return len(data)
+
+    def _cut(self, data: bytes) -> None:
+        end = data.rfind(b"\n") + 1
+        if end:
+            whole, self._line = self._line + data[:end], data[end:]
+            self._show(whole, False, self._read_at)
+        else:
+            self._line += data
+        if len(self._line) > LINE_LIMIT:
+            self._flush()
+        elif self._line and self._timer is None:
+            self._timer = self._loop.after(FLUSH_S, self._flush)
+
+    def _flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._line:
+            line, self._line = self._line, b""
+            self._show(line, True, self._read_at)
+
+
+def _widen(fd: int) -> None:
+    try:
+        fcntl.fcntl(fd, F_SETPIPE_SZ, PIPE_SIZE)
+    except OSError:
+        return  # the user has reached the limit of pipe pages: the default size works too
+
 
 HUNG_START_LIMIT_S = 1.0  # after a start that hung: many such starts together must not outlast the lease
 

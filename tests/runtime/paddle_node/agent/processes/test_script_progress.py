@@ -12,7 +12,7 @@ import pytest
 from paddle_cluster.config.entry import READY
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.processes import log_progress
-from paddle_node.agent.processes.script_progress import ScriptProgress
+from paddle_node.agent.processes.report import ScriptProgress
 from paddle_node.contract.facts import Progress
 from tests.runtime.paddle_node.agent.driven_node import Node
 
