@@ -25,6 +25,11 @@ class Cell:
     def __init__(self) -> None:
         self.value: Any = None
 
+    @property
+    def is_set(self) -> bool:
+        """Return whether there is a value."""
+        return self.value is not None
+
 
 class Scope:
     """A mapping from names to values."""
@@ -47,7 +52,7 @@ class Scope:
             NotInitialisedError: the name has no value.
         """
         cell = self._find(name)
-        if cell is None or cell.value is None:
+        if cell is None or not cell.is_set:
             raise NotInitialisedError(
                 name, f"{name!r} has no value in this scope: initialise or load it first"
             )
@@ -61,15 +66,23 @@ class Scope:
     def has(self, name: str) -> bool:
         """Return whether the name has a value in this scope or a parent."""
         cell = self._find(name)
-        return cell is not None and cell.value is not None
+        return cell is not None and cell.is_set
 
     def names(self) -> list[str]:
         """Return the names that have a value in this scope itself, in order of creation."""
-        return [name for name, cell in self._cells.items() if cell.value is not None]
+        return [name for name, cell in self._cells.items() if cell.is_set]
 
     def cell(self, name: str) -> Cell:
         """Return the cell to which the name refers; create an empty one if there is none."""
         return self._find(name) or self._create(name)
+
+    def replace(self, name: str, cell: Cell) -> None:
+        """Make the name refer to another cell, in the scope that has the name, or else in this one."""
+        scope: Scope | None = self
+        while scope is not None and name not in scope._cells:
+            scope = scope._parent
+        (scope or self)._cells[name] = cell
+        self._layout[0] += 1
 
     def new_scope(self) -> Scope:
         """Return a new child scope."""

@@ -40,7 +40,7 @@ class Connection:
             served: the variables on servers. None: they are unknown, so values set on this trainer are lost.
         """
         self.distribution = distribution
-        self._writes = None if served is None else LocalWrites(served)
+        self._writes = None if served is None else LocalWrites(served, self._whole)
         self._has_begun = False
         self._client: ProgramClient | None = None
         self._closed = False
@@ -60,6 +60,8 @@ class Connection:
         self._wanted = wanted
         self._incoming = {}
         self._outbox.begin(() if self._client is None else self._client.distant)
+        if self._writes is not None:
+            self._writes.begin_run(scope)
         if trains and self._writes is not None:
             if self._has_begun:
                 self._writes.warn_of_late(scope)
@@ -74,20 +76,17 @@ class Connection:
             trains: whether the run sent gradients.
             starts: whether the run received initial values.
         """
-        try:
-            if not self._outbox.is_empty:
-                self._step({})
-        finally:
-            self.give_up()
+        if not self._outbox.is_empty:
+            self._step({})
         if self._writes is not None and trains:
             self._writes.note_step(scope)
         elif self._writes is not None and starts and not self._has_begun:
             self._writes.note_first(scope)
+        self._drop(has_trained=trains)
 
     def give_up(self) -> None:
         """End a run that has failed."""
-        self._incoming = {}
-        self._outbox.drop()
+        self._drop(has_trained=self._has_begun)
 
     def close(self) -> None:
         """Leave the servers, so that they no longer wait for this trainer. Safe to call twice."""
@@ -191,14 +190,32 @@ class Connection:
 
     def _take(self, served: ServedVariables, names: Collection[str], scope: Scope) -> None:
         """Set variables of the scope to the values on the servers."""
+        for name, value in self._wholes(served, names).items():
+            scope.cell(name).value = value
+
+    def _whole(self, name: str) -> Any:
+        """Return the value of a variable on the servers, after a step."""
+        assert self._writes is not None
+        if self._closed:
+            raise RunError(
+                f"{name!r} has newer rows on the parameter servers, which this trainer has left: read or save it "
+                "before Executor.close"
+            )
+        return self._wholes(self._writes.served, [name])[name]
+
+    def _wholes(self, served: ServedVariables, names: Collection[str]) -> dict[str, Any]:
         wanted: dict[str, list[str]] = {}
         for name in names:
             for part in served.parts.get(name, ()):
                 wanted.setdefault(part.endpoint, []).append(part.name)
         found = self.fetch(wanted) if wanted else {}
-        for name in names:
-            if name in served.parts:
-                scope.cell(name).value = served.joined(name, found)
+        return {name: served.joined(name, found) for name in names if name in served.parts}
+
+    def _drop(self, *, has_trained: bool) -> None:
+        self._incoming = {}
+        self._outbox.drop()
+        if self._writes is not None:
+            self._writes.end_run(has_trained=has_trained)
 
     def _step(self, wanted: Mapping[int, Sequence[str]]) -> None:
         parcel = self._outbox.take()

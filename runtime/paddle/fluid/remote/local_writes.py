@@ -7,16 +7,18 @@ Servers receive the values of trainer 0, whether loaded, set or computed. Values
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from paddle.backend import to_host
+from paddle.backend import from_host, to_host
 from paddle.fluid.errors import RunError
 from paddle.fluid.files.variable_files import TABLE_STATES
 from paddle.fluid.run.scope import Scope
+from paddle.graph.scope import Cell
 from paddle.ops.base.lod import plain
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.pserver.wire.named_values import Rows, Value, fingerprint
@@ -49,11 +51,13 @@ class ServedVariables:
         parts: name on the trainer -> its locations.
         tables: the distributed embeddings, whose row i is on server i mod servers.
         endpoints: the endpoints of all servers.
+        by_rows: the variables of which a step receives only the rows of its batch.
     """
 
     parts: Mapping[str, Sequence[Part]]
     tables: tuple[str, ...]
     endpoints: tuple[str, ...]
+    by_rows: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -102,14 +106,63 @@ class ServedVariables:
         }
 
 
+class _TableCell(Cell):
+    """Holds a table of which runs receive the rows of their batch: reading it after a step fetches all rows.
+
+    Attributes:
+        is_used: whether a run that looks up rows on the servers is in progress; it does not need the other rows.
+        is_outdated: whether servers have newer rows.
+    """
+
+    __slots__ = ("_fetch", "_held", "is_outdated", "is_used")
+
+    def __init__(self, held: Any, fetch: Callable[[Any], Any]) -> None:
+        self._held, self._fetch = held, fetch
+        self.is_used = self.is_outdated = False
+
+    @property
+    def value(self) -> Any:
+        """The whole table."""
+        if self.is_outdated and not self.is_used:
+            self.value = self._fetch(self._held)
+        return self._held
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._held = value
+        self.is_outdated &= self.is_used
+
+    @property
+    def is_set(self) -> bool:
+        return self._held is not None
+
+
 class LocalWrites:
     """Detects served variables that were set on this trainer."""
 
-    def __init__(self, served: ServedVariables) -> None:
-        self.served = served
+    def __init__(self, served: ServedVariables, fetch: Callable[[str], Any]) -> None:
+        """Create a record of no values.
+
+        Args:
+            fetch: returns the whole value that the servers have of a variable.
+        """
+        self.served, self._fetch = served, fetch
+        self._tables: list[_TableCell] = []
         self._first: dict[str, str] = {}
         self._seen: dict[str, Any] = {}
         self._warned: set[str] = set()
+
+    def begin_run(self, scope: Scope) -> None:
+        """Begin a run, which needs only the rows of its batch."""
+        self._tables = [self._table(name, scope) for name in self.served.by_rows]
+        for table in self._tables:
+            table.is_used = True
+
+    def end_run(self, *, has_trained: bool) -> None:
+        """End a run, or several; if one has trained, tables are read from the servers again."""
+        for table in self._tables:
+            table.is_outdated |= has_trained
+            table.is_used = False
 
     def note_first(self, scope: Scope) -> None:
         """Record the variables' values after a startup program."""
@@ -133,6 +186,17 @@ class LocalWrites:
                     "from the parameter servers. Set it before the first step.",
                     name,
                 )
+
+    def _table(self, name: str, scope: Scope) -> _TableCell:
+        cell = scope.cell(name)
+        if not isinstance(cell, _TableCell):
+            cell = _TableCell(cell.value, partial(self._newest, name))
+            scope.replace(name, cell)
+        return cell
+
+    def _newest(self, name: str, held: Any) -> Any:
+        self._seen[name] = value = from_host(self._fetch(name), held)
+        return value
 
     def _held(self, scope: Scope) -> Iterable[str]:
         return (name for name in self.served.names if scope.has(name))

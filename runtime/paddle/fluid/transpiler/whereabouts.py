@@ -175,6 +175,10 @@ def served_variables(
             if variable is not None and variable.persistable and name not in homes:
                 for endpoint in homes.get(op.role_vars[0], ()):
                     parts.setdefault(name, {})[endpoint, name] = Part(endpoint, name, 0, variable.shape)
+    by_rows = dict.fromkeys(each.origin.name for each in overview.distributed_vars if each.vtype == TABLE)
     return ServedVariables(
-        {name: tuple(each.values()) for name, each in parts.items()}, tuple(tables), tuple(endpoints)
+        {name: tuple(each.values()) for name, each in parts.items()},
+        tuple(tables),
+        tuple(endpoints),
+        tuple(by_rows),
     )

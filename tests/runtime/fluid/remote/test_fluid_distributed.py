@@ -272,6 +272,44 @@ def test_trainers_average_the_parameters_that_they_receive(places: int) -> None:
         np.testing.assert_allclose(got, scope.get(name), rtol=1e-4, atol=1e-6, err_msg=name)
 
 
+def rows_of_all() -> Any:
+    """All rows of the table of `words`, as a program for evaluation finds them."""
+    ids = fluid.layers.data("ids", [1], dtype="int64")
+    return fluid.layers.embedding(ids, [1100, 16], is_sparse=True, param_attr="shared_w")
+
+
+def test_a_table_that_trainers_look_up_on_servers_is_read_as_it_is_there() -> None:
+    feeds, everything = word_batches(), {"ids": np.arange(1100)[:, None]}
+    net = words(lambda: fluid.optimizer.Adam(0.01))
+    main, startup, _ = built(net)
+    reading, _, rows = built(rows_of_all)
+    scope, exe = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+    exe.run(startup, scope=scope)
+    job = TranspiledJob(net, first={name: np.array(scope.get(name)) for name in scope.names()})
+    expected = []
+    for feed in feeds:
+        exe.run(main, feed, scope=scope)
+        expected.append(scope.get("shared_w").copy())
+
+    def work(at: int) -> list[Any]:
+        _, program, first, _ = job.transpiled(at)
+        own, runner = fluid.Scope(), fluid.Executor(fluid.CPUPlace())
+        runner.run(first, scope=own)
+        found = []
+        for feed in feeds:
+            runner.run(program, halves(feed, at, 2), scope=own)
+            found.append(runner.run(reading, everything, [rows], scope=own)[0])
+            np.testing.assert_array_equal(found[-1], own.get("shared_w"))
+        runner.run(program, halves(feeds[0], at, 2), scope=own)
+        runner.close()
+        with pytest.raises(RuntimeError, match=r"'shared_w'.* Executor.close"):
+            own.get("shared_w")
+        return found
+
+    for found in job.run(work):
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
 def test_two_synchronous_runs_end_with_the_same_bits() -> None:
     feeds = digit_batches()
     net = digits(lambda: fluid.optimizer.Adam(0.01))
