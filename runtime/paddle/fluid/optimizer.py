@@ -180,7 +180,8 @@ class Optimizer:
         for pair in parameters_and_grads:
             with program._optimized_guard(pair), name_scope("optimizer"):
                 self._append_optimize_op(block, pair)
-        self._finish_update(block, parameters_and_grads)
+        with program._optimized_guard([]):
+            self._finish_update(block, parameters_and_grads)
         return [cast(Operator, op) for op in block.ops[before:]]
 
     def _append_optimize_op(self, block: Block, param_and_grad: Pair) -> Any:

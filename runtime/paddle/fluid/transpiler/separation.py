@@ -65,6 +65,15 @@ def check_apart(
     Raises:
         FluidError: an update is not supported.
     """
+    read = {name for op in updates if op.role_vars for name in op.reads}
+    for op in updates:
+        for name in read.intersection(() if op.role_vars else op.writes):
+            variable = block.find(name)
+            if variable is not None and variable.persistable:
+                raise FluidError(
+                    f"operator {op.type!r} changes {name!r} outside the update of a parameter, so no server would run "
+                    "it: append it within program._optimized_guard([parameter, gradient])"
+                )
     common = {name for op in rates for name in op.writes}.union(*(group.common for group in groups))
     shared = [op for group in groups for op in (*group.summing, *group.factors)]
     for param, grad in pairs.items():

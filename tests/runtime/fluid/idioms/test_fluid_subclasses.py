@@ -175,6 +175,54 @@ def test_updates_of_a_script_are_not_cut_into_slices() -> None:
     assert slices(ByNorm(0.1)) == slices(WithState(0.1)) == set()
 
 
+class Unguarded(HeavyBall):
+    """Ends with operators that name no parameter, as scripts before 1.0 did."""
+
+    def _finish_update(self, block: Any, parameters_and_grads: Any) -> None:
+        for parameter, _ in parameters_and_grads:
+            block.append_op(
+                type="scale", inputs={"X": parameter}, outputs={"Out": parameter}, attrs={"scale": 0.5}
+            )
+
+
+@pytest.mark.parametrize("optimizer", [HeavyBall, Unguarded])
+@pytest.mark.parametrize("how", ["places", "accumulation"])
+def test_an_optimizer_of_a_script_updates_once_for_all_parts_of_a_batch(optimizer: Any, how: str) -> None:
+    found = []
+    for parts in (1, 2):
+        with (
+            fluid.program_guard(fluid.Program(), fluid.Program()),
+            fluid.unique_name.guard(),
+            fluid.scope_guard(fluid.Scope()),
+        ):
+            x = layers.data("x", [3])
+            one = fluid.ParamAttr(name="w", initializer=fluid.initializer.Constant(1.0))
+            loss = layers.mean(layers.square(layers.fc(x, 2, param_attr=one, bias_attr=False)))
+            optimizer(0.1, 0.5).minimize(loss)
+            strategy = fluid.BuildStrategy()
+            if how == "accumulation":
+                merging = strategy._finalize_strategy_and_create_passes().append_pass(
+                    "multi_batch_merge_pass"
+                )
+                merging.set("num_repeats", parts)
+            program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+                loss.name, strategy, places=fluid.cpu_places(parts if how == "places" else 1)
+            )
+            exe = fluid.Executor(fluid.CPUPlace())
+            exe.run(fluid.default_startup_program())
+            for _ in range(3):
+                exe.run(program, feed={"x": X}, fetch_list=[loss])
+            found.append(value("w"))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
+
+
+def test_an_operator_of_an_update_that_no_server_would_run_is_refused() -> None:
+    x = layers.data("x", [3])
+    Unguarded(0.1, 0.5).minimize(layers.mean(layers.fc(x, 2, param_attr="w", bias_attr=False)))
+    with pytest.raises(ValueError, match=r"'scale'.*'w'.*_optimized_guard"):
+        fluid.DistributeTranspiler().transpile(0, pservers="127.0.0.1:6174", trainers=2)
+
+
 def test_a_decay_of_a_script_is_added_to_the_gradient() -> None:
     class Shifted(fluid.regularizer.WeightDecayRegularizer):  # type: ignore[misc]
         def __call__(self, param: Any, grad: Any, block: Any) -> Any:
