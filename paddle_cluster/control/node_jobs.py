@@ -68,7 +68,7 @@ class NodeResident:
     has_job: bool
 
     def describe(self) -> str:
-        """Return a description of the agent for people."""
+        """Return a description of the agent, as text for tables."""
         does = "serves a job" if self.has_job else f"waits {self.wait_s:g} s for a job"
         return f"a resident agent (pid {self.pid}) at port {self.port}, which {does}"
 

@@ -94,7 +94,7 @@ class LeftOut(NamedTuple):
     """An item that is not sent. A path that ends with a slash stands for a folder with its contents.
 
     Attributes:
-        rule: the reason, as text for people.
+        rule: the reason, as text for messages.
     """
 
     path: str

@@ -48,7 +48,7 @@ class SecondaryFailure:
     """A failure that another failure caused.
 
     Attributes:
-        why: the reason, for people: "connection to 10.0.0.7:7164 lost".
+        why: the reason, as in "connection to 10.0.0.7:7164 lost".
     """
 
     failure: Failure

@@ -31,12 +31,12 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True)
 class Failure:
-    """One failure.
+    """A failure of a process or a node.
 
     Attributes:
         node: the node's name on the screen; for embedded nodes, not a host.
         process: "trainer-2", or empty if the node itself failed.
-        what: the failure, for people: "exit code 3", "signal 9 (SIGKILL)", "no message for 10 s".
+        what: the failure, as a phrase for messages: "exit code 3", "signal 9 (SIGKILL)", "no message for 10 s".
         tail: the last lines of the process's log.
         log: the path of the whole log on the submitting machine, or empty.
         code, signal: the exit code or signal, if the process ended.

@@ -64,7 +64,7 @@ class Stall:
     """A process that is alive but makes no progress.
 
     Attributes:
-        what: a phrase for people: "stopped by a signal (state T) for 3 s".
+        what: a phrase for messages: "stopped by a signal (state T) for 3 s".
         since: the monotonic time when it began.
     """
 

@@ -20,7 +20,7 @@ INTERFACE_VARIABLES = (*NAMED, NCCL, UCX, *OPEN_MPI)
 
 
 def checked(probed: Probed) -> Probed:
-    """Return an answer to `probe`. Raises ValueError: the prefix of an address is too long."""
+    """Return an answer to `probe` after checking its addresses. Raises ValueError if a prefix is too long."""
     for one in probed.networks:
         ipaddress.ip_interface(f"{one.address}/{one.prefix}")
     return probed

@@ -80,7 +80,7 @@ class View:
     """Presents lines and the states of nodes; methods that a view does not override do nothing."""
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:
-        """Show permanent lines."""
+        """Show lines that stay on the screen."""
         raise NotImplementedError
 
     def width(self) -> int:
@@ -116,7 +116,7 @@ class Drawer:
         self._job = ""
 
     def take(self, event: Event) -> None:
-        """Draw one event."""
+        """Show one event of the job on the screen."""
         view = self._view
         self.tick()
         match event:

@@ -79,7 +79,7 @@ class _Race:
         return SilentError() if self._greeted else TimeoutError("timed out")
 
     def begin(self, address: str) -> None:
-        """Begin to connect."""
+        """Begin a non-blocking TCP connection to an address."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         connection = socket.socket(family, socket.SOCK_STREAM)
         connection.setblocking(False)

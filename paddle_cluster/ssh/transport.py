@@ -295,7 +295,7 @@ class SshStream:
 
     @property
     def may_live_on(self) -> bool:
-        """Return whether the command may still be running: only the connection may have been lost."""
+        """Return whether the command may still be running, because no exit status has arrived."""
         return not (self._channel.exit_status_ready() and self._channel.exit_status >= 0)
 
     def may_block(self) -> bool:

@@ -33,7 +33,7 @@ class ProcessId:
         return self.boot_id == proc.boot_id() and living(self.pid, self.start) is not None
 
     def describe(self) -> str:
-        """Return a description for people, such as 'pid 4711 on alpha'."""
+        """Return a description for messages, such as 'pid 4711 on alpha'."""
         return f"pid {self.pid} on {self.host}"
 
     def as_json(self) -> dict[str, Any]:

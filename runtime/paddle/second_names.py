@@ -39,7 +39,7 @@ class _Loader:
         self._module, self._spec = module, module.__spec__
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Return the module."""
+        """Return the module that is already loaded under its first name."""
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:

@@ -33,7 +33,7 @@ _SHARPNESS = -0.75  # the coefficient of the cubic, as in cv2
 
 
 def load_image(file: str | os.PathLike[str], is_color: bool = True) -> Image:
-    """Read an image file.
+    """Read and decode an image file.
 
     Raises:
         ConfigError: the file is not an image.

@@ -95,7 +95,7 @@ def is_float16_supported(place: CPUPlace | CUDAPlace) -> bool:
 
 
 def is_compiled_with_mkldnn() -> bool:
-    """Return False: there is no MKL-DNN."""
+    """Return False, because this implementation does not use MKL-DNN."""
     return False
 
 

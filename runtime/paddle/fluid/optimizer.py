@@ -137,7 +137,7 @@ class Optimizer:
         """Append clipping, weight decay and updates to the default main program; return the update operators.
 
         Raises:
-            FluidError: there is no gradient to apply.
+            FluidError: the list of gradients is empty.
             FluidTypeError: a gradient belongs to a variable that is not a parameter.
         """
         if not params_grads:

@@ -132,7 +132,7 @@ class Message:
         return self._has(field)
 
     def ClearField(self, name: str) -> None:  # noqa: N802
-        """Unset a field."""
+        """Unset a field, so that reading it returns its default."""
         self._values.pop(self._field(name, ConfigError).name, None)
 
     def Clear(self) -> None:  # noqa: N802

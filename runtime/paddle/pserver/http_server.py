@@ -274,7 +274,7 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def do_GET(self) -> None:
-        """Answer GET."""
+        """Answer a GET request."""
         if not self._admit():
             return
         if self.headers.get("Content-Length", "0") != "0":
@@ -289,7 +289,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "expected /health, /tables or POST /tables/NAME/rows")
 
     def do_POST(self) -> None:
-        """Answer a lookup."""
+        """Answer a POST request, which looks up rows by their ids."""
         if not self._admit():
             return
         length, kind = self.headers.get("Content-Length", ""), self.headers.get_content_type()

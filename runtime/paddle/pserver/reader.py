@@ -201,7 +201,7 @@ class Reader:
         return found
 
     def table(self, name: str) -> TableSpec:
-        """Return the description of a growing table. Raises ConfigError if there is no table with this name."""
+        """Return the description of a growing table. Raises ConfigError if no table has this name."""
         if name not in self._layout.growing:
             raise ConfigError(
                 f"no growing table is named {name}; known: {', '.join(self._layout.growing) or 'none'}"

@@ -68,7 +68,7 @@ class Trainer:
         return self._outputs
 
     def startTestPeriod(self) -> None:
-        """Begin a test period."""
+        """Begin a test period: reset its cost and its number of samples."""
         self._cost = self._samples = 0.0
 
     def testOneDataBatch(self, size: int, args: Arguments) -> None:

@@ -28,7 +28,7 @@ def pass_directory(save_dir: str, pass_id: int, part: int = 0) -> Path:
 
 
 def save(parameters: Parameters, directory: Path, config: Path | None = None) -> None:
-    """Write all parameters.
+    """Write all parameters to a directory, one file per parameter, named after it.
 
     Args:
         config: the configuration file to copy.
@@ -51,7 +51,7 @@ def save(parameters: Parameters, directory: Path, config: Path | None = None) ->
 
 
 def load(parameters: Parameters, directory: Path, if_missing: str = "fail") -> None:
-    """Read all parameters.
+    """Read all parameters from a directory, one file per parameter, named after it.
 
     Args:
         if_missing: how to treat a parameter without a file: "fail" raises an error, "rand" uses its initial value,

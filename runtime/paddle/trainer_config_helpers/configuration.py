@@ -69,7 +69,7 @@ class Configuration:
         """Check that the configuration has outputs.
 
         Raises:
-            UsageError: there are no outputs.
+            UsageError: the configuration has no outputs.
         """
         if not self.outputs:
             raise UsageError(

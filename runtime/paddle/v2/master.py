@@ -199,7 +199,7 @@ class _OwnQueue:
         return self._queues.ask(self._holder, question)
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing; the original's client closes its connection here."""
 
 
 @functools.cache

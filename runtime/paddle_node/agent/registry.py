@@ -235,9 +235,8 @@ def prune(folder: str) -> None:
 def outlived(latest: JobFile, keep: int) -> List[str]:
     """Return the directories of a workspace's earlier jobs that are no longer needed.
 
-    Needed are the directories of the last `keep` jobs that have one, including the latest, and of each job that is
-    running, was not collected completely, has state in its directory that outlives it (checkpoints), or ran in a
-    directory of the user.
+    Still needed are those of the last `keep` jobs that have a directory, including the latest job, and those of every
+    job that is running, was not collected completely, has saved checkpoints there, or ran in a directory of the user.
     """
     root_dir, workspace = latest.root_dir, _workspace(latest)
     if not workspace:

@@ -36,7 +36,7 @@ class Fingerprint:
         self._is_hashed = False  # the current block has a nonzero byte
 
     def skip_to(self, end: int) -> None:
-        """Add a hole up to `end`."""
+        """Add a hole (zeros that need not be read) up to position `end`."""
         if self._is_hashed and end > self.size:
             block_end = -(-self.size // BLOCK) * BLOCK
             self._hasher.update(_ZEROS[: min(end, block_end) - self.size])

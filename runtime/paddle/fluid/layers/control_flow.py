@@ -149,7 +149,10 @@ class DynamicRNN(_Unrolled):
         need_reorder: bool = False,
         dtype: npt.DTypeLike = "float32",
     ) -> Variable:
-        """Return a memory with one row per sequence; it starts as `init`, or as rows of `shape` filled with `value`."""
+        """Return a memory with one row per sequence.
+
+        Its first value is `init`, or rows of `shape` filled with `value`.
+        """
         body = self._open("memory")
         if init is None:
             if shape is None or not self._inputs:
@@ -216,9 +219,9 @@ class StaticRNN(_Unrolled):
         init_batch_dim_idx: int = 0,
         ref_batch_dim_idx: int = 1,
     ) -> Variable:
-        """Return a memory.
+        """Return a memory, a variable whose value each step passes to the next.
 
-        It starts as `init`, or as an array of `shape` with one value and as many rows as `batch_ref`.
+        Its initial value is `init`, or an array of `shape` filled with `init_value`, with as many rows as `batch_ref`.
         """
         body = self._open("memory")
         if init is None:

@@ -95,7 +95,7 @@ class Outbox:
         return Parcel(values, is_first)
 
     def drop(self) -> None:
-        """Discard the unsent values; the next parcel is the first of its step. Does not wait."""
+        """Discard the unsent values, without waiting; the next parcel is then the first of its step."""
         with self._lock:
             self._waiting, self._early_bytes, self._has_pushed = {}, 0, False
 

@@ -26,7 +26,7 @@ def agree(left: int, right: int) -> bool:
 
 
 def known(left: int, right: int) -> int:
-    """Return the known size of two sizes that agree, or -1."""
+    """Return the size that two equal sizes have, of which one or both may be unknown (-1)."""
     return right if left < 0 else left
 
 

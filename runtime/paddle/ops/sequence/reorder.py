@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """sequence_reverse, _slice, _erase, _enumerate, _scatter: reverse each sequence, or select from its rows.
 
-sequence_enumerate: each id with those that follow it in its sequence.
+sequence_enumerate: for each id, the window that begins with it in its sequence.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Batch:
     def total(self, values: Any) -> HostArray:
         """Sum the gradients (..., width) float32 of the given ids into (n, width), one row per distinct id.
 
-        Gradients of one id are added in the order of the ids. Raises ConfigError: a shape or dtype is wrong.
+        Gradients of one id are added in the order of the ids. Raises ConfigError if a shape or dtype is wrong.
         """
         found = float_rows(values, self.inverse.shape, f"gradient of the batch of tensor {self.name}")
         return self._distinct.add_up(found)
@@ -106,7 +106,10 @@ class Batch:
 
 
 def batches_of(given: Batch | Mapping[str, Batch] | Sequence[Batch] | None) -> dict[str, Batch]:
-    """Return batches by tensor name. Raises ConfigError if an item is not a batch, or two share a tensor."""
+    """Return batches by tensor name.
+
+    Raises ConfigError if an item is not a batch, or two batches have the same tensor.
+    """
     if given is None:
         return {}
     every = (

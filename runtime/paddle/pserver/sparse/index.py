@@ -193,7 +193,7 @@ def new_index() -> Index | PlainIndex:
 
 
 def grouped(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
-    """Group equal ids (n,).
+    """Group the positions of equal ids in an array (n,).
 
     Returns:
         The position of each distinct id's first occurrence, in order; the distinct ids; all positions, grouped by id

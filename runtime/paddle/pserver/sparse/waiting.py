@@ -39,7 +39,7 @@ class WaitingRoom:
 
     @property
     def nbytes(self) -> int:
-        """The memory in bytes."""
+        """The memory that the arrays use, in bytes."""
         return self._seen.nbytes + self._before.nbytes
 
     def tick(self, clock: int) -> None:

@@ -44,7 +44,7 @@ class DoubleBuffer:
         self._shared: list[SharedArray] = []
 
     def swap(self) -> None:
-        """Make the later values the current values."""
+        """Exchange the two arrays, so that the values that the step computed become current."""
         self.now, self.later = self.later, self.now
         self.number = 1 - self.number
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of transports, fastest first. `client.links` and `server.port` iterate over it and name no transport."""
+"""The table of transports, fastest first.
+
+`client.links` and `server.port` iterate over it, so that a new transport needs no change there.
+"""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _end(which: str, own_last: bool) -> Callable[..., LayerOutput]:
     who = f"{which.lower()}_seq"
 
     def declare(input: LayerOutput, agg_level: str, stride: int) -> Made:
-        """Declare the layer."""
+        """Declare the pooling layer; warn if its result depends on one row only."""
         if input.config.attrs.get("reverse") is own_last:
             warnings.warn(
                 f"{who} of {input.name!r} returns the first row that the layer computes, which depends on no other "

@@ -238,7 +238,7 @@ class _ProbeRun:
         self.finish(name, took_s)
 
     def keep(self, name: str, facts: Any) -> None:
-        """Store facts unchanged."""
+        """Store the result of a check under its name, without changes."""
         self.found["facts"][name] = facts
 
     def disk(self, _name: str, facts: Any) -> None:
