@@ -66,7 +66,10 @@ class WorkerThreads:
                 self._queue(task)
 
     def run_here(self, task: Task) -> bool:
-        """Run a turn on the calling thread, unless one is already running; return whether it ran."""
+        """Run one turn of a task on the calling thread, unless the task is running or scheduled.
+
+        Return whether it ran.
+        """
         with self._wake:
             if task.busy or task.wanted:
                 return False

@@ -51,7 +51,7 @@ class _Answer(NamedTuple):
 
 
 class ReconnectError(Exception):
-    """The agent did not accept the new connection.
+    """Raised when the agent did not accept the new connection.
 
     Attributes:
         is_final: whether the agent no longer exists.

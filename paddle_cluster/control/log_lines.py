@@ -29,7 +29,10 @@ class LineFilter:
     """A filter for lines; a line must match every attribute that is set.
 
     Attributes:
-        since, until: the time span of the job's lines.
+        since, until: the time span, in the times of job.log.
+        process: a process ("trainer-2") or role ("pserver"); empty: all.
+        node: the node's name; empty: all.
+        pattern: searched in the text of a line; None: any text.
     """
 
     since: datetime

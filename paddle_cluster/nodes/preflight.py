@@ -35,9 +35,10 @@ _FAMILIES: tuple[Callable[[Sequence[Reply], Demands], Iterable[Finding]], ...] =
 
 @dataclass(frozen=True)
 class PreflightResult:
-    """The table and the problems: rows in `red` have a problem.
+    """The result of preflight: the rows of its table, and its findings.
 
     Attributes:
+        red: indices of the rows with a problem.
         found: all findings, each about one node.
         problems, remarks: the findings as lines.
     """

@@ -186,7 +186,7 @@ class Roster:
         return list(self.nodes.values())
 
     def live(self) -> list[NodeRecord]:
-        """Return the nodes that have a link."""
+        """Return the nodes that are connected to the launcher."""
         return [record for record in self.nodes.values() if record.link is not None]
 
     def trainers(self) -> list[ProcessRecord]:

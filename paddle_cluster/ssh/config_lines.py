@@ -81,7 +81,7 @@ class ConfigLine:
         """Return the arguments without quotes and trailing comment.
 
         Raises:
-            ConfigError: unclosed quote.
+            ConfigError: a quote is not closed.
         """
         words: list[str] = []
         word, quote, at = "", "", 0

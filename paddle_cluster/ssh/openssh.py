@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opens byte streams to agents with the user's own `ssh`: one process per node, with all settings of ~/.ssh/config.
 
-Host keys are always verified, also on jump hosts. There is never a prompt. A failed login is reported with the texts of
+Host keys are always verified, also on jump hosts. It never prompts. A failed login is reported with the texts of
 `paddle_cluster.ssh.reasons`, like those of the library.
 """
 

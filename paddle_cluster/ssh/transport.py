@@ -285,7 +285,7 @@ class SshStream:
         channel.settimeout(TURN_S)
 
     def fileno(self) -> int:
-        """Return a descriptor, readable while `read` has data or the end of the stream."""
+        """Return a descriptor that is readable while `read` has data or the end of the stream."""
         return int(self._channel.fileno())
 
     def report_to(self, arrived: Callable[[], None]) -> bool:

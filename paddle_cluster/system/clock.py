@@ -4,7 +4,7 @@
 The ping with the fastest round trip counts, and half of its time is the uncertainty: a node reads its clock between
 sending and receiving, so the midpoint is wrong by at most half the round-trip time.
 
-The time line is this machine's wall clock at the start, advanced by the monotonic clock. Therefore setting the clock
+The timeline is this machine's wall clock at the start, advanced by the monotonic clock. Therefore, setting the clock
 while the job runs neither delays nor reorders lines. A node's clock is compared with it at every ping, because it may
 drift or be set too.
 """

@@ -137,7 +137,7 @@ class Used(_OfFacts):
     """The resources used by a node and the job's processes on it, every few seconds.
 
     Attributes:
-        facts: NO_PERCENT for a GPU that does not report its usage.
+        facts: the measurements; the usage of a GPU that does not report it is NO_PERCENT.
     """
 
     node_id: int

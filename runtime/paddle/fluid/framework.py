@@ -40,7 +40,7 @@ def grad_var_name(var_name: str) -> str:
 
 
 def in_dygraph_mode() -> bool:
-    """Return False: programs are built before they run."""
+    """Return False, because programs are always built before they run."""
     return False
 
 

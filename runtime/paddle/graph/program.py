@@ -44,7 +44,7 @@ class Program:
         self.touch()
 
     def global_block(self) -> Block:
-        """Return block 0."""
+        """Return block 0, the outermost block of the program."""
         return self.blocks[0]
 
     def block(self, index: int) -> Block:

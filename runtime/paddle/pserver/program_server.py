@@ -105,7 +105,7 @@ class ProgramKeeper:
         _log.info("restored the state of step %d in %.2f s", engine.version, time.monotonic() - started)
 
     def adopt(self, store: Store, configuration: Configuration) -> bool:
-        """Return False: a program has no store."""
+        """Return False, because a program has no store."""
         return False
 
     def record(self, message: Message) -> None:
@@ -170,7 +170,8 @@ class ProgramKeeper:
 class ProgramServer:
     """Serves one program.
 
-    One thread must create it, wait for it and close it; any thread or signal handler can call `stop`."""
+    One thread must create it, wait for it and close it; any thread or signal handler can call `stop`.
+    """
 
     def __init__(
         self,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bounded queue between threads that also signals the end of data, errors, and that the consumer has left.
+"""A bounded queue between threads, which also signals the end of the data, an error, or the departure of the consumer.
 
 Waits have no time limit, because a training step can take any time. They end when the other side acts, ends, fails or
 leaves, one of which is certain to happen.
 
-Also: which readers may be read ahead, that is, asked for a batch before training with the previous one.
+The module also determines which readers may be read ahead: asked for a batch before the previous one is used.
 
 A reader is user code: it may depend on what an event handler did after the previous batch. A trainer
 therefore reads ahead only if the samples come from a buffer, which is filled before its first sample is used

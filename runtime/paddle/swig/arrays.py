@@ -62,7 +62,7 @@ class Matrix:
         return self.array
 
     def copyFromNumpyMat(self, data: Array) -> None:
-        """Overwrite all numbers."""
+        """Overwrite all numbers with those of an array of the same shape."""
         self.array[...] = data
 
 
@@ -122,7 +122,7 @@ class Vector:
         return self.array
 
     def copyFromNumpyArray(self, data: Array) -> None:
-        """Overwrite all items."""
+        """Overwrite all items with those of an array of the same length."""
         self.array[...] = data
 
 

@@ -30,10 +30,12 @@ def wrap_param_default(
     default_factory: Callable[[Function], Any],
     not_set_callback: Unset = default_not_set_callback,
 ) -> Decorator:
-    """Give arguments of a function the result of a factory, which receives the function, where they are not given.
+    """Return a decorator that sets omitted arguments of a function to the result of a factory.
 
     Args:
-        not_set_callback: whether an argument counts as not given: a function of the given ones and its name.
+        param_names: the names of these arguments.
+        default_factory: called with the function; returns the value of an omitted argument.
+        not_set_callback: function of the given arguments and a name; returns whether this argument was omitted.
     """
 
     def decorate(function: Function) -> Function:

@@ -46,7 +46,7 @@ class Ended(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A process of a job."""
+    """A process of a job, as recorded in the job's file."""
 
     name: str = ""
     role: OneLine = ""

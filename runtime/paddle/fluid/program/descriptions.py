@@ -149,7 +149,7 @@ class VariableDesc:
         self._changed(dtype=VarType.of(dtype).numpy)
 
     def set_type(self, type: VarType) -> None:
-        """Set the variable's kind."""
+        """Set the variable's type, such as LOD_TENSOR."""
         self._changed(type=VarType(type))
 
     def set_persistable(self, persistable: bool) -> None:

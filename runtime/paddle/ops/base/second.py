@@ -30,7 +30,7 @@ Maker = Callable[..., list[GradOp]]
 
 
 class Reached(Protocol):
-    """Answers which outputs of an operator have a gradient."""
+    """Determines which outputs of an operator have a gradient."""
 
     def arriving(self, names: Sequence[str]) -> list[str]:
         """Return which of the names have a gradient."""

@@ -127,7 +127,7 @@ def conv_transpose(
 def conv_transpose_grad(
     x: Array, filters: Array, dout: Array, *, groups: int, attrs: Mapping[str, Any], needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """Return the gradients of the images, which is a convolution of dOut, and of the filters."""
+    """Return the gradients of the images (a convolution of dOut) and of the filters."""
     window = _window(filters, attrs)
     dx = convolve(dout, filters, window, groups) if "Input@GRAD" in needs else None
     return dx, filter_gradient(dout, x, filters, window, groups) if "Filter@GRAD" in needs else None

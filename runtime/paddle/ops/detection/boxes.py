@@ -48,7 +48,7 @@ def images_of(value: Any, rows: int) -> Offsets:
 
 
 def host(value: Any) -> Array:
-    """Return a value's rows on the host."""
+    """Return a value's rows as an array in host memory."""
     return to_host(plain(value))
 
 

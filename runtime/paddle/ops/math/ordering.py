@@ -20,7 +20,7 @@ def _infer_cumsum(x: Spec, *, axis: int) -> Spec:
 
 @operator("cumsum", "X -> Out", attrs={"axis": -1, "exclusive": False, "reverse": False}, infer=_infer_cumsum)
 def cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
-    """Return the cumulative sums; without the element itself if exclusive, and from the end if reverse."""
+    """Return cumulative sums along an axis, without the element itself if exclusive, from the end if reverse."""
     xp = array_module(x)
     turned = xp.flip(x, axis) if reverse else x
     sums = xp.cumsum(turned, axis=axis, dtype=x.dtype)

@@ -41,11 +41,11 @@ def attention_lstm(
     cell_activation: str,
     candidate_activation: str,
 ) -> tuple[Any, ...]:
-    """Return hidden states and cells (rows, D), and X's scores, weights, mean and gates of the last step.
+    """Return hidden states and cells (rows, D), X's scores, and the weights, mean and gates of the last step.
 
-    A step weights the rows of X by a = softmax(relu(scalar relu([X, c] AttentionWeight + AttentionBias) + scalar
-    bias)), without the outer relu if there is no scalar. Its gates are [h, Σ a X] LSTMWeight + LSTMBias, columns
-    forget, input, output, candidate.
+    The scores of a step are s = relu([X, c] AttentionWeight + AttentionBias) or, with a scalar,
+    relu(scalar s + scalar bias). The weights of the rows of X are a = softmax(scores). The gates are
+    [h, Σ a X] LSTMWeight + LSTMBias, with columns forget, input, output, candidate.
 
     Args:
         x: (rows, M) sequences, none of them empty.

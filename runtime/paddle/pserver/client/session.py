@@ -120,7 +120,7 @@ class TrainerSession:
 
         Args:
             endpoints, sparse_endpoints, job_key, wire, timeout_s, patience_s, within_node,
-                wire_dtype: the dtype of values on the wire; see `Client`.
+                wire_dtype: see `Client`.
             trainer_id: rank of this trainer; 0 provides initial values.
             takes_over: whether the trainer's earlier process is known to be dead; see `__init__`.
             ports: the dense and the sparse ports that each server must have been started with; None: any.

@@ -296,7 +296,7 @@ class _Inspection:
         return section
 
     def finish(self) -> None:
-        """Inspect the rest; see `chunk`."""
+        """Check all remaining chunks. Raises ConfigError if a gradient contains NaN or infinity."""
         for each in self._all:
             if each not in self._chunks:
                 self._inspect(*each)

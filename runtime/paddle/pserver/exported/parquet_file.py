@@ -50,7 +50,11 @@ def write(path: Path, columns: Mapping[str, Column]) -> None:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a file's columns; a list without a fixed size has width 0. Raises ConfigError."""
+    """Return the shapes of a file's columns; a list without a fixed size has width 0.
+
+    Raises:
+        ConfigError: the file cannot be read as Parquet.
+    """
     arrow, parquet = _arrow()
     try:
         with parquet.ParquetFile(path) as file:

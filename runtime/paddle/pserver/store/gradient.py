@@ -78,7 +78,7 @@ class Gradient:
             self.chunks = [array[chunk_span(index, size)] for index in range(count)]
 
     def put(self, index: int, chunk: Slab) -> None:
-        """Store a chunk that was missing."""
+        """Store a chunk of the slab that had not arrived."""
         self.chunks[index] = chunk
         self.lacking -= 1
 

@@ -143,7 +143,7 @@ class Dispatcher(Protocol):
         """Return the memory that the sender of a message may map. Raises PaddleError if the sender has no session."""
 
     def lose(self, address: bytes) -> None:
-        """Handle the end of a connection."""
+        """Handle the end of a connection to a trainer."""
 
 
 class Listener(ABC):

@@ -291,7 +291,7 @@ class Error(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Reports why a request is waiting. `is_idle`: only for its own trainer."""
+    """Reports why a request is waiting. `is_idle`: the server waits only for the trainer that sent it."""
 
     is_idle: bool = False
 

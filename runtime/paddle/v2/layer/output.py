@@ -373,7 +373,7 @@ def or_zeros(bias_attr: BiasAttr) -> BiasAttr:
 
 
 def add_bias(layer_name: str, dims: Sequence[int], bias_attr: BiasAttr) -> str:
-    """Register a bias and return its name, empty for none: False or None.
+    """Register a bias and return its name, which is empty if there is no bias (False or None).
 
     A Param without ``initial_*`` starts as N(0, 1/sqrt(dims[0])), so a plain ``Param(learning_rate=2)`` on a
     [1, size] bias is N(0, 1), as in the original.

@@ -23,7 +23,7 @@ class DigestError(Exception):
 
 
 class Incoming:
-    """A file being received.
+    """A file that is being received.
 
     Attributes:
         size: bytes received so far.

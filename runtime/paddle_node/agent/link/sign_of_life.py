@@ -48,7 +48,7 @@ class SignOfLife:
 
 
 class Vigil:
-    """Checks the heartbeats on the side of the guard.
+    """Checks, in the guard, whether the agent's heartbeats arrive in time.
 
     Attributes:
         patience_s: time in seconds for which the agent proper may be silent; 0: forever.

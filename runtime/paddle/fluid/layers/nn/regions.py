@@ -69,7 +69,7 @@ def deformable_conv(given: dict[str, Any]) -> Variable:
 def deformable_roi_pooling(given: dict[str, Any]) -> Variable:
     """Return means over the cells of each region's grid, (rois, channels, pooled_height, pooled_width).
 
-    Cells are shifted.
+    Each cell is shifted by the offsets in `trans`.
 
     Args:
         input: (N, C, H, W).

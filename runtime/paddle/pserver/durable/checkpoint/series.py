@@ -40,7 +40,7 @@ _LARGE_BYTES = 16 << 20  # memory for copies of smaller ones is found at once
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a manifest records about the writer of checkpoints."""
+    """The server and job that write checkpoints, as recorded in a manifest."""
 
     job: str
     server: int
