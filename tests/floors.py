@@ -86,6 +86,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "parameter_format data_type activation pooling regularization settings",
         "attr",
         "model",
+        "messages",
         "network optimizer",
         "layer",
         "topology",

@@ -105,7 +105,8 @@ class Message:
         self._values[name] = field.checked(value)
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self.ListFields() == other.ListFields()
+        alike = isinstance(other, Message) and type(other).FIELDS is type(self).FIELDS
+        return alike and self.ListFields() == other.ListFields()  # type: ignore[attr-defined]
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -245,7 +246,7 @@ class Message:
                     yield from each._missing(f"{prefix}{name}.")
 
     def _check_type(self, other: object) -> None:
-        if type(other) is not type(self):
+        if not isinstance(other, Message) or type(other).FIELDS is not type(self).FIELDS:
             raise MessageTypeError(f"expected a {type(self).__name__}, got {other!r:.80}")
 
     def _merge(self, serialized: bytes, depth: int) -> None:

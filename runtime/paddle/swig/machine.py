@@ -89,9 +89,13 @@ class GradientMachine:
         protoObj: NetworkMessage, createMode: int = 0, paramTypes: Sequence[int] = ()
     ) -> GradientMachine:
         """Return a machine of `parse_config(...).model_config`."""
-        if not isinstance(protoObj, NetworkMessage):
+        if not isinstance(protoObj, NetworkMessage) or protoObj.network is None:
             raise UsageTypeError(
                 f"createFromConfigProto takes parse_config(...).model_config, got {protoObj!r:.80}"
+            )
+        if protoObj != NetworkMessage(protoObj.network, protoObj.input_layer_names):
+            raise UsageError(
+                "the message of the network was changed, which has no effect: change the configuration"
             )
         return GradientMachine(protoObj.network, protoObj.input_layer_names)
 

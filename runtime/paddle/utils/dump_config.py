@@ -5,42 +5,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from paddle.trainer.config_parser import TrainerConfig, parse_config
-from paddle.utils.original_messages import Message, operators_of, projection_of, settings_of, sub_models
-from paddle.v2.model import EvaluatorConfig, LayerConfig
-from paddle.v2.network import text_lines
+from paddle.v2.network import model_fields, text_lines
 
-ORIGINAL_TYPES: Mapping[str, str] = MappingProxyType(
-    {
-        "auc": "last-column-auc",
-        "block_expand": "blockexpand",
-        "column_sum": "last-column-sum",
-        "cos_sim": "cos",
-        "cross_channel_norm": "norm",
-        "cross_entropy": "multi-class-cross-entropy",
-        "cross_entropy_with_selfnorm": "multi_class_cross_entropy_with_selfnorm",
-        "ctc_error": "ctc_edit_distance",
-        "eos": "eos_id",
-        "gru": "gated_recurrent",
-        "img_cmrnorm": "norm",
-        "img_conv": "exconv",
-        "img_pool": "pool",
-        "img_pool3d": "pool3d",
-        "linear_comb": "convex_comb",
-        "max_id": "maxid",
-        "printer": "print",
-        "rank_cost": "rank-cost",
-        "repeat": "featmap_expand",
-        "sub_seq": "subseq",
-    }
-)
-"""Type of a layer or an evaluator -> the name that the original's configurations have for it, where they differ."""
-
-# layers at the borders of recurrent groups, whose links are in sub_models
-_AGENTS = {"group_input": "scatter_agent", "memory": "agent", "group_output": "gather_agent"}
 _USAGE = "usage: paddle dump_config CONFIG [config_args] [--whole | --binary]\n"
 
 
@@ -64,57 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def model_text(config: TrainerConfig) -> str:
     """Return the network as text, in the messages and with the names of the original."""
-    network, message = config.network, config.model_config
-    layers = network.layers
-    fields = {
-        "type": "recurrent_nn" if any(each.group for each in layers.values()) else "nn",
-        "layers": [_layer(each, layers) for each in layers.values()],
-        "parameters": message.parameters,
-        "input_layer_names": message.input_layer_names,
-        "output_layer_names": message.output_layer_names,
-        "evaluators": [{**_evaluator(each)} for each in message.evaluators],
-        "sub_models": list(sub_models(layers, message.input_layer_names, message.output_layer_names)),
-    }
+    fields = model_fields(config.network, config.configuration.input_order)
     return "\n".join(line for name, value in fields.items() for line in text_lines(name, value))
-
-
-def _layer(config: LayerConfig, layers: Mapping[str, LayerConfig]) -> Message:
-    """Return a layer's message, then, under our names, the attributes for which the original has no message."""
-    settings, used = settings_of(config)
-    sizes = {name: layer.size for name, layer in layers.items()}
-    inputs: list[dict[str, Any]] = []
-    for link in config.inputs:
-        own = {"input_layer_name": link.layer, "input_parameter_name": link.parameter}
-        inputs.append({**_filled(own), **projection_of(config, link, sizes[link.layer])})
-        if "other" in link.attrs:
-            inputs.append({"input_layer_name": link.attrs["other"]})
-    if settings:
-        inputs[0] |= settings
-    kind = _AGENTS.get(config.type) or ORIGINAL_TYPES.get(config.type, config.type)
-    rest = (
-        {} if config.type in _AGENTS else {key: each for key, each in config.attrs.items() if key not in used}
-    )
-    return {
-        "name": config.name,
-        "type": kind,
-        "size": config.size,
-        "active_type": config.activation,
-        "inputs": inputs,
-        **_filled({"bias_parameter_name": config.bias, "num_filters": config.num_filters}),
-        **_filled(vars(config.extras)),
-        "operator_confs": operators_of(config, sizes),
-        **_filled({"height": config.height, "width": config.width}),
-        **_filled(rest),
-    }
-
-
-def _evaluator(config: EvaluatorConfig) -> Message:
-    kind = ORIGINAL_TYPES.get(config.type, config.type)
-    return {"name": config.name, "type": kind, "input_layers": config.inputs, **_filled(config.attrs)}
-
-
-def _filled(fields: Message) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value}
 
 
 def whole(config: TrainerConfig) -> str:

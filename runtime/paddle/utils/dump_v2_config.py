@@ -18,6 +18,6 @@ def dump_v2_config(topology: Layers, save_path: str, binary: bool = False) -> No
     message = Topology(topology).proto()
     try:
         with open(save_path, "wb") as file:
-            file.write(message.SerializeToString() if binary else f"{message}\n".encode())
+            file.write(message.network.to_json() if binary else f"{message}\n".encode())
     except OSError as error:
         raise ModelFileError(f"cannot write {save_path}: {error.strerror}") from error

@@ -24,7 +24,8 @@ from paddle.v2 import (
 from paddle.v2.settings import init
 
 if TYPE_CHECKING:
-    from paddle.v2 import image, inference, networks, op, plot
+    from paddle.dataset import image
+    from paddle.v2 import inference, networks, op, plot
     from paddle.v2.inference import infer
 
 __all__ = [
@@ -35,8 +36,10 @@ __all__ = [
 
 
 _ELSEWHERE = {
+    "data_feeder": "paddle.v2.training.feeder",
     "dataset": "paddle.dataset",
     "fluid": "paddle.fluid",
+    "image": "paddle.dataset.image",
     "minibatch": "paddle.reader.minibatch",
     "reader": "paddle.reader",
 }
@@ -45,6 +48,6 @@ __getattr__, __dir__ = later.attributes(  # few scripts need all of these
     __name__,
     {
         ".inference": "infer",
-        **{f".{name}": "" for name in (*_ELSEWHERE, "image", "master", "networks", "op", "plot")},
+        **{f".{name}": "" for name in (*_ELSEWHERE, "master", "networks", "op", "plot")},
     },
 )

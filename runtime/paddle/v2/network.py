@@ -11,8 +11,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
+from paddle.proto.ModelConfig_pb2 import MESSAGES
+from paddle.proto.ParameterConfig_pb2 import MESSAGES as PARAMETERS
 from paddle.v2.data_type import DataType, InputType, SequenceType
 from paddle.v2.errors import ModelFileError, UsageError
+from paddle.v2.messages import (
+    AGENTS,
+    ATTRIBUTES,
+    ORIGINAL_TYPES,
+    Message,
+    operators_of,
+    projection_of,
+    settings_of,
+    sub_models,
+)
 from paddle.v2.model import EvaluatorConfig, Extras, InputConfig, LayerConfig, Model
 from paddle.v2.parameter_format import ParameterConfig, UpdateHook
 
@@ -20,6 +32,7 @@ FORMAT = "paddle-v2-network"
 VERSION = 1
 MAX_BYTES = 1 << 28
 _T = TypeVar("_T")
+_ModelConfig: Any = MESSAGES["ModelConfig"]
 
 
 @dataclass(frozen=True)
@@ -110,44 +123,108 @@ class Network:
             )
 
 
-class NetworkMessage:
-    """A network in the form of the original's protobuf message: lists of layers and parameters.
+class NetworkMessage(_ModelConfig):  # type: ignore[misc]
+    """A network as the original's message `ModelConfig`; settings without a field there are left out.
 
     Attributes:
-        layers: configurations in order of creation, each with `name`, `type` and `size`.
-        parameters: configurations, each with `name`, `dims`, `decay_rate` and the other settings.
-        network: the network itself.
+        network: the network itself, which changes of the message do not reach; None in a message that was read.
     """
 
-    def __init__(self, network: Network, inputs: Sequence[str] | None = None) -> None:
-        self.layers = list(network.layers.values())
-        self.parameters = list(network.parameters.values())
-        self.evaluators = list(network.evaluators)
-        data = [name for name, layer in network.layers.items() if layer.type == "data"]
-        self.input_layer_names = data if inputs is None else [name for name in inputs if name in data]
-        self.output_layer_names = list(network.outputs)
-        self.network = network
+    __slots__ = ("network",)
 
-    def __str__(self) -> str:
-        """Return the network in protobuf text format: one field per line, messages in braces."""
-        return "\n".join(
-            (
-                'type: "nn"',
-                *(line for layer in self.layers for line in text_lines("layers", layer)),
-                *(line for parameter in self.parameters for line in text_lines("parameters", parameter)),
-                *(line for name in self.input_layer_names for line in text_lines("input_layer_names", name)),
-                *(
-                    line
-                    for name in self.output_layer_names
-                    for line in text_lines("output_layer_names", name)
-                ),
-                *(line for each in self.evaluators for line in text_lines("evaluators", each)),
-            )
-        )
+    def __init__(self, network: Network | None = None, inputs: Sequence[str] | None = None) -> None:
+        super().__init__()
+        object.__setattr__(self, "network", network)
+        if network is None:
+            return
+        fields = model_fields(network, inputs)
+        fields["parameters"] = [_parameter(each) for each in network.parameters.values()]
+        for config, layer in zip(network.layers.values(), fields["layers"], strict=True):
+            known = config.attrs.keys() - settings_of(config)[1]
+            layer |= {name: config.attrs[own] for name, own in ATTRIBUTES.items() if own in known}
+        _fill(self, fields)
 
-    def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
-        """Return the network as JSON: see `Network.to_json`."""
-        return self.network.to_json()
+
+def _parameter(config: ParameterConfig) -> Any:
+    return PARAMETERS["ParameterConfig"].FromString(config.encode())
+
+
+def _fill(message: Any, values: Message) -> None:
+    """Set the fields of a message that exist, and the missing required ones to their defaults."""
+    for name, field in message.FIELDS.items():
+        value = values.get(name, field.default if field.label == "!" else None)
+        if value is None:
+            continue
+        if field.is_repeated:
+            for each in value if isinstance(value, (list, tuple)) else [value]:
+                if isinstance(each, Mapping):
+                    _fill(getattr(message, name).add(), each)
+                else:
+                    getattr(message, name).append(_number(field.kind, each))
+        elif isinstance(value, Mapping):
+            _fill(getattr(message, name), value)
+        else:
+            setattr(message, name, _number(field.kind, value))
+
+
+def _number(kind: Any, value: Any) -> Any:
+    return int(value) if isinstance(value, float) and kind in ("int32", "uint32", "uint64") else value
+
+
+def model_fields(network: Network, inputs: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the fields of a network's message; layers contain, under our names, attributes without a field too."""
+    layers = network.layers
+    data = [name for name, layer in layers.items() if layer.type == "data"]
+    inputs = data if inputs is None else [name for name in inputs if name in data]
+    return {
+        "type": "recurrent_nn" if any(each.group for each in layers.values()) else "nn",
+        "layers": [_layer(each, layers) for each in layers.values()],
+        "parameters": list(network.parameters.values()),
+        "input_layer_names": inputs,
+        "output_layer_names": list(network.outputs),
+        "evaluators": [_evaluator(each) for each in network.evaluators],
+        "sub_models": list(sub_models(layers, inputs, network.outputs)),
+    }
+
+
+def _layer(config: LayerConfig, layers: Mapping[str, LayerConfig]) -> dict[str, Any]:
+    settings, used = settings_of(config)
+    sizes = {name: layer.size for name, layer in layers.items()}
+    inputs: list[dict[str, Any]] = []
+    for link in config.inputs:
+        own = {"input_layer_name": link.layer, "input_parameter_name": link.parameter}
+        inputs.append({**_filled(own), **projection_of(config, link, sizes[link.layer])})
+        if "other" in link.attrs:
+            inputs.append({"input_layer_name": link.attrs["other"]})
+    if settings:
+        inputs[0] |= settings
+    kind = AGENTS.get(config.type) or ORIGINAL_TYPES.get(config.type, config.type)
+    rest = (
+        {}
+        if config.type in AGENTS
+        else {key: each for key, each in config.attrs.items() if key not in {*used, "inputs"}}
+    )
+    return {
+        "name": config.name,
+        "type": kind,
+        "size": config.size,
+        "active_type": config.activation,
+        "inputs": inputs,
+        **_filled({"bias_parameter_name": config.bias, "num_filters": config.num_filters}),
+        **_filled(vars(config.extras)),
+        "operator_confs": operators_of(config, sizes),
+        **_filled({"height": config.height, "width": config.width}),
+        **_filled(rest),
+    }
+
+
+def _evaluator(config: EvaluatorConfig) -> dict[str, Any]:
+    kind = ORIGINAL_TYPES.get(config.type, config.type)
+    return {"name": config.name, "type": kind, "input_layers": list(config.inputs), **_filled(config.attrs)}
+
+
+def _filled(fields: Message) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value}
 
 
 def network_of(space: Model, outputs: Sequence[str], extra: Sequence[str] = ()) -> Network:

@@ -53,7 +53,7 @@ class Configurations(Protocol):
     """The message of a network, as ``Topology(layers).proto()`` returns it."""
 
     @property
-    def parameters(self) -> Sequence[ParameterConfig]:
+    def parameters(self) -> Sequence[Message | ParameterConfig]:
         """The configurations in order of creation."""
 
 
@@ -154,9 +154,7 @@ class Parameters:
 
     def __append_config__(self, param_conf: Message | ParameterConfig) -> None:
         """Add a parameter, described by a message of `paddle.proto.ParameterConfig_pb2` or of a topology."""
-        if isinstance(param_conf, Message):
-            param_conf = ParameterConfig.decode(param_conf.SerializeToString())
-        self.add(param_conf)
+        self.add(_decoded(param_conf))
 
     def array(self, key: str) -> Value:
         """Return the value without a copy, creating it if necessary; a trainer updates it in place."""
@@ -184,7 +182,7 @@ class Parameters:
         Raises:
             UsageError: a parameter's current value has a different size.
         """
-        for config in model_config.parameters:
+        for config in map(_decoded, model_config.parameters):
             value = self._values.get(config.name)
             if value is not None and value.size != config.size:
                 raise UsageError(
@@ -257,6 +255,10 @@ def create(layers: Layers) -> Parameters:
     for name, config in Topology(layers).network.parameters.items():
         found.add(config, initializers.get(name))
     return found
+
+
+def _decoded(config: Message | ParameterConfig) -> ParameterConfig:
+    return ParameterConfig.decode(config.SerializeToString()) if isinstance(config, Message) else config
 
 
 def _initial_value(config: ParameterConfig, seed: int) -> NDArray[np.float32]:

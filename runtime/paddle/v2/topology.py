@@ -32,7 +32,7 @@ class Topology:
         )
 
     def proto(self) -> NetworkMessage:
-        """Return the network as data: its layers, parameters and evaluators."""
+        """Return the network as the original's message `ModelConfig`."""
         return NetworkMessage(self.network)
 
     def get_layer(self, name: str) -> LayerOutput:
@@ -51,9 +51,9 @@ class Topology:
             waiting += new
         return found.get(name) or LayerOutput(self.network.layers[name])
 
-    def get_layer_proto(self, name: str) -> LayerConfig | None:
-        """Return the configuration of a layer, or None."""
-        return self.network.layers.get(name)
+    def get_layer_proto(self, name: str) -> Any:
+        """Return the message `LayerConfig` of a layer, or None."""
+        return next((layer for layer in self.proto().layers if layer.name == name), None)
 
     def data_layers(self) -> dict[str, LayerConfig]:
         """Return the data layers by name."""

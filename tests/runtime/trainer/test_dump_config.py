@@ -5,10 +5,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import paddle.v2 as paddle
+from paddle.proto import ModelConfig_pb2
+from paddle.trainer.config_parser import parse_config
 from paddle.utils import dump_config
+from paddle.v2 import activation, data_type, layer, pooling
 
 HEAD = """
 from paddle.trainer_config_helpers import *
@@ -89,3 +94,54 @@ def test_recurrent_groups_are_sub_models(workspace: Path, capsys: pytest.Capture
         'out_links { layer_name: "state@group" link_name: "state" }'
     )
     assert 'type: "gather_agent"' in found["state"]
+
+
+def test_a_network_is_a_message_of_the_original_with_its_settings(workspace: Path) -> None:
+    (workspace / "c.py").write_text(HEAD + IMAGES)
+    found: Any = parse_config("c.py").model_config
+    layers = {each.name: each for each in found.layers}
+    conv = layers["conv"].inputs[0]
+    assert (conv.input_layer_name, conv.input_parameter_name) == ("image", "_conv.w0")
+    assert (conv.conv_conf.filter_size, conv.conv_conf.filter_size_y, conv.conv_conf.stride_y) == (3, 2, 2)
+    assert conv.HasField("conv_conf")
+    assert not conv.HasField("pool_conf")
+    assert layers["norm"].inputs[0].norm_conf.scale == pytest.approx(0.00256)
+    assert not layers["norm"].HasField("softmax_selfnorm_alpha")
+    assert list(layers["padded"].inputs[0].pad_conf.pad_c) == [1, 2]
+    assert list(found.parameters[0].dims) == []
+    assert found.parameters[0].size == 4 * 3 * 3 * 2
+    messages: Any = ModelConfig_pb2
+    read = messages.ModelConfig.FromString(found.SerializeToString())
+    assert read == found
+    assert str(read) == str(found)
+    copy = messages.ModelConfig()
+    copy.CopyFrom(found)
+    copy.layers[0].size = 7
+    assert copy != found
+    assert found.layers[0].size == 3 * 8 * 6
+
+
+def test_settings_of_layers_have_the_fields_of_the_original() -> None:
+    x = layer.data("x", data_type.dense_vector_sequence(8))
+    label = layer.data("label", data_type.integer_value(9))
+    cell = layer.lstmemory(x, reverse=True, gate_act=activation.Relu(), name="cell")
+    last = layer.pooling(cell, pooling.Max(), stride=2, name="pool")
+    costs = [layer.nce(layer.pooling(last), label, num_neg_samples=3, name="nce")]
+    costs.append(layer.hsigmoid(layer.first_seq(cell), label, num_classes=9, name="tree"))
+    topology = paddle.topology.Topology(costs)
+    found = topology.get_layer_proto("cell")
+    assert (found.reversed, found.active_gate_type, found.bias_parameter_name) == (
+        True,
+        "relu",
+        "_cell.wbias",
+    )
+    assert topology.get_layer_proto("pool").seq_pool_stride == 2
+    assert topology.get_layer_proto("nce").num_neg_samples == 3
+    assert [each.input_layer_name for each in topology.get_layer_proto("tree").inputs][1] == "label"
+    assert topology.get_layer_proto("absent") is None
+    assert topology.proto().IsInitialized()
+    parameters = paddle.parameters.create(costs)
+    message = topology.proto()
+    message.parameters[0].learning_rate = 0.5
+    parameters.update_param_conf(message)
+    assert parameters.config(parameters.names()[0]).learning_rate == 0.5

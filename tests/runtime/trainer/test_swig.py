@@ -32,6 +32,17 @@ def test_a_prediction_script_loads_a_trained_network(workspace: Path) -> None:
     np.testing.assert_allclose(probabilities["value"].sum(axis=1), 1, rtol=1e-6)
 
 
+def test_a_changed_message_of_a_network_is_refused(workspace: Path) -> None:
+    (workspace / "net.py").write_text(
+        "from paddle.trainer_config_helpers import *\noutputs(fc_layer(data_layer('x', 3), 2, name='out'))\n"
+    )
+    message = parse_config("net.py").model_config
+    assert api.GradientMachine.createFromConfigProto(message).getParameterSize() == 2
+    message.layers[1].active_type = "relu"
+    with pytest.raises(ValueError, match="was changed"):
+        api.GradientMachine.createFromConfigProto(message)
+
+
 def test_one_network_takes_sequences_where_its_types_say_so(workspace: Path) -> None:
     (workspace / "net.py").write_text(
         "from paddle.trainer_config_helpers import *\n"

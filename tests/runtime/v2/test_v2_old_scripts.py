@@ -137,12 +137,14 @@ def test_a_layer_tells_its_names_outputs_depth_and_direction() -> None:
 
 def test_a_network_prints_as_the_text_of_messages() -> None:
     text = str(layer.parse_network(layer.fc(_x(), 2, name="f", layer_attr=attr.Extra(drop_rate=0.5))))
-    assert text.startswith('type: "nn"\nlayers {\n  name: "x"\n  type: "data"\n  size: 3\n}\n')
+    assert text.startswith(
+        'type: "nn"\nlayers {\n  name: "x"\n  type: "data"\n  size: 3\n  active_type: ""\n}\n'
+    )
     assert "  drop_rate: 0.5\n" in text
     assert '  input_layer_name: "x"\n' in text
     assert '  input_parameter_name: "_f.w0"\n' in text.replace("    ", "  ")
     assert "  dims: 3\n  dims: 2\n" in text
-    assert text.endswith('output_layer_names: "f"')
+    assert text.endswith('output_layer_names: "f"\n')
 
 
 def test_a_topology_gives_the_layers_that_were_declared() -> None:

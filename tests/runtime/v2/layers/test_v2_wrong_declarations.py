@@ -214,7 +214,7 @@ def test_settings_of_a_shared_parameter_that_come_too_late_are_reported(late: An
 def test_sizes_of_numpy_are_sizes() -> None:
     size: Any = np.int64(3)
     out = layer.fc(layer.data("x", data_type.dense_vector(size)), size)
-    written = Topology(out).proto().SerializeToString()
+    written = Topology(out).network.to_json()
     assert Network.from_json(written).to_json() == written
 
 

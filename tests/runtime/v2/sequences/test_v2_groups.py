@@ -241,7 +241,7 @@ def test_img_conv_bn_pool_names_its_layers_and_activates_after_the_normalisation
         picture(1, 4), 3, 2, 2, name="block", conv_padding=1, pool_stride=2, act=paddle.activation.Relu()
     )
     found = paddle.topology.Topology(out).proto().layers
-    assert {config.name: config.activation for config in found} == {
+    assert {config.name: config.active_type for config in found} == {
         "picture": "",
         "block_conv": "",
         "block_bn": "relu",
@@ -263,12 +263,12 @@ def test_settings_of_a_group_go_to_one_convolution_each() -> None:
         pool_stride=2,
     )
     layers = paddle.topology.Topology(out).proto().layers
-    assert [(config.type, config.activation, config.extras.drop_rate) for config in layers] == [
+    assert [(config.type, config.active_type, config.drop_rate) for config in layers] == [
         ("data", "", 0.0),
-        ("img_conv", "", 0.0),
+        ("exconv", "", 0.0),
         ("batch_norm", "relu", 0.3),
-        ("img_conv", "relu", 0.0),
-        ("img_pool", "", 0.0),
+        ("exconv", "relu", 0.0),
+        ("pool", "", 0.0),
     ]
     assert (out.num_filters, out.height, out.width) == (6, 4, 4)
     with pytest.raises(ValueError, match="3 settings for 2 convolutions"):

@@ -103,7 +103,7 @@ def test_error_clipping_cuts_what_goes_back_from_the_output_of_a_layer() -> None
     found = machine.train({"x": np.array([[1.0, 2.0]], np.float32)}, 0).gradients
     gradients = {name: np.asarray(value, np.float32).ravel().tolist() for name, value in found.items()}
     assert gradients == {"_hidden.w0": [0.25, 0.5], "_out.w0": [3.0]}
-    again = Network.from_json(Topology(cost).proto().SerializeToString())
+    again = Network.from_json(Topology(cost).network.to_json())
     assert again.layers["hidden"].extras.error_clipping_threshold == 0.25
 
 

@@ -83,6 +83,61 @@ INPUTS: Mapping[str, Row] = MappingProxyType(
 )  # fmt: skip
 """Type of a layer -> its message."""
 
+ORIGINAL_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "auc": "last-column-auc",
+        "block_expand": "blockexpand",
+        "column_sum": "last-column-sum",
+        "cos_sim": "cos",
+        "cross_channel_norm": "norm",
+        "cross_entropy": "multi-class-cross-entropy",
+        "cross_entropy_with_selfnorm": "multi_class_cross_entropy_with_selfnorm",
+        "ctc_error": "ctc_edit_distance",
+        "eos": "eos_id",
+        "gru": "gated_recurrent",
+        "img_cmrnorm": "norm",
+        "img_conv": "exconv",
+        "img_pool": "pool",
+        "img_pool3d": "pool3d",
+        "linear_comb": "convex_comb",
+        "max_id": "maxid",
+        "printer": "print",
+        "rank_cost": "rank-cost",
+        "repeat": "featmap_expand",
+        "sub_seq": "subseq",
+    }
+)
+"""Type of a layer or an evaluator -> the name that the original's configurations have for it, where they differ."""
+
+# layers at the borders of recurrent groups, whose links are in sub_models
+AGENTS = {"group_input": "scatter_agent", "memory": "agent", "group_output": "gather_agent"}
+
+# field of a layer's message -> our attribute
+ATTRIBUTES: Mapping[str, str] = {
+    "reversed": "reverse",
+    "active_gate_type": "gate_act",
+    "active_state_type": "state_act",
+    "coeff": "coeff",
+    "slope": "slope",
+    "intercept": "intercept",
+    "cos_scale": "scale",
+    "epsilon": "epsilon",
+    "moving_average_fraction": "momentum",
+    "num_classes": "classes",
+    "num_neg_samples": "drawn",
+    "neg_sampling_dist": "neg_distribution",
+    "softmax_selfnorm_alpha": "alpha",
+    "norm_by_times": "norm_by_times",
+    "blank": "blank",
+    "delta": "delta",
+    "NDCG_num": "top",
+    "max_sort_size": "compared",
+    "partial_sum": "partial_sum",
+    "eos_id": "eos_id",
+    "trans_type": "trans_type",
+    "seq_pool_stride": "stride",
+    "depth": "depth",
+}
 # projection -> the original's type and fields
 _PROJECTIONS: Mapping[str, tuple[str, str]] = {
     "full_matrix": ("fc", ""),
