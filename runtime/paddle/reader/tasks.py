@@ -28,6 +28,8 @@ from paddle.reader.leases import MOST_FAILURES, Dataset, Holder, tasks_of
 
 LEASE_S = 1200.0
 LOST_S = 2.0  # a connection that broke may come back
+PASSES_READ: list[int] = []
+"""The passes that this process has started to read from a queue, of all data sets."""
 
 _log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from paddle.pserver.client.task_client import TaskClient
 from paddle.pserver.wire.keys import WireKeys
 from paddle.reader.leases import Holder
 from paddle.reader.recordio import RecordFileError, chunk_places, read_chunk
-from paddle.reader.tasks import TaskQueues
+from paddle.reader.tasks import PASSES_READ, TaskQueues
 from paddle.v2 import settings
 from paddle.v2.errors import MissingNameError, UsageError
 
@@ -94,6 +94,7 @@ class client:  # noqa: N801 - the original's name
         """
         if not self._name:
             raise UsageError("paddle_start_get_records: call set_dataset first")
+        PASSES_READ.append(int(pass_id))
         self._records = self._of_pass(int(pass_id))
 
     def next_record(self) -> tuple[bytes | None, int]:

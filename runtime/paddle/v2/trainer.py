@@ -143,6 +143,7 @@ class SGD:
             for pass_id in range(self.first_pass, self.first_pass + num_passes):
                 if updater.passes_over:
                     updater.passes_over -= 1
+                    next(iter(reader()), None)  # a reader may count its passes
                     continue
                 self._train_pass(pass_id, reader, feeder, updater, handler)
         finally:
@@ -218,11 +219,11 @@ class SGD:
         handler(events.BeginPass(pass_id))
         self._log.start_pass(pass_id)
         updater.start_pass()
+        self._step, updater.first_step = self._step + updater.first_step, 0
         reads_ahead = updater.looks_ahead and may_be_read_ahead(reader)
         batches = Batches(reader(), feeder)
         for batch_id, batch in enumerate(batches):
-            if updater.batches_over:
-                updater.batches_over -= 1
+            if updater.skip_batch():
                 self._step += 1
                 continue
             handler(events.BeginIteration(pass_id, batch_id))
@@ -252,7 +253,6 @@ class SGD:
             speed = samples / max(time.monotonic() - started, 1e-9)
             self._reporter.progress(Progress(batch_id, pass_id, cost, speed, self._step, samples))
             handler(events.EndIteration(pass_id, batch_id, cost, metrics.report, outputs))
-        updater.batches_over = 0  # this trainer may have fewer batches than others
         if not batches.count and not pass_id:
             self._reporter.progress(Progress(0, samples_per_s=0.0, step=self._step))
         self._log.finish_pass(batches.count)
@@ -288,7 +288,6 @@ class SGD:
 
             updater = RemoteUpdater(self._machine, spec, self._settings)
         self._updater, self._closed = updater, False
-        self._step += updater.first_step
         average = self._optimizer.model_average
         if average is not None:
             if updater.continues:

@@ -34,6 +34,7 @@ from paddle.pserver.wire.configuration import (
     Position,
     configure_message,
     read_positions,
+    trainer_position,
 )
 from paddle.pserver.wire.half import number_of
 from paddle.pserver.wire.keys import WireKeys
@@ -232,9 +233,11 @@ class TrainerSession:
             self._exchange.run({i: Message(record) for i in behind})
         return max(passes.values())
 
-    def start_pass(self) -> None:
-        """Wait until every trainer starts a pass."""
-        self._note_versions(self._exchange.run({i: Message(StartPass()) for i in self._everyone}))
+    def start_pass(self) -> Position:
+        """Wait until every trainer starts a pass; return how many batches this trainer has pushed in the job."""
+        replies = self._exchange.run({i: Message(StartPass()) for i in self._everyone})
+        self._note_versions(replies)
+        return trainer_position(replies.values())
 
     def shrink(self, name: str, min_score: float) -> None:
         """Drop the rows of a growing table with scores below `min_score`, when every trainer has requested it."""

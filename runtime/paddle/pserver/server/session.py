@@ -71,7 +71,8 @@ class Sessions:
         is_taken = session is not None and session.lost_at is None and trainer not in self.left
         if is_new and is_taken and not hello.takes_over:
             raise PserverError(
-                f"trainer_id {trainer} is used by another process that is still connected; give each trainer its own"
+                f"trainer_id {trainer} is used by another process that is still connected; give each trainer its own, "
+                "and close() the first of two trainers in one script"
             )
         if session is not None and not is_new and message.request < session.last:
             raise PserverError(f"trainer {trainer} sent hello in a session that had already begun")

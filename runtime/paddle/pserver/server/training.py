@@ -9,6 +9,7 @@ old. Replies are sent through the engine, immediately or when the last trainer a
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from paddle.pserver.server.service import Barrier, EngineInterface, ReaderView, 
 from paddle.pserver.server.staleness import LagGate, PushCount
 from paddle.pserver.store.gradient import read_gradient
 from paddle.pserver.store.store import Store
-from paddle.pserver.wire.configuration import Configuration
+from paddle.pserver.wire.configuration import Configuration, position
 from paddle.pserver.wire.message import REFUSALS, Message, error_message, refusal
 from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.table_rows import read_scores
@@ -43,6 +44,8 @@ class Training(Service):
         self._model = Model(desk)
         self._pass_open = False
         self._in_pass: set[int] = set()
+        self._pushed: Counter[int] = Counter()  # batches by trainer
+        self._pushed_before: Counter[int] = Counter()  # of them, those before this pass
         trainers = desk.options.num_trainers
         self._start: Barrier[None] = Barrier(trainers)
         self._pushes, self._async_pushes = Pushes(trainers, desk.tell), AsyncPushes(desk.tell)
@@ -89,6 +92,7 @@ class Training(Service):
             "in_pass": sorted(self._in_pass),
             "start": sorted(self._start.arrived),
             "finish": sorted(self._finish.arrived),
+            "pushed": [sorted(self._pushed.items()), sorted(self._pushed_before.items())],
             **self._model.facts(),
         }
 
@@ -96,6 +100,7 @@ class Training(Service):
         """Resume from the state of this server's earlier process."""
         self._model.take_up(configuration, store, facts)
         self._pass_open, self._in_pass = facts["pass_open"], set(facts["in_pass"])
+        self._pushed, self._pushed_before = (Counter(dict(pairs)) for pairs in facts["pushed"])
         for barrier, trainers in ((self._start, facts["start"]), (self._finish, facts["finish"])):
             for trainer in trainers:
                 barrier.arrive(trainer, None)
@@ -214,11 +219,16 @@ class Training(Service):
     def _on_start_pass(self, trainer: int, message: Message) -> None:
         store = self._model.ready()
         if self._pass_open:
-            self._in_pass.add(trainer)
-            self._answer(trainer, Message(state_of(store)))
+            self._join_pass(store, trainer)
             return
         self._start.arrive(trainer, None)
         self._advance()
+
+    def _join_pass(self, store: Store, trainer: int) -> None:
+        """Answer START_PASS: how many batches the trainer has pushed, also before a restart."""
+        self._in_pass.add(trainer)
+        pushed = position(self._pushed[trainer], self._pushed_before[trainer])
+        self._answer(trainer, Message(state_of(store), sections=(pushed,)))
 
     def _on_finish_pass(self, trainer: int, message: Message) -> None:
         self._model.ready()
@@ -267,6 +277,7 @@ class Training(Service):
             # answered here: that it was counted is part of the state
             self._answer(trainer, refusal(error))
             return
+        self._pushed[trainer] += 1
         self._log_statistics(store)
         self._answer(trainer, self._outcome(lambda: PushAnswers(store).to(push.gradient)))
 
@@ -277,9 +288,13 @@ class Training(Service):
             return
         if self._start.is_open(self._left):
             self._pass_open = True
+            if not self._pushed:  # a job that resumed from a checkpoint has batches
+                shared = 1 if self._model.lag is None else self._options.num_trainers
+                everyone = range(self._options.num_trainers)
+                self._pushed.update(dict.fromkeys(everyone, store.version // shared))
+                self._pushed_before.update(dict.fromkeys(everyone, store.pass_version // shared))
             for trainer, _ in self._start.take():
-                self._in_pass.add(trainer)
-                self._answer(trainer, Message(state_of(store)))
+                self._join_pass(store, trainer)
         excused = self._left | self._finish.arrived
         self._apply(store, excused)
         if self._shrink.is_open(excused):
@@ -312,7 +327,9 @@ class Training(Service):
                     self._answer(trainer, refusal(error))
                 return
         if pushes:
-            if not all(gradient.follows for _, gradient in pushes):
+            pushed = [trainer for trainer, gradient in pushes if not gradient.follows]
+            self._pushed.update(pushed)
+            if pushed:
                 self._log_statistics(store)
             answers = PushAnswers(store, self._pushes.values(store))
             for trainer, gradient in pushes:  # an error for rows that cannot be read: the batch was applied
@@ -330,6 +347,7 @@ class Training(Service):
 
     def _finish_pass(self, store: Store) -> Message:
         self._pass_open = False
+        self._pushed_before = self._pushed.copy()
         store.finish_pass()
         return Message(state_of(store))
 

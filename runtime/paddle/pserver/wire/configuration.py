@@ -9,7 +9,7 @@ if the job resumes from a checkpoint, with the batch from which it continues.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -160,7 +160,7 @@ class Position:
 
 
 def position(version: int, pass_version: int) -> Section:
-    """Return the section with which a server reports that it has a checkpoint's values and no later ones."""
+    """Return the section with which a server reports a position: of a checkpoint that it resumed, or of a trainer."""
     return Section.text(_RESUMED, f"{version} {version - pass_version}")
 
 
@@ -187,6 +187,11 @@ def read_positions(
         )
     there = [at for at in found.values() if at is not None]
     return min(there, key=lambda at: (at.version, at.in_pass), default=None)
+
+
+def trainer_position(replies: Iterable[Message]) -> Position:
+    """Return how many batches a trainer has pushed, from the answers to START_PASS: the smallest of all servers."""
+    return min((_read(reply) or Position(0, 0) for reply in replies), key=lambda at: at.version)
 
 
 def _read(reply: Message) -> Position | None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client.session import TrainerSession
+from paddle.reader.tasks import PASSES_READ
 from paddle.v2.errors import UsageError
 from paddle.v2.settings import Settings
 from paddle.v2.training.feeder import Feed, ids_in
@@ -55,6 +56,7 @@ class RemoteUpdater(Updater):
         self._on_gpu = settings.use_gpu
         self._home = {config.name: self._buffer(config.name) for config in dense}
         self._near: set[str] = set()
+        self._trained = self._passes_read = 0
         self._ahead: _Ahead | None = None
         key = settings.environment.job_key
         self._client = TrainerSession.connect(
@@ -71,14 +73,15 @@ class RemoteUpdater(Updater):
         try:
             specs = [parameter_spec(config, sparse=config.sparse_remote_update) for config in trained]
             self._client.configure(specs, optimizer, self._first_values(settings))
-            # A restarted trainer continues with the current pass of the other trainers; a job resumed from a checkpoint
-            # begins in the middle of a pass.
-            resumed = None if settings.environment.restart_count else self._client.resumed
-            self.continues = settings.environment.restart_count > 0 or resumed is not None
+            # A restarted trainer, and a job resumed from a checkpoint, continue in the middle of a pass. The servers
+            # know how many batches the trainer has pushed.
+            self._is_restarted = settings.environment.restart_count > 0
+            resumed = None if self._is_restarted else self._client.resumed
+            self.continues = self._is_restarted or resumed is not None
             self.passes_over = self._client.rejoin() if self.continues else 0
             if resumed is not None:
                 shared = settings.num_trainers if optimizer.is_async else 1
-                self.batches_over = resumed.in_pass // shared
+                self._trained = resumed.in_pass // shared
                 self.first_step = (resumed.version - resumed.in_pass) // shared
             if not self._on_gpu:
                 for name in self._home:
@@ -91,7 +94,21 @@ class RemoteUpdater(Updater):
     def start_pass(self) -> None:
         """Wait until the other trainers also start the pass."""
         self._ahead = None
-        self._client.start_pass()
+        pushed = self._client.start_pass()
+        if self._is_restarted:
+            self._trained, self.first_step = pushed.in_pass, pushed.version - pushed.in_pass
+            self._is_restarted = False
+        self._passes_read = len(PASSES_READ)
+
+    def skip_batch(self) -> bool:
+        """Skip the next batch, and return True, if it was trained before this process started.
+
+        Batches of a task queue are not skipped, since it does not repeat what an earlier process has read.
+        """
+        if not self._trained or len(PASSES_READ) > self._passes_read:
+            return False
+        self._trained -= 1
+        return True
 
     def prepare(self, feed: Feed) -> None:
         """Set the rows that a batch reads: received with the previous update, or fetched now."""
@@ -131,6 +148,7 @@ class RemoteUpdater(Updater):
     def finish_pass(self) -> None:
         """Wait until every trainer has finished the pass, then fetch the dense weights."""
         self._go_home()
+        self._trained = 0  # a trainer may have fewer batches than the pass
         self._client.finish_pass()
         self._fetch()
 

@@ -30,17 +30,20 @@ class Updater:
 
     Attributes:
         passes_over: the number of passes finished before this process started; the trainer counts it down.
-        batches_over: the number of batches of the following pass that were finished before this process started.
-        first_step: the number of batches before the following pass.
+        first_step: the number of batches before the following pass; the trainer resets it.
         looks_ahead: whether `update` uses the next batch.
         continues: whether an earlier process of this trainer may have trained batches.
     """
 
-    passes_over = batches_over = first_step = 0
+    passes_over = first_step = 0
     looks_ahead = continues = False
 
     def start_pass(self) -> None:
         """Begin a pass over the data."""
+
+    def skip_batch(self) -> bool:
+        """Skip the next batch, and return True, if it was trained before this process started."""
+        return False
 
     def prepare(self, feed: Feed) -> None:
         """Ensure that the rows that a batch reads are in the scope."""

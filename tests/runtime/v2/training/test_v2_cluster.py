@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -166,6 +168,47 @@ def test_a_trainer_with_less_data_averages_the_batches_of_the_others_too(tmp_pat
     saved, costs, _ = train(tmp_path, 2, table="averaged", missing=40)
     assert [len(found) for found in costs] == [24, 14]
     assert same_bits(*saved)
+
+
+def test_a_restarted_trainer_continues_with_the_batch_after_the_last_one_that_was_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, cost = network(drop_rate=0.5, sparse=False)
+    rule = paddle.optimizer.AdaGrad(learning_rate=3e-2)
+    trained: list[tuple[int, int]] = []
+
+    def train(*, is_local: bool, until: tuple[int, int] = (3, 0)) -> tuple[paddle.trainer.SGD, Parameters]:
+        paddle.init()
+        parameters, passes = paddle.parameters.create(cost), itertools.count()
+
+        def read() -> Iterator[list[tuple[int, ...]]]:
+            seed = next(passes)
+            return (samples(8, seed=10 * seed + batch) for batch in range(4))
+
+        def handler(event: object) -> None:
+            if isinstance(event, paddle.event.EndIteration):
+                trained.append((event.pass_id, event.batch_id))
+                if trained[-1] == until:
+                    raise KeyboardInterrupt
+
+        trainer = paddle.trainer.SGD(cost, parameters, rule, is_local=is_local)
+        with contextlib.suppress(KeyboardInterrupt):
+            trainer.train(read, num_passes=3, event_handler=handler)
+        return trainer, parameters
+
+    _, whole = train(is_local=True)
+    with servers(1) as server:
+        monkeypatch.setenv("PADDLE_JOB_KEY", KEY)
+        monkeypatch.setenv("PADDLE_PSERVERS_IP_PORT_LIST", ",".join(server.endpoints))
+        monkeypatch.setenv("PADDLE_PSERVERS_SPARSE_IP_PORT_LIST", ",".join(server.sparse_endpoints))
+        trained.clear()
+        first, _ = train(is_local=False, until=(1, 1))
+        monkeypatch.setenv("PADDLE_RESTART_COUNT", "1")
+        second, parameters = train(is_local=False)
+        assert trained == [(number, batch) for number in range(3) for batch in range(4)]
+        assert same_bits(whole, parameters)
+        second.close()
+        first.close()
 
 
 def test_asynchronous_trainers_learn(tmp_path: Path) -> None:
