@@ -13,7 +13,7 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.program.defaults import default_main_program, default_startup_program
 from paddle.fluid.program.program import Program
 from paddle.fluid.remote.connection import Connection
-from paddle.fluid.remote.distribution import Distribution, wait_for_ports
+from paddle.fluid.remote.distribution import SENDING, Distribution, wait_for_ports
 from paddle.fluid.remote.serving import PROMISES
 from paddle.fluid.transpiler import growing, trainer_side
 from paddle.fluid.transpiler.collective_side import transpile_collective
@@ -121,6 +121,11 @@ class DistributeTranspiler:
         if not isinstance(trainers, int):
             raise FluidError(f"trainers: expected a number in pserver mode, got {trainers!r}")
         self.sync_mode = _is_synchronous(sync_mode, self.config.sync_mode)
+        if any(op.type in SENDING for op in program.global_block().ops):
+            raise FluidError(
+                "the program was transpiled before, and would send its gradients twice: transpile a program once, "
+                "and build it again for another transpiler"
+            )
         if any(op.type == "dgc" for op in program.global_block().ops):
             raise FluidError(
                 "DGCMomentumOptimizer trains without servers: use MomentumOptimizer, or a config with mode='nccl2'"

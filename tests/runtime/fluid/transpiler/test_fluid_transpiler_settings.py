@@ -206,6 +206,16 @@ def test_a_parameter_with_two_gradients_is_refused() -> None:
         transpiled()
 
 
+@pytest.mark.parametrize("sync_mode", [True, False])
+def test_a_program_is_transpiled_once(sync_mode: bool) -> None:
+    net()
+    t = transpiled(sync_mode=sync_mode)
+    with pytest.raises(ValueError, match="transpiled before"):
+        t.transpile(0, pservers=SERVERS, trainers=2, sync_mode=sync_mode)
+    with pytest.raises(ValueError, match="transpiled before"):
+        transpiled(sync_mode=sync_mode)
+
+
 def test_a_server_that_corrects_gradients_knows_what_each_trainer_was_given() -> None:
     net()
     t = transpiled(fluid.DistributeTranspilerConfig(enable_dc_asgd=True), sync_mode=False)
