@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Curves of one job, drawn by uPlot: costs and metrics by rank, mean cost of passes, speed since the page is open. Those
-// of another job are drawn dashed beside them.
+// Curves of one job, drawn by uPlot: costs and metrics by rank, mean cost per pass, and speed since the page was opened.
+// The curves of a second job can be added as dashed lines.
 
 import { apart, byId, element, isNumber, short } from "./words.js";
 
@@ -16,7 +16,7 @@ export class Curves {
     this.drawn = {};
     this.first = { process: "trainer-0", points: [] };
     this.others = [];
-    this.beside = []; // curves of the job to compare with, as in `metrics`; its passes are those of the title "pass"
+    this.beside = []; // curves of the second job, as in `metrics`; its passes have the title "pass"
     this.figures = new Map(); // title of a metric -> the id of its figure
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.drawAnew());
     addEventListener("resize", () => this.resize());
@@ -29,7 +29,7 @@ export class Curves {
     this.costs();
   }
 
-  // The costs of other ranks, and of all ranks what a script draws or reports: [{process, title, points}, ...]
+  // The costs of other ranks, and the curves that the scripts of all ranks draw or report: [{process, title, points}, ...]
   metrics(curves) {
     this.others = curves ?? [];
     this.costs();
@@ -38,7 +38,7 @@ export class Curves {
     }
   }
 
-  // Compare with another job: its title, and its curves as `cost` and `metrics` take them; nothing: with none.
+  // Compare with another job: its title, and its curves in the form of `cost` and `metrics`. No arguments: stop comparing.
   compare(job, { curve, curves } = {}) {
     const { process, points = [], passes = [] } = curve ?? {};
     const found = [{ process, title: "cost", points }, { process, title: "pass", points: passes }, ...(curves ?? [])];
@@ -132,7 +132,7 @@ function options(width, isTime, [across, up], ranks) {
   return {
     width: Math.max(200, width),
     height: HEIGHT,
-    // speeds from 0 on: else noise looks like a change
+    // the axis of speeds starts at 0; otherwise, noise would look like a change
     scales: { x: { time: isTime }, y: isTime ? { range: (_, least, most) => [0, (most || 1) * 1.1] } : {} },
     cursor: { y: false },
     series: [

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The merged log: what comes, or what a search found.
+// The merged log: its newest lines, or the results of a search.
 
 import { byId, counted, element, put } from "./words.js";
 
@@ -33,8 +33,8 @@ export class Log {
   }
 
   tell() {
-    const missed = this.missed ? `; ${counted(this.missed, "line")} came too fast to be shown: the file has them` : "";
-    put(byId("log-told"), this.kept.length ? `the last ${counted(this.kept.length, "line")}${missed}` : "no line yet");
+    const missed = this.missed ? `; ${counted(this.missed, "line")} arrived too fast to be shown here; the file contains them` : "";
+    put(byId("log-told"), this.kept.length ? `the last ${counted(this.kept.length, "line")}${missed}` : "no lines yet");
   }
 
   ask(process) {
@@ -57,7 +57,7 @@ export class Log {
       const response = await fetch(`log?${query}`);
       answer = response.ok ? await response.json() : { lines: [], told: await response.text() };
     } catch {
-      answer = { lines: [], told: "the dashboard does not answer" };
+      answer = { lines: [], told: "no connection to the dashboard" };
     }
     this.found = true;
     byId("live").hidden = false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page: what the server sent with it, then the events that follow; stop and stacks, once one is sure.
+// The page: shows the data that the server embedded, then the events that follow; stops jobs and captures stacks after a
+// confirmation.
 
 import { Curves } from "./curves.js";
 import { Log } from "./log.js";
@@ -15,7 +16,7 @@ const KNOWN = new Set();
 const NARROW = matchMedia("(max-width: 760px)"); // as in page.css: columns without their totals
 NARROW.onchange = () => nodes.draw();
 
-// Of a job that has ended those are not well that failed; the launcher ended the others.
+// In a job that has ended, only processes that failed are marked; the launcher ended the others.
 const isBad = (row) =>
   shown.failed.has(row.name) || Boolean(row.error) || (!shown.job?.ended_at && Boolean(row.code || row.signal));
 const oddFirst = (row) => (isBad(row) ? 0 : 1);
@@ -42,7 +43,7 @@ function toneOf(row) {
   return row.state === "running" ? "busy" : "unknown";
 }
 
-// Form of a fact, as control/views.py names it -> its text, and what a column of it is sorted by where not by the fact.
+// Format of a fact, as named in control/views.py -> its text and, unless it is the fact itself, the column's sort key.
 const FORMS = {
   word: { text: (value) => (value == null ? "" : String(value)) },
   count: { text: (value) => number(value) },
@@ -65,7 +66,7 @@ const FORMS = {
 };
 const NUMBERS = new Set(["count", "batch", "step", "speed", "number", "whole", "percent", "bytes", "rate", "of_total", "waiting", "discarded", "gpus", "rows"]);
 
-// How a column looks beside its text.
+// The appearance of a column, apart from its text.
 const LOOKS = {
   processes: {
     name: { value: (row) => row.rank, act: (row) => log.ask(row.name), always: true },
@@ -99,7 +100,7 @@ function gpus(count, row) {
   return `${count}: ${told.filter(Boolean).join(", ")}`;
 }
 
-// Of growing tables: rows, their bytes in memory and on disk, the share of ids found in memory, rows dropped.
+// Growing tables: rows, their bytes in memory and on disk, the share of ids found in memory, and dropped rows.
 function rows(count, row) {
   if (!count) return "";
   const found = row.rows_asked ? `${percent((100 * row.rows_found) / row.rows_asked)} found` : "";
@@ -107,14 +108,14 @@ function rows(count, row) {
   return [number(count), bytes(row.rows_bytes + row.rows_disk_bytes), found, dropped].filter(Boolean).join(", ");
 }
 
-// At a pserver: how many trainers wait, for whom, and for how long nothing was applied.
+// A pserver's queue: the number of waiting trainers, the trainers they wait for, and the time since the last update.
 function waiting(count, row) {
   if (!count) return "";
   const since = row.waited_s >= 1 ? `, ${span(row.waited_s)}` : "";
   return `${count}${row.missing ? ` for ${row.missing}` : ""}${since}`;
 }
 
-// What a script reports beside its progress; each title in it has a column.
+// The values that a script reports in addition to its progress; each title has a column.
 const METRICS = "metrics";
 
 function addMetrics(rows) {
@@ -126,7 +127,7 @@ function addMetrics(rows) {
   }
 }
 
-// What a newer launcher tells of a process gets a column under its own name.
+// A fact that only a newer launcher knows gets a column with its own name.
 function addColumns(rows) {
   for (const row of Object.values(rows)) {
     for (const [key, value] of Object.entries(row)) {
@@ -175,7 +176,7 @@ const take = {
   log: (lines) => log.come(lines),
 };
 
-// Another job's curves, asked for again while it runs
+// The other job's curves, requested again while that job runs
 
 const other = byId("other");
 const REFRESH_MS = 5000;
@@ -200,7 +201,7 @@ async function compare() {
   try {
     curves.compare(job?.title, job && (await (await fetch(`curves?${new URLSearchParams({ job: job.id })}`)).json()));
   } catch {
-    tell("the dashboard does not answer");
+    tell("no connection to the dashboard");
   }
 }
 
@@ -338,19 +339,19 @@ async function post(path, body) {
     const text = await response.text();
     return response.headers.get("Content-Type") === "application/json" ? JSON.parse(text) : { told: text };
   } catch {
-    return { told: "the dashboard does not answer" };
+    return { told: "no connection to the dashboard" };
   }
 }
 
 byId("stop").onclick = async () => {
   const id = shown.id;
-  const text = "Its processes are asked to end, may save what they have, and are killed after the grace of conf.py.";
+  const text = "Its processes receive a signal to end, can save their state, and are killed after STOP_GRACE_S.";
   if (await sure(`Stop ${shown.job.title}?`, text, "Stop the job", true)) {
     tell((await post("stop", { job: id, force: byId("force").checked })).told);
   }
 };
 
-// As many as the launcher takes at once: those that the list shows, from its beginning.
+// The first processes of the list, as many as the launcher accepts in one request.
 const MOST_ASKED = 32;
 
 byId("stacks").onclick = async () => {
@@ -361,7 +362,7 @@ byId("stacks").onclick = async () => {
     tell("none of the listed processes is running");
     return;
   }
-  const which = running.length > MOST_ASKED ? `the first ${MOST_ASKED} of ${running.length} that the list shows` : names.length > 4 ? `${names.length} processes` : names.join(", ");
+  const which = running.length > MOST_ASKED ? `the first ${MOST_ASKED} of ${running.length} in the list` : names.length > 4 ? `${names.length} processes` : names.join(", ");
   const text = `Captures the Python stacks of all threads of ${which}. The processes keep running; the stacks also go to their logs.`;
   if (!(await sure("Capture stacks?", text, "Capture", false))) return;
   tell("capturing; this can take two seconds");
@@ -372,7 +373,7 @@ byId("stacks").onclick = async () => {
 
 byId("places-close").onclick = () => { byId("places").hidden = true; };
 
-// Processes in the same place are told together.
+// Processes with the same stacks are grouped.
 function drawPlaces(stacks) {
   const groups = new Map();
   for (const [name, text] of Object.entries(stacks)) {
@@ -386,7 +387,7 @@ function drawPlaces(stacks) {
   byId("places").scrollIntoView({ block: "nearest" });
 }
 
-// Events: none while nobody looks at the page
+// Events are received only while the page is visible
 
 let events = null;
 
@@ -394,7 +395,7 @@ function listen() {
   if (events || document.hidden) return;
   events = new EventSource(`events?${new URLSearchParams({ job: shown.id })}`);
   events.onopen = () => put(byId("link"), "live");
-  events.onerror = () => put(byId("link"), "the dashboard does not answer; what is shown may be old");
+  events.onerror = () => put(byId("link"), "no connection to the dashboard; the page may be out of date");
   for (const [name, act] of Object.entries(take)) {
     events.addEventListener(name, (event) => act(JSON.parse(event.data)));
   }

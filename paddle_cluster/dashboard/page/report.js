@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a job failed: failure.json where there is one, else what its last state says.
+// Why a job failed: the contents of failure.json if it exists, otherwise those of the last status.
 
 import { byId, counted, element } from "./words.js";
 
@@ -19,28 +19,28 @@ export function drawReport(job, failure) {
 function fromStatus(job) {
   if (!job || (job.exit_code === 0 && !job.left.length)) return [];
   const lines = job.failures.map((one) => `${one.process || "node"} on ${one.node}: ${one.what}`);
-  return [...list("", lines.length ? lines : job.why), ...list("Left behind:", job.left)];
+  return [...list("", lines.length ? lines : job.why), ...list("Remaining on the nodes:", job.left)];
 }
 
 function fromFile(failure) {
   const cause = failure.first_cause ?? {};
   const parts = [headline(cause)];
   if (cause.error) parts.push(element("p", cause.error));
-  if (cause.stacks) parts.push(folded("Where it was", cause.stacks, true));
-  if (Array.isArray(cause.log_end) && cause.log_end.length) parts.push(folded("The end of its log", cause.log_end.join("\n"), true));
-  if (cause.log) parts.push(element("p", `The whole log: ${cause.log}`, "quiet"));
-  parts.push(...named("With the same last line", failure.same));
-  parts.push(...list("Failed too:", entries(failure.failed_too).map((one) => `${name(one)}: ${one.error || one.what}`)));
-  parts.push(...list("Echoes of it:", entries(failure.echoes).map((one) => `${name(one)}: ${one.why}`)));
+  if (cause.stacks) parts.push(folded("Its stacks", cause.stacks, true));
+  if (Array.isArray(cause.log_end) && cause.log_end.length) parts.push(folded("End of its log", cause.log_end.join("\n"), true));
+  if (cause.log) parts.push(element("p", `Complete log: ${cause.log}`, "quiet"));
+  parts.push(...named("Other processes with the same last line", failure.same));
+  parts.push(...list("Other failures:", entries(failure.failed_too).map((one) => `${name(one)}: ${one.error || one.what}`)));
+  parts.push(...list("Consequences:", entries(failure.echoes).map((one) => `${name(one)}: ${one.why}`)));
   parts.push(...named("Ended by the launcher", failure.ended_by_us));
-  parts.push(...list("Before that:", entries(failure.incidents).map((one) => `${one.time} ${one.text}`)));
+  parts.push(...list("Earlier incidents:", entries(failure.incidents).map((one) => `${one.time} ${one.text}`)));
   for (const [process, text] of Object.entries(failure.stacks ?? {})) {
-    if (text) parts.push(folded(`Where ${process} was`, text, false));
+    if (text) parts.push(folded(`Stacks of ${process}`, text, false));
   }
   return parts;
 }
 
-// The records of a list; the file may hold anything.
+// The records in a list; the file is not trusted.
 const entries = (value) => (Array.isArray(value) ? value.filter((one) => one && typeof one === "object") : []);
 
 function headline(cause) {
@@ -66,7 +66,7 @@ function list(title, lines) {
   return title ? [element("p", title), made] : [made];
 }
 
-// The table of what was checked before the start; its first rows are wrong.
+// The table of preflight; rows with problems come first.
 export function drawChecks(table) {
   byId("preflight").hidden = !table?.rows.length;
   if (!table?.rows.length) return;
@@ -74,7 +74,7 @@ export function drawChecks(table) {
   const told = (row) => row.filter((_, column) => table.rows.some((one) => one[column] !== ""));
   head.replaceChildren(rowOf("th", told(table.headers), ""));
   body.replaceChildren(...table.rows.map((row, at) => rowOf("td", told(row), at < table.wrong ? "bad" : "")));
-  byId("checks-told").textContent = table.wrong ? `${counted(table.wrong, "node")} cannot take part` : `${counted(table.rows.length, "node")}, all well`;
+  byId("checks-told").textContent = table.wrong ? `${counted(table.wrong, "node")} with problems` : `${counted(table.rows.length, "node")}, no problems`;
   byId("checks").open = table.wrong > 0;
 }
 

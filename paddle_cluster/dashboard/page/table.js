@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A table that is sorted, filtered and shown a page at a time, so that a thousand rows cost what a hundred do.
+// A table that is sorted, filtered and shown one page at a time, so that its cost does not grow with the number of rows.
 
 import { element, put } from "./words.js";
 
@@ -71,7 +71,7 @@ export class Table {
     this.back.disabled = this.page === 0;
     this.next.disabled = this.page === last;
     const first = this.page * PAGE;
-    put(this.where, found.length ? `${first + 1}–${first + rows.length} of ${found.length}` : "none is like that");
+    put(this.where, found.length ? `${first + 1}–${first + rows.length} of ${found.length}` : "no matches");
   }
 
   inOrder() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements and words. Everything that a job says becomes text, never markup.
+// Elements and texts. Output of a job is inserted as text, never as markup.
 
 const SIGNS = { good: "✓", bad: "✕", busy: "●", stopped: "■", unknown: "?" };
 
@@ -16,13 +16,13 @@ export const put = (node, text) => {
   if (node.textContent !== text) node.textContent = text;
 };
 
-// A tag that says a state by its sign, its words and its colour.
+// A tag that shows a state by a sign, a text and a colour.
 export function putTone(node, kind, words) {
   put(node, `${SIGNS[kind] ?? "?"} ${words}`);
   node.className = `tone ${kind in SIGNS ? kind : "unknown"}`;
 }
 
-// Children in place of a list's items: those that are there are kept, and with them the focus and what is selected.
+// Replace a list's items. Elements that remain are kept, and with them the focus and the selection.
 export function fill(parent, items, make, update) {
   while (parent.children.length > items.length) parent.lastElementChild.remove();
   items.forEach((item, at) => update(parent.children[at] ?? parent.appendChild(make()), item));
@@ -33,12 +33,12 @@ export const isNumber = (value) => typeof value === "number" && Number.isFinite(
 export const number = (value, digits = 5) =>
   !isNumber(value) ? "" : Number.isInteger(value) ? value.toLocaleString("en") : String(Number(value.toPrecision(digits)));
 
-// A number in the width of an axis: 824.5K, 0.2725, 1.2e-7.
+// A number, short enough for an axis: 824.5K, 0.2725, 1.2e-7.
 const COMPACT = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
 export const short = (value) =>
   !isNumber(value) ? "" : value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential(1) : COMPACT.format(value);
 
-// Ticks of an axis, with as many digits as tell them apart.
+// The ticks of an axis, with enough digits to distinguish them.
 export function apart(ticks) {
   for (let digits = 4; digits < 9; digits++) {
     const told = ticks.map(new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: digits }).format);
