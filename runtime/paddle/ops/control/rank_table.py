@@ -10,7 +10,7 @@ import numpy as np
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, Offsets, TensorArray, ends_of, lod_of, plain, with_lod
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.segments import TimeSteps, at, lengths, ranges
 from paddle.ops.base.shapes import any_rows
 
@@ -72,11 +72,7 @@ def lod_tensor_to_array_grad(x: Array, table: RankTable, dout: TensorArray) -> A
     return table.steps.by_sequence(ordered)
 
 
-def _infer_joined(x: Spec, table: Spec) -> Spec:
-    return Spec((-1, *x.shape[1:]), x.dtype, 1)
-
-
-@operator("array_to_lod_tensor", "X+ RankTable+ -> Out+", infer=_infer_joined)
+@operator("array_to_lod_tensor", "X+ RankTable+ -> Out+", infer="X(_, ...) -> X(-1, ..., lod=1)")
 def array_to_lod_tensor(x: TensorArray, table: RankTable) -> LoDArray:
     """Return the sequences whose time steps are in the array."""
     parts = [plain(x.item(step)) for step in range(len(table.steps.bounds) - 1)]

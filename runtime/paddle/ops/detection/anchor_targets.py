@@ -10,13 +10,17 @@ import numpy as np
 from paddle.backend import Array, from_host, to_host
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, offsets_of, sequences
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 from paddle.ops.detection.box_coder import deltas
-from paddle.ops.detection.boxes import expect_boxes, host, overlaps
+from paddle.ops.detection.boxes import host, overlaps
 
 _INT32 = np.dtype("int32")
 _CLOSE = 1e-5
 _OUTPUTS = "LocationIndex+ ScoreIndex+ TargetBBox+ TargetLabel+ BBoxInsideWeight+"
+_RULE = (
+    "Anchor(_, 4), GtBoxes(_, 4), ImInfo(N, _) -> int32(-1, lod=1), int32(-1, lod=1), Anchor(-1, 4, lod=1), "
+    "int32(-1, 1, lod=1), Anchor(-1, 4, lod=1)"
+)
 
 
 class Sample(NamedTuple):
@@ -44,13 +48,6 @@ def limited(places: Array, limit: int, rng: np.random.Generator | None) -> Array
     return np.sort(rng.choice(places, limit, replace=False)) if rng else places[:limit]
 
 
-def _infer(anchor: Spec, box: Spec, *others: Spec) -> tuple[Spec, ...]:
-    expect_boxes(anchor, "Anchor")
-    expect_boxes(box, "GtBoxes")
-    index, boxes = Spec((-1,), _INT32, 1), Spec((-1, 4), anchor.dtype, 1)
-    return index, index, boxes, Spec((-1, 1), _INT32, 1), boxes
-
-
 @operator(
     "rpn_target_assign",
     f"Anchor GtBoxes+ IsCrowd+ ImInfo -> {_OUTPUTS}",
@@ -62,7 +59,7 @@ def _infer(anchor: Spec, box: Spec, *others: Spec) -> tuple[Spec, ...]:
         "rpn_fg_fraction": 0.25,
         "use_random": True,
     },
-    infer=_infer,
+    infer=_RULE,
 )
 def rpn_target_assign(
     anchor: Array, boxes: Any, crowd: Any, info: Array, *, attrs: dict[str, Any], rng: np.random.Generator
@@ -96,15 +93,11 @@ def rpn_target_assign(
     return _joined(rows, anchor)
 
 
-def _infer_retinanet(anchor: Spec, box: Spec, *others: Spec) -> tuple[Spec, ...]:
-    return (*_infer(anchor, box), Spec((others[-1].shape[0], 1), _INT32))
-
-
 @operator(
     "retinanet_target_assign",
     f"Anchor GtBoxes+ GtLabels+ IsCrowd+ ImInfo -> {_OUTPUTS} ForegroundNumber",
     attrs={"positive_overlap": 0.5, "negative_overlap": 0.4},
-    infer=_infer_retinanet,
+    infer=f"{_RULE}, int32(N, 1)",
 )
 def retinanet_target_assign(
     anchor: Array,

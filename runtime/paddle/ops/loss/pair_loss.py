@@ -15,10 +15,6 @@ from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import same
 
 
-def _infer_pair(x: Spec, y: Spec) -> Spec:
-    return x._replace(shape=same(x.shape, y.shape, "the two inputs"))
-
-
 @operator("square_error_cost", "X Y -> Out", infer="X(...), Y(...) -> X(...)")
 def square_error_cost(x: Array, y: Array) -> Array:
     """Return Out = (X - Y)², element by element."""
