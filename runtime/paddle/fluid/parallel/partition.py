@@ -2,7 +2,8 @@
 """Partition: a program's operators, divided into passes, which each place runs, and updates, which run once.
 
 Gradients are summed over the places between the two. Operators that a script applies to gradients, such as a clip of
-its own, are updates, so that they get the sums, as on one place. Everything else that updates need from a pass, such
+its own, are updates, so that they get the sums, as on one place. So are those that a script applies to parameters after
+their update, such as bounds on weights. Everything else that updates need from a pass, such
 as a learning rate or a copy of a parameter, is equal on all places: it is taken from the first one.
 """
 
@@ -70,17 +71,37 @@ def _derived(ops: Sequence[Operator], roots: Collection[str]) -> set[str]:
 def _passing(ops: Sequence[Operator], is_kept: Callable[[str], bool]) -> list[bool]:
     """Return for each operator whether each place runs it."""
     of_params = _derived(ops, {name for op in ops if _is_backward(op) for name in op.role_vars[1::2]})
+    following = _following(ops, is_kept, of_params)
     read: set[str] = set()
     passing = []
-    for op in reversed(ops):
+    for op, follows in zip(reversed(ops), reversed(following), strict=True):
         made = {name for name in op.writes if not is_kept(name)}
         passes = op.role not in _UPDATING and (_is_backward(op) or of_params.isdisjoint(op.reads))
+        passes = passes and not follows
         if not passes and (op.role in _SERVED or op.role not in _UPDATING):
             passes = bool(op.role & OpRole.LOSS) or not read.isdisjoint(made)
         if passes:
             read.update(op.reads)
         passing.append(passes)
     return passing[::-1]
+
+
+def _following(ops: Sequence[Operator], is_kept: Callable[[str], bool], of_params: set[str]) -> list[bool]:
+    """Return for each operator whether it uses a value that an update before it wrote, and nothing of a batch."""
+    made: set[str] = set()
+    of_batch: set[str] = set()
+    changed: set[str] = set()
+    following = []
+    for op in ops:
+        uses_batch = any(not is_kept(name) and (name not in made or name in of_batch) for name in op.reads)
+        follows = not (op.role or uses_batch or changed.isdisjoint((*op.reads, *op.writes)))
+        if follows or op.role == OpRole.OPTIMIZE or not (_is_backward(op) or of_params.isdisjoint(op.reads)):
+            changed.update(op.writes)
+        if uses_batch and op.role != OpRole.OPTIMIZE:
+            of_batch.update(op.writes)
+        made.update(op.writes)
+        following.append(follows)
+    return following
 
 
 def _is_backward(op: Operator) -> bool:

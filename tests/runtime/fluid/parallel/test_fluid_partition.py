@@ -15,6 +15,10 @@ import paddle.fluid as fluid
 L = fluid.layers
 
 
+def parameters() -> list[Any]:
+    return list(fluid.default_main_program().global_block().all_parameters())
+
+
 def own_rate(loss: Any) -> None:
     """A schedule without `_lr_schedule_guard`."""
     step = L.cast(L.autoincreased_step_counter(begin=1), "float32")
@@ -44,6 +48,29 @@ def own_update(loss: Any) -> None:
         L.assign(param - grad * 0.1, output=param)
 
 
+def bounded_weights(loss: Any) -> None:
+    """Bounds on the weights after each update, as critics have them."""
+    fluid.optimizer.RMSProp(0.05).minimize(loss)
+    for param in parameters():
+        L.assign(L.clip(param, -0.2, 0.2), output=param)
+
+
+def bounded_own_update(loss: Any) -> None:
+    own_update(loss)
+    for param in parameters():
+        L.assign(L.clip(L.scale(param, 1.5), -0.4, 0.4), output=param)
+
+
+def slow_weights(loss: Any) -> None:
+    """Weights that follow a moving average, which the script computes after the update."""
+    params = parameters()
+    fluid.optimizer.Adam(0.05).minimize(loss)
+    for param in params:
+        slow = L.create_global_var(param.shape, 0.1, "float32", persistable=True, name=f"slow_{param.name}")
+        L.assign(slow * 0.5 + param * 0.5, slow)
+        L.assign(slow, output=param)
+
+
 def persistable_gradients(loss: Any) -> None:
     for _, grad in fluid.optimizer.SGD(0.1).minimize(loss)[1]:
         grad.persistable = True
@@ -64,6 +91,9 @@ MAKERS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
             decay_of_copies,
             own_clip,
             own_update,
+            bounded_weights,
+            bounded_own_update,
+            slow_weights,
             persistable_gradients,
             slope_of_the_input,
         )
