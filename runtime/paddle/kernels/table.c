@@ -281,11 +281,13 @@ INLINE void change_row(struct rows *rows, uint32_t number, int64_t id, int fresh
 static void change(struct rows *rows, const uint32_t *numbers, const int64_t *ids, const uint8_t *fresh,
                    ptrdiff_t n, const struct sums *sums, const struct formula *formula, uint32_t tick, float caught_up,
                    float *restrict g) {
-    for (ptrdiff_t i = -2 * AHEAD; i < n; i++) {
-        ptrdiff_t next = i + 2 * AHEAD;
-        if (next < n && numbers[next] != ABSENT) fetch_row(rows, numbers[next], fresh[next]);
-        if (i >= 0 && numbers[i] != ABSENT)
-            change_row(rows, numbers[i], ids[i], fresh[i], sums, i, formula, tick, caught_up, g);
+    /* A block's rows are asked for at once: between two rows' arithmetic, the processor would wait for few lines at a time. */
+    for (ptrdiff_t start = -AHEAD; start < n; start += AHEAD) {
+        for (ptrdiff_t i = start + AHEAD; i < start + 2 * AHEAD && i < n; i++)
+            if (numbers[i] != ABSENT) fetch_row(rows, numbers[i], fresh[i]);
+        for (ptrdiff_t i = start < 0 ? 0 : start; i < start + AHEAD && i < n; i++)
+            if (numbers[i] != ABSENT)
+                change_row(rows, numbers[i], ids[i], fresh[i], sums, i, formula, tick, caught_up, g);
     }
 }
 
