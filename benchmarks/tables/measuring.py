@@ -109,9 +109,9 @@ def contest(report: Report, sides: Mapping[str, Run], distributions: Sequence[st
     """Have all sides process the same batches in turns, after one pass over the rows of these batches."""
     others = [name for name in sides if name != "ours"]
     for distribution in distributions:
-        for run in sides.values():  # a host may have taken back memory that was idle meanwhile
+        for side in sides.values():  # a host may have taken back memory that was idle meanwhile
             for turn in range(turns):
-                run("lookup", distribution, turn)
+                side("lookup", distribution, turn)
         for what in ("lookup", "update"):
             figure = f"{what}_{distribution}"
             names = {name: f"{figure}_{name}" for name in others}

@@ -123,6 +123,7 @@ INLINE const float *sum_of_row(const struct sums *sums, int64_t i, int64_t width
     if (end == begin + 1) return first;
     memcpy(g, first, (size_t)(4 * width));
     for (int64_t k = begin + 1; k < end; k++) {
+        if (k + 8 < end) fetch(sums->values + width * sums->order[k + 8], width);
         const float *more = sums->values + width * sums->order[k];
         for (int64_t j = 0; j < width; j++) g[j] += more[j];
     }
