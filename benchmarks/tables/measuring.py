@@ -110,8 +110,8 @@ def contest(report: Report, sides: Mapping[str, Run], distributions: Sequence[st
     others = [name for name in sides if name != "ours"]
     for distribution in distributions:
         for side in sides.values():  # a host may have taken back memory that was idle meanwhile
-            for turn in range(turns):
-                side("lookup", distribution, turn)
+            for number in range(turns):
+                side("lookup", distribution, number)
         for what in ("lookup", "update"):
             figure = f"{what}_{distribution}"
             names = {name: f"{figure}_{name}" for name in others}
