@@ -66,7 +66,7 @@ class Unreadable:
 def heard(
     node_id: int, name: str, kind: str, fields: Fields, body: bytes = b"", size: int = 0
 ) -> MessageEvent | Unreadable:
-    """Return the event for a frame received from the named node."""
+    """Return the event to post for a frame that the named node sent."""
     faults: list[str] = []
     try:
         message = read_message(kind, fields, name, faults)

@@ -118,7 +118,7 @@ class ControlServer:
         self._thread = threading.Thread(target=self._work, name="control", daemon=True)
 
     def start(self) -> None:
-        """Start to serve clients."""
+        """Start the thread that serves the clients."""
         self._thread.start()
 
     def close(self, exit_code: int, left: tuple[str, ...], lines: tuple[str, ...] = ()) -> None:

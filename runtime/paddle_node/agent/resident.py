@@ -40,7 +40,7 @@ FAILED = 70
 
 
 def wait(settings: Dict[str, Any]) -> None:
-    """Serve one job after another until the time is over.
+    """Serve one job after another until no job has arrived for `wait_s` seconds.
 
     Args:
         settings: `listener`, a descriptor; `certificate` and `key`, PEM; `wait_s`; `name`: resident agents of the same
@@ -131,7 +131,7 @@ class ResidentAgent:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def run(self) -> None:
-        """Serve jobs until the time is over."""
+        """Serve jobs until no job has arrived for `wait_s` seconds."""
         while self._job or time.monotonic() < self._until:
             for fd in self._ready():
                 if fd == self._woken:

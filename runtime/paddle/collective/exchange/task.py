@@ -171,6 +171,6 @@ def _check(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
     if array.dtype != dtype:
         raise ConfigError(f"arrays of one operation must have the same dtype, got {dtype} and {array.dtype}")
     if dtype.kind not in "fiu":
-        raise ConfigError(f"arrays between ranks: expected float or integer numbers, got {dtype}")
+        raise ConfigError(f"arrays exchanged between ranks: expected floats or integers, got {dtype}")
     if not array.flags.c_contiguous or not array.flags.writeable:
         raise ConfigError("arrays between ranks: expected contiguous, writable arrays; pass a copy")

@@ -28,7 +28,7 @@ def check_ranks(program: Program, strategy: BuildStrategy) -> None:
     """Check that a program's trainers match the strategy, and that their addresses are known.
 
     Raises:
-        FluidError: the numbers of trainers do not match.
+        FluidError: the strategy has a different number of trainers than the program.
         RunError: the addresses of the other trainers are not given.
     """
     count, rank = strategy.num_trainers, strategy.trainer_id

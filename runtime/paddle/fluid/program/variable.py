@@ -223,7 +223,7 @@ class Variable(graph.Variable):
 
     @property
     def is_bare(self) -> bool:
-        """Return whether the dtype is set only by the declaration, not by a data layer, file, operator or scope."""
+        """Return whether only the declaration sets the variable's dtype, not a data layer, file, operator or scope."""
         return not (self.is_data or self.is_from_file or self.persistable or self.op is not None)
 
     def astype(self, dtype: npt.DTypeLike) -> Variable:

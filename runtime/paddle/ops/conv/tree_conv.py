@@ -45,7 +45,7 @@ def tree_conv(nodes: Array, edges: Array, filters: Array, *, max_depth: int) -> 
 def tree_conv_grad(
     nodes: Array, edges: Array, filters: Array, dout: Array, *, max_depth: int
 ) -> tuple[Array, Array]:
-    """Return the gradients of the nodes and the filters; the sum is linear in each."""
+    """Return the gradients of the nodes (N, nodes, F) and of the filters (F, 3, size, filters)."""
     xp, weights = array_module(nodes), _weights(nodes, edges, max_depth)
     dnodes = xp.einsum("nkuv,nuom,fkom->nvf", weights, dout, filters, optimize=True)
     return dnodes, xp.einsum("nkuv,nvf,nuom->fkom", weights, nodes, dout, optimize=True)

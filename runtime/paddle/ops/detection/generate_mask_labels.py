@@ -82,7 +82,9 @@ def _masks(
     if not len(chosen):
         return regions[:1], np.flatnonzero(labels == 0)[:1, None], masks.reshape(1, -1)
     if not shapes:
-        raise InputError("Rois has a region with an object in an image that has none in GtSegms")
+        raise InputError(
+            "Rois: an image has a region with an object, but GtSegms has no object for this image"
+        )
     boxes = regions[chosen] / scale
     around = np.array([_around(np.concatenate(each)) for each in shapes])
     best = overlaps(boxes, around, True).argmax(axis=1)

@@ -107,7 +107,7 @@ class SavedState:
         self._series.begin({**owner.facts(), _SEQUENCE: self._copied})
 
     def advance(self) -> bool:
-        """Continue a copy in progress; return whether there is one."""
+        """Continue the copy in progress by one part; return False if no copy is in progress."""
         if self._series is None or not self._series.is_busy:
             return False
         self._series.advance()

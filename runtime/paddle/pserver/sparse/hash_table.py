@@ -137,7 +137,9 @@ class HashTable:
         self._check.count(len(self), gradients)
 
     def reserve(self, gradients: Sequence[RowGradient], learning_rate: float | None = None) -> None:
-        """Reserve room for a batch with these gradients, and check its results if the rate is given.
+        """Reserve memory for the rows of a batch with these gradients.
+
+        If the rate is given, also check the batch's results.
 
         Raises:
             PserverError: there is no room, or a value would be out of range; nothing was changed.

@@ -73,7 +73,7 @@ class DataFeeder:
         return feed
 
     def convert(self, dat: Sequence[Sample], argument: Feed | None = None) -> Feed:
-        """Return the feed values of a batch, in `argument` where one is given."""
+        """Return the feed of a batch: name -> value. If `argument` is given, its contents are replaced by the feed."""
         feed = self(dat)
         if argument is None:
             return feed

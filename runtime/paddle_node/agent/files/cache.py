@@ -192,7 +192,7 @@ class Cache:
                     yield
 
     def save(self) -> None:
-        """Save the records of verified files for the next job."""
+        """Write the records of verified files to disk, for the next job."""
         self._verified.save()
 
     def aside(self) -> str:

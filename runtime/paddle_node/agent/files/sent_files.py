@@ -123,7 +123,7 @@ class Tailed:
         return bool(self._head)
 
     def is_beginning_of(self, path: str) -> Optional[bool]:
-        """Return whether the sent bytes are still the file's beginning, judged by samples; None if it is unreadable."""
+        """Return whether the file still begins with the sent bytes, by comparing samples; None if it is unreadable."""
         try:
             with open(path, "rb") as file:
                 head = file.read(min(SAMPLE, self.offset))
