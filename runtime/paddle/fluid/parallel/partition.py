@@ -3,8 +3,8 @@
 
 Gradients are summed over the places between the two. Operators that a script applies to gradients, such as a clip of
 its own, are updates, so that they get the sums, as on one place. So are those that a script applies to parameters after
-their update, such as bounds on weights. Everything else that updates need from a pass, such
-as a learning rate or a copy of a parameter, is equal on all places: it is taken from the first one.
+their update, such as bounds on weights, or to rates of a schedule. Everything else that updates need from a pass, such
+as a copy of a parameter, is equal on all places: it is taken from the first one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from paddle.fluid.program.operator import Operator, OpRole
 
 _SERVED = (OpRole.RPC, OpRole.DIST)
-_UPDATING = (OpRole.OPTIMIZE, OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE, *_SERVED)
+_ONCE = (OpRole.OPTIMIZE, OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE)
+_UPDATING = (*_ONCE, *_SERVED)
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def _following(ops: Sequence[Operator], is_kept: Callable[[str], bool], of_param
     for op in ops:
         uses_batch = any(not is_kept(name) and (name not in made or name in of_batch) for name in op.reads)
         follows = not (op.role or uses_batch or changed.isdisjoint((*op.reads, *op.writes)))
-        if follows or op.role == OpRole.OPTIMIZE or not (_is_backward(op) or of_params.isdisjoint(op.reads)):
+        if follows or op.role in _ONCE or not (_is_backward(op) or of_params.isdisjoint(op.reads)):
             changed.update(op.writes)
         if uses_batch and op.role != OpRole.OPTIMIZE:
             of_batch.update(op.writes)

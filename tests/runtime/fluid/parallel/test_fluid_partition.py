@@ -25,6 +25,14 @@ def own_rate(loss: Any) -> None:
     fluid.optimizer.Momentum(L.fill_constant([1], "float32", 0.1) / L.sqrt(step), 0.9).minimize(loss)
 
 
+def multiplied_rate(loss: Any) -> None:
+    """A factor, without `_lr_schedule_guard`, of a schedule; the gradients of a shared parameter are scaled."""
+    optimizer = fluid.optimizer.Momentum(L.exponential_decay(0.1, 2, 0.7) * 2.0, 0.9)
+    w = fluid.default_main_program().global_block().var("w")
+    pairs = optimizer.backward(loss + L.mean(L.square(w)))
+    optimizer.apply_gradients([(param, L.clip(grad, -0.1, 0.1)) for param, grad in pairs])
+
+
 def decay_of_copies(loss: Any) -> None:
     """Weight decay by the values that the parameters had before the update."""
     params = fluid.default_main_program().global_block().all_parameters()
@@ -43,9 +51,11 @@ def own_clip(loss: Any) -> None:
 
 
 def own_update(loss: Any) -> None:
-    """Updates that are written without an optimizer."""
+    """Updates that are written without an optimizer, with a state."""
     for param, grad in fluid.backward.append_backward(loss):
-        L.assign(param - grad * 0.1, output=param)
+        speed = L.create_global_var(list(param.shape), 0.0, "float32", persistable=True)
+        L.assign(speed * 0.9 + grad, output=speed)
+        L.assign(param - speed * 0.1, output=param)
 
 
 def bounded_weights(loss: Any) -> None:
@@ -88,6 +98,7 @@ MAKERS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
         each.__name__: each
         for each in (
             own_rate,
+            multiplied_rate,
             decay_of_copies,
             own_clip,
             own_update,
