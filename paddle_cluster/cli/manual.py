@@ -36,7 +36,7 @@ _NAMES = regex(r"`-{0,2}([A-Za-z_][A-Za-z0-9_]*)")
 
 @dataclass(frozen=True)
 class Page:
-    """A manual page, in Markdown."""
+    """A page of the manual: its topic, title and Markdown text."""
 
     topic: str
     title: str

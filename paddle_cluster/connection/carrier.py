@@ -112,7 +112,7 @@ class Stream(Protocol):
 
 
 class Conversation(Protocol):
-    """The conversation that a carrier transports."""
+    """The protocol of one link to an agent, whose bytes a carrier transports."""
 
     @property
     def has_begun(self) -> bool:
@@ -172,7 +172,7 @@ class Carrier:
         self.write_soon()
 
     def write_soon(self) -> None:
-        """Schedule a turn of writing."""
+        """Ask the reactor to write queued data soon; return immediately."""
         self._reactor.ask(self._writing)
 
     def close(self) -> None:

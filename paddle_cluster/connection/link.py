@@ -55,7 +55,7 @@ class MessageEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A frame with fields outside their limits."""
+    """Event: a frame arrived whose fields are outside their limits."""
 
     node_id: int
     kind: str

@@ -57,7 +57,7 @@ class WorkerThreads:
         self._may_idle = True
 
     def ask(self, task: Task) -> None:
-        """Schedule a turn of a task; never block."""
+        """Have a worker thread run the task once more; return immediately."""
         with self._wake:
             if task.wanted:
                 return
@@ -244,7 +244,7 @@ class Reactor:
         return lambda: self.ask(watched.task)
 
     def ask(self, task: Task) -> None:
-        """Schedule a turn of a task."""
+        """Have a worker thread run the task once more."""
         self._workers.ask(task)
         self._help()
 

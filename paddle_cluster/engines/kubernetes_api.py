@@ -179,7 +179,7 @@ class Api:
             self._watched = None
 
     def go_on(self) -> None:
-        """Allow further requests although `stopping` is set."""
+        """Allow requests again after a stop, such as those that delete the job."""
         self._stopping = threading.Event()
 
     def close(self) -> None:

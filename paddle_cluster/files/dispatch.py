@@ -179,7 +179,7 @@ class Dispatch:
         return frozenset() if self._package is None or self._is_there else self._package.by_digest.keys()
 
     def start(self) -> None:
-        """Offer the tree to the node."""
+        """Offer the tree to the node, which answers with the files that it lacks."""
         if self._package is None:
             self.state = DispatchState.OFFERED
             self._link.send_stream([self._commit()])
@@ -188,7 +188,7 @@ class Dispatch:
             self._link.send_stream(self._manifest(self._package))
 
     def handle(self, answer: Lacking | Committed | Failed) -> None:
-        """Handle an answer about this tree."""
+        """Update the state of the transfer by an answer about this tree."""
         if isinstance(answer, Committed):
             self.path, self.state = answer.job_dir, DispatchState.DONE
             self._is_there |= answer.have_tree
@@ -309,7 +309,7 @@ class Delivery:
         return self.error is not None or has_all
 
     def begin(self, dispatches: Mapping[str, Dispatch]) -> None:
-        """Offer the payload; can be called again."""
+        """Offer the payload to all nodes; a repeated call starts again with new counts."""
         self.dispatches, self.trees, self.arrived = dispatches, {}, 0
         self._samples = deque([(time.monotonic(), 0)])
 

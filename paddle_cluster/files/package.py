@@ -119,7 +119,7 @@ class Package:
 
     @cached_property
     def by_digest(self) -> dict[str, TreeEntry]:
-        """Return one file per digest."""
+        """Return a file with each digest; files of equal content have the same digest."""
         return {entry.digest: entry for entry in reversed(self.files)}
 
     @cached_property

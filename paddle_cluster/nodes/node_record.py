@@ -126,7 +126,7 @@ class Traces:
         return self.unread[kind] == 1
 
     def leave_out(self) -> None:
-        """Record that the job continues without this node."""
+        """Record that the job no longer uses this node."""
         self.left_out = True
 
 
@@ -170,7 +170,7 @@ class NodeRecord:
         self.node = replace(self.node, job_dir=job_dir)
 
     def use(self, usage: NodeUsage) -> None:
-        """Record the resource usage of the node."""
+        """Store the newest resource usage that the node reported."""
         self.usage = usage
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
@@ -202,7 +202,7 @@ class NodeRecord:
         )
 
     def hello(self, hello: Hello) -> None:
-        """Store the agent's first frame."""
+        """Store the first frame of the node's agent, and record that the agent runs."""
         self.contact.greeted()
         self.reports.hello(hello)
 

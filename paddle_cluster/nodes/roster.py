@@ -124,7 +124,7 @@ class ProcessRecord:
         return True
 
     def freeze(self, what: str) -> bool:
-        """Record that the process has stopped making progress."""
+        """Record that the process makes no progress; return whether its stage changed."""
         return self.move(Stage.FROZEN, Stall(what, self.stacks, time.monotonic()))
 
     def learn(self, **parts: Any) -> None:
@@ -140,7 +140,7 @@ class ProcessRecord:
         self.endpoints = endpoints
 
     def step(self, progress: Progress) -> None:
-        """Record a step, or a pass without steps."""
+        """Record the progress that a trainer reported, and the time of the report."""
         self.stepped_at = time.monotonic()
         self.learn(progress=progress)
 
@@ -151,7 +151,7 @@ class ProcessRecord:
         self.learn(metrics=Metrics(dict(list(found.items())[:MAX_CURVES])))
 
     def note_stacks(self, stacks: str) -> None:
-        """Record the process's newest stacks."""
+        """Store the process's newest stacks, for failure reports."""
         self.stacks = stacks
 
     def leave(self, last_lines: tuple[str, ...]) -> None:
@@ -190,7 +190,7 @@ class Roster:
         return [record for record in self.nodes.values() if record.link is not None]
 
     def trainers(self) -> list[ProcessRecord]:
-        """Return the trainers by rank."""
+        """Return the records of all trainer processes, in rank order."""
         return [record for record in self.processes.values() if record.process.role is Role.TRAINER]
 
     def known(self, node: NodeRecord, name: str) -> str:
@@ -213,7 +213,7 @@ class Roster:
         return found if found is not None and found.process.node_id == node.node.node_id else None
 
     def pservers(self) -> list[ProcessRecord]:
-        """Return the pservers by rank."""
+        """Return the records of all parameter server processes, in rank order."""
         return [record for record in self.processes.values() if record.process.role is Role.PSERVER]
 
     def gradients(self) -> dict[int, Gradients]:

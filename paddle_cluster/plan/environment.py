@@ -259,7 +259,7 @@ class LongValues:
 
 
 def split_long(env: Mapping[str, str]) -> LongValues:
-    """Separate the long values of an environment."""
+    """Separate the variables whose values are longer than PIECE characters from the others."""
     texts: dict[str, str] = {}
     pieces: dict[str, tuple[str, ...]] = {}
     in_files: dict[str, tuple[str, ...]] = {}

@@ -42,7 +42,7 @@ class Network:
 
 
 def network_of(answer: Probed) -> Network:
-    """Return the network from an answer to `probe`."""
+    """Return a node's network, as far as its answer to `probe` describes it."""
     place = next((one for one in answer.networks if one.address == answer.address), None)
     said = answer.variables
     return Network(place, answer.has_rdma, {name: said[name] for name in INTERFACE_VARIABLES if name in said})

@@ -118,7 +118,7 @@ class Plan:
 
     @cached_property
     def trainer_places(self) -> tuple[TrainerPlace, ...]:
-        """Return the trainers' places, by rank."""
+        """Return the node, machine and position of each trainer, in rank order."""
         return trainer_places(self.trainer_nodes, one_machine=self.settings.cluster.hosts[0].is_local)
 
     @cached_property

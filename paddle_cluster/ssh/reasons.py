@@ -36,7 +36,7 @@ class Login(Protocol):
 
 
 def where(login: Login) -> str:
-    """Return the server's name for messages."""
+    """Return the server of a login as "host:port", for messages."""
     return f"{login.host}:{login.port}"
 
 

@@ -33,7 +33,7 @@ class ReportTimes:
 
     @property
     def left_s(self) -> float:
-        """The remaining time in seconds."""
+        """The seconds until the wait times out."""
         return max(self._patience_s - self.waited_s, 0.0)
 
     @property

@@ -26,7 +26,7 @@ from paddle_node.contract.facts import REPORTS
 def handlers(
     context: JobContext, nodes: NodeHandlers, dispatch: DispatchHandlers, processes: ProcessHandlers
 ) -> Handlers:
-    """Return the method that handles each event."""
+    """Return the table that assigns a method to each kind of event and message."""
     files = FileHandlers(context)
     stop = StopHandlers(context)
     stalls = StallHandlers(context)

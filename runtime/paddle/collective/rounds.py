@@ -138,7 +138,7 @@ class Rounds:
         os.eventfd_write(self._wake_up, 1)
 
     def await_base(self) -> None:
-        """Wait until the base includes the posted progress."""
+        """Block until the common base includes the progress that this rank has posted."""
         self._wait(lambda: not self._posted)
 
     def put_base(self, arrays: Sequence[Array]) -> None:

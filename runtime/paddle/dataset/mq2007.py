@@ -115,7 +115,7 @@ def gen_plain_txt(querylist: QueryList | Iterable[Query]) -> Iterator[tuple[int,
 
 
 def gen_point(querylist: QueryList | Iterable[Query]) -> Iterator[tuple[int, Features]]:
-    """Yield (relevance, features (46,)) of each document."""
+    """Yield, for each document, its relevance and its 46 features."""
     for _, score, features in gen_plain_txt(querylist):
         yield score, features
 

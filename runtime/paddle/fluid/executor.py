@@ -42,7 +42,7 @@ class Compiled(Protocol):
     def run(
         self, executor: Executor, feed: Any, fetch_list: Sequence[Name], scope: Scope, return_numpy: bool
     ) -> list[Any]:
-        """Run the program; see `Executor.run`."""
+        """Run the program on the executor's devices, and return the fetched values as `Executor.run` does."""
 
 
 class Batches(Protocol):

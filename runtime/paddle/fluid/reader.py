@@ -169,7 +169,7 @@ class PyReader:
 
 
 class DataLoader:
-    """Provides `from_generator` to scripts."""
+    """Contains `from_generator`, which creates a reader that feeds batches to programs."""
 
     @staticmethod
     def from_generator(
@@ -179,5 +179,5 @@ class DataLoader:
         iterable: bool = True,
         return_list: bool = False,
     ) -> PyReader:
-        """Return a reader; see `PyReader`."""
+        """Return a `PyReader`, which prepares up to `capacity` batches in advance."""
         return PyReader(feed_list, capacity, use_double_buffer, iterable, return_list)

@@ -93,7 +93,7 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Tape:
-    """Implements `ops.base.body.Tape`."""
+    """The operators of one run of a loop's body, which `back` differentiates. Implements `ops.base.body.Tape`."""
 
     entries: tuple[Entry, ...]
     derivation: Derivation
@@ -213,7 +213,7 @@ class CompiledBody:
 
 @dataclass(frozen=True)
 class BoundBody:
-    """Implements `ops.base.body.Body`."""
+    """A loop's compiled body, which its operator runs. Implements `ops.base.body.Body`."""
 
     compiled: CompiledBody
     step: int

@@ -45,7 +45,7 @@ class Builder:
     clipped: set[str] = field(default_factory=set)
 
     def seed(self, loss: Variable) -> None:
-        """Set the loss's own gradient to one."""
+        """Append the operator that sets the gradient of the loss to one."""
         attrs = {"shape": loss.shape, "value": 1.0, "dtype": VarType.of(loss.dtype)}
         attrs["op_role"] = int(OpRole.BACKWARD | OpRole.LOSS)
         self._emit(_Pending("fill_constant", {}, {"Out": [loss.name + GRAD]}, attrs))
@@ -247,9 +247,9 @@ class BodyGradients:
     reached: set[str]
 
     def wanted(self, names: Sequence[str]) -> list[str]:
-        """Return which of the names need a gradient."""
+        """Return those of the names whose gradient must be computed."""
         return [name for name in names if name in self.required]
 
     def arriving(self, names: Sequence[str]) -> list[str]:
-        """Return which of the names have a gradient."""
+        """Return those of the names for which later operators have computed a gradient."""
         return [name for name in names if name in self.reached]

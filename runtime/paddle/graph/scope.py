@@ -27,12 +27,12 @@ class Cell:
 
     @property
     def is_set(self) -> bool:
-        """Return whether there is a value."""
+        """Return whether the variable has a value."""
         return self.value is not None
 
 
 class Scope:
-    """A mapping from names to values."""
+    """The values of variables by name; a child scope also finds the names of its parent."""
 
     def __init__(self, parent: Scope | None = None) -> None:
         self._parent = parent

@@ -94,7 +94,7 @@ class StepRates(NamedTuple):
     own: Mapping[str, float]
 
     def of(self, name: str) -> float:
-        """Return the learning rate of a parameter."""
+        """Return the learning rate of the parameter with this name, in this step."""
         return self.own.get(name, self.job)
 
 
@@ -107,6 +107,6 @@ class JobRates:
         self._own = {each.name: LearningRate(each.optimizer) for each in parameters if each.optimizer}
 
     def at(self, num_samples: int, pass_id: int, num_updates: int) -> StepRates:
-        """Return all rates of a step; see `LearningRate.at`."""
+        """Return the learning rates of all parameters after the given samples, passes and updates."""
         at = num_samples, pass_id, num_updates
         return StepRates(self._job.at(*at), {name: rate.at(*at) for name, rate in self._own.items()})

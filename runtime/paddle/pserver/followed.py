@@ -42,10 +42,10 @@ class StaleCopy(PserverError):
 
 
 class Live(Source, Protocol):
-    """A reader of a running job; see `reader.Reader`."""
+    """The methods of `reader.Reader` that a copy of a running job's tables needs."""
 
     def table(self, name: str) -> TableSpec:
-        """Return a table's description."""
+        """Return the description of the growing table with this name."""
 
     def close(self) -> None:
         """Close the reader's connections."""

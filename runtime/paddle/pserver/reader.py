@@ -209,7 +209,7 @@ class Reader:
         return self._layout.growing[name]
 
     def rule(self, name: str) -> str:
-        """Return the update rule of a growing table."""
+        """Return the name of the update rule that trains a growing table, such as "adagrad"."""
         return optimizer_of(self.table(name).parameter, self._model.optimizer).rule
 
     def holders(self, name: str) -> list[int]:

@@ -135,7 +135,7 @@ class Safekeeper:
         return engine.version
 
     def adopt(self, store: Store, configuration: Configuration) -> bool:
-        """Begin to save a new store; see `Keeper.adopt`."""
+        """Begin to save a new store; resume it from a checkpoint first if there is one. See `Keeper.adopt`."""
         is_resumed = self._begins_with_a_checkpoint()
         if is_resumed:
             try:
@@ -203,7 +203,7 @@ class Safekeeper:
             series.dense(elements)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
-        """Prepare for a change of rows; see `Watch.rows`."""
+        """Inform all series of checkpoints that these rows of a parameter are about to change."""
         for series in self._series:
             series.rows(name, rows)
 

@@ -49,7 +49,7 @@ class Lease:
 
 
 class Dataset:
-    """The tasks of one data set."""
+    """The tasks of one data set: which are waiting, leased and finished in the current pass."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         """Queue all tasks for pass 0."""
@@ -93,7 +93,7 @@ class Dataset:
         return is_given_up
 
     def state(self) -> dict[str, Any]:
-        """Return the state except the pieces, as JSON."""
+        """Return the state of all tasks as JSON types, without the data that they contain."""
         tasks = [*self.waiting, *self.over, *(each.task for each in self.leases.values())]
         return {
             "pass": self.pass_id,

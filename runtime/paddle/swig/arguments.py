@@ -63,14 +63,14 @@ class Arguments:
         self._slots[idx].starts = vec.array
 
     def getSlotValue(self, idx: int) -> Matrix:
-        """Return the numbers of a slot."""
+        """Return the dense values of a slot; raises UsageError if the slot has ids or nothing."""
         value = self._slots[idx].value
         if value is None:
             raise UsageError(f"slot {idx} has no value: set one with setSlotValue, or call getSlotIds")
         return Matrix(value)
 
     def getSlotIds(self, idx: int) -> IVector:
-        """Return the integers of a slot."""
+        """Return the ids of a slot; raises UsageError if the slot has values or nothing."""
         ids = self._slots[idx].ids
         if ids is None:
             raise UsageError(f"slot {idx} has no ids: set them with setSlotIds, or call getSlotValue")

@@ -33,7 +33,7 @@ _UNCHANGED_ENDS = ("_projection", "_operator", "_cost", "_sim")
 
 
 def layer_name(name: str) -> str:
-    """Return the v1 name of a layer."""
+    """Return the name in v1 of a layer function of v2, such as "fc_layer" for "fc"."""
     if name in _OTHERWISE:
         return _OTHERWISE[name]
     is_class = name[:1].isupper()

@@ -300,12 +300,12 @@ _models: list[Model] = [Model()]
 
 
 def current() -> Model:
-    """Return the current namespace of layers."""
+    """Return the model to which layers are added."""
     return _models[-1]
 
 
 def reset() -> None:
-    """Replace the current namespace with an empty one."""
+    """Replace the current model with an empty one."""
     _models[-1] = Model()
 
 
@@ -318,7 +318,7 @@ def fresh() -> Iterator[Model]:
 
 @contextlib.contextmanager
 def entered(space: Model) -> Iterator[Model]:
-    """Use a namespace within a ``with`` block."""
+    """Add layers to `space` within a ``with`` block."""
     _models.append(space)
     try:
         yield _models[-1]

@@ -13,7 +13,7 @@ KEPT = 2 << 20  # bytes that may be sent without an acknowledgement; urgent fram
 
 
 class ReplayBuffer:
-    """One direction of a stream, on the sending side.
+    """The sent bytes of a stream that the receiver has not confirmed, and that a reconnection repeats.
 
     Attributes:
         acked: the position before which everything has arrived.
@@ -32,7 +32,7 @@ class ReplayBuffer:
         return self.end - self.acked >= KEPT
 
     def append(self, data: bytes) -> None:
-        """Add bytes to the stream."""
+        """Add bytes that are about to be sent to the end of the stream."""
         if data:
             self._chunks.append(data)
             self.end += len(data)

@@ -119,7 +119,7 @@ class Reach(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """Small files by path, and directories to collect."""
+    """Small files to create, by path, and directories whose files are collected."""
 
     files: Dict[RelativePath, Secret] = {}
     collect: Tuple[RelativePath, ...] = ()
@@ -166,7 +166,7 @@ class Symlink(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """The body of `manifest`, a list of lists."""
+    """The files, directories and links of a tree, as the body of `manifest` lists them."""
 
     entries: Tuple[Union[File, Folder, Symlink], ...]
 

@@ -156,7 +156,7 @@ class Stacks(NamedTuple):
 
 
 class Line(NamedTuple):
-    """Output for the screen."""
+    """A line of a process's output, or a part of one, for the screen."""
 
     proc: str
     stream: str = ""
@@ -234,7 +234,7 @@ class Failed(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A message for the user."""
+    """A message of the agent that the launcher prints."""
 
     text: OneLine
 
@@ -362,7 +362,7 @@ TO_LAUNCHER: Mapping[str, Type[Any]] = {
 
 
 class Reported(NamedTuple):
-    """A process's report, one of REPORTS."""
+    """A report that a process sent to the agent; its kind is one of REPORTS."""
 
     proc: str
     kind: str

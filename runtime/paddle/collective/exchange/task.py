@@ -47,7 +47,7 @@ class Task(NamedTuple):
     root: int = 0
 
     def words(self) -> tuple[int, int, int, int]:
-        """Return the task as four 64-bit integers."""
+        """Return the task as the four 64-bit integers that `pack` writes."""
         return self.number, self.kind | self.root << 8, self.dtype, self.nbytes
 
     def pack(self) -> bytes:
@@ -55,7 +55,7 @@ class Task(NamedTuple):
         return _FORM.pack(*self.words())
 
     def pack_into(self, memory: memoryview, at: int) -> None:
-        """Write the task as 32 bytes."""
+        """Write the task as 32 bytes into `memory`, starting at byte `at`."""
         _FORM.pack_into(memory, at, *self.words())
 
     def check(self, words: tuple[int, ...], rank: int) -> None:
@@ -79,7 +79,7 @@ class Task(NamedTuple):
 
 
 def unpack(data: bytes | bytearray | memoryview, at: int = 0) -> tuple[int, ...]:
-    """Return the four integers of a packed task."""
+    """Return the four integers of a packed task, which starts at byte `at`."""
     return _FORM.unpack_from(data, at)
 
 

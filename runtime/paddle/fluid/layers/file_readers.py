@@ -27,7 +27,7 @@ Shapes = Sequence[Sequence[int] | int]
 
 @dataclass(frozen=True)
 class Field:
-    """Declares one value in a batch."""
+    """The shape, dtype and sequence depth of one value in a batch that a reader returns."""
 
     shape: tuple[int, ...]
     dtype: str

@@ -30,7 +30,7 @@ class Compensation:
         self._block, self._scope = program.global_block(), scope
 
     def feed(self, trainer: int) -> Mapping[str, Any]:
-        """Return a block's inputs other than the gradient."""
+        """Return the inputs, besides the gradient, with which to run a trainer's update: the trainer's number."""
         return {TRAINER_ID: np.array([trainer], np.int64)}
 
     def begin(self, name: str, value: Any) -> None:

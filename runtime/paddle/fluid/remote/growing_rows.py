@@ -191,7 +191,7 @@ class GrowingRows:
         ]
 
     def lookup(self, ids: Ids) -> Value:
-        """Return rows (n, width) without creating missing rows."""
+        """Return the rows of ids as (n, width); ids without a row get initial values (or zeros), not a new row."""
         return self._table.lookup(ids, self._unknown)
 
     def save(self, path: Path, states: Path) -> None:

@@ -38,7 +38,7 @@ _LINE = 16  # elements that arrays begin at a multiple of
 
 
 class ServedProgram:
-    """Implements `pserver.server.program_service.Served` for a server's program."""
+    """A server's program: applies received gradients and returns variables to trainers."""
 
     def __init__(
         self,

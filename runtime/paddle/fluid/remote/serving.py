@@ -57,7 +57,7 @@ class Promises:
             atexit.register(self._end)
 
     def keep(self) -> None:
-        """Record that this process has started to serve."""
+        """Record that this process has started to serve, so that no endpoint is still awaited."""
         self._makers.clear()
 
     def _end(self) -> None:

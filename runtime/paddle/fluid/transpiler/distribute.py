@@ -62,7 +62,7 @@ def _takes_old_calls(method: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 class DistributeTranspiler:
-    """Rewrites programs; see `transpile`."""
+    """Rewrites a training program into one for trainers and one for parameter servers."""
 
     def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
         """Create a transpiler.

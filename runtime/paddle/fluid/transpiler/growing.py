@@ -51,7 +51,7 @@ class GrowingTable:
 
     @property
     def rule_line(self) -> str:
-        """The `rule_line` of the table's update rule."""
+        """The table's update rule and its hyperparameters as one line of text."""
         if self.rule is None:
             return rule_line(OptimizerSpec("sgd"))
         hyper = zip(self.rule["hyper_names"], self.rule["hyper_values"], strict=True)

@@ -43,7 +43,7 @@ class Slice:
 
     @property
     def first_row(self) -> int:
-        """The number of rows before the slice."""
+        """The row of the variable at which the slice starts."""
         return self.offset // prod(self.shape[1:])
 
     @property
@@ -119,7 +119,7 @@ class Placed:
 
 
 def optimizing(block: Block) -> list[Operator]:
-    """Return the operators of the updates."""
+    """Return the operators of a block that update parameters."""
     return [op for op in block.ops if isinstance(op, Operator) and op.role == OpRole.OPTIMIZE]
 
 

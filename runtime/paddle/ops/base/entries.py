@@ -41,13 +41,13 @@ def require_within(
 
 
 def count_of(value: Any) -> int:
-    """Return the number of entries of a value."""
+    """Return the number of outermost sequences of a value; without sequences, the number of rows."""
     lod = lod_of(value)
     return len(lod[0]) - 1 if lod else len(value)
 
 
 def leading(value: Any, count: int) -> Any:
-    """Return the first entries of a value."""
+    """Return the first `count` outermost sequences of a value; without sequences, its first rows."""
     lod = []
     for level in lod_of(value):
         lod.append(level[: count + 1])
@@ -73,7 +73,7 @@ def taken(value: Any, entries: Offsets) -> Any:
 
 
 def joined(lod: Lod) -> Offsets:
-    """Return the row offsets of the outermost sequences."""
+    """Return the offsets, counted in rows, of the outermost sequences."""
     offsets = lod[0]
     for level in lod[1:]:
         offsets = level[offsets]

@@ -33,7 +33,7 @@ class Reached(Protocol):
     """Determines which outputs of an operator have a gradient."""
 
     def arriving(self, names: Sequence[str]) -> list[str]:
-        """Return which of the names have a gradient."""
+        """Return those of the names that have a gradient."""
 
 
 def linear(*op_types: str) -> None:

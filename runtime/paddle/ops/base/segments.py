@@ -29,12 +29,12 @@ from paddle.ops.base.selected_rows import SelectedRows, merge_rows
 
 
 def lengths(offsets: Offsets) -> Offsets:
-    """Return the number of rows of each sequence."""
+    """Return the number of rows of each sequence, given the offsets at which sequences start."""
     return offsets[1:] - offsets[:-1]
 
 
 def owners(offsets: Offsets) -> Offsets:
-    """Return the sequence number of each row."""
+    """Return, for each row, the number of the sequence that contains it."""
     return np.repeat(np.arange(len(offsets) - 1), lengths(offsets))
 
 
@@ -51,7 +51,7 @@ def ranges(starts: Offsets, counts: Offsets) -> Offsets:
 
 
 def reverse(offsets: Offsets) -> Offsets:
-    """Return the row numbers that reverse each sequence."""
+    """Return row numbers such that `x[result]` has the rows of each sequence in reverse order."""
     # Position p of a sequence from b to e takes row b + e − 1 − p, where p itself is a row number.
     return np.repeat(offsets[:-1] + offsets[1:], lengths(offsets)) - 1 - np.arange(offsets[-1])
 

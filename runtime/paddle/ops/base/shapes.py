@@ -21,7 +21,7 @@ def product(sizes: Sequence[int]) -> int:
 
 
 def agree(left: int, right: int) -> bool:
-    """Return whether two sizes can be equal."""
+    """Return whether two sizes can be equal; a negative size is unknown and can equal any other."""
     return left == right or left < 0 or right < 0
 
 

@@ -27,7 +27,7 @@ class Points(NamedTuple):
 
 
 def points(rows: Array, columns: Array, height: int, width: int) -> Points:
-    """Find the four pixels around each position."""
+    """Return the four pixels around each position, and their weights in a bilinear interpolation."""
     top, left = np.floor(rows), np.floor(columns)
     down, right = rows - top, columns - left
     at, weight, by_row, by_column = [], [], [], []

@@ -107,7 +107,7 @@ def _pieces(x: Spec, heights: tuple[int, ...]) -> list[Spec]:
 
 @operator("split_byref", "X -> Out*", attrs={"sections": (), "num": 0}, infer=_infer_dense)
 def split_byref(x: Array, *, sections: tuple[int, ...]) -> list[Array]:
-    """Return views of the ranges of rows."""
+    """Split rows into consecutive parts of the given heights; the parts are views, not copies."""
     ends = list(accumulate(sections))
     return [x[end - height : end] for height, end in zip(sections, ends, strict=True)]
 

@@ -35,7 +35,7 @@ _REFUSALS: Mapping[type[Record], type[PserverError]] = {Error: PserverError, Sta
 
 
 class Outgoing(NamedTuple):
-    """A message for one server."""
+    """A message, and the number of the server that receives it."""
 
     server: int
     message: Message

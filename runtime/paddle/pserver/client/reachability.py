@@ -52,7 +52,7 @@ _UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EAD
 
 
 class Sight(Enum):
-    """Possible results of probing an endpoint."""
+    """The kinds of peer that a probe can find at an endpoint."""
 
     NOBODY = "nobody"
     CLOSES = "closes"

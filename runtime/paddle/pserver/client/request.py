@@ -78,7 +78,7 @@ class Request:
 
     @property
     def progress(self) -> str:
-        """The progress of the request as text."""
+        """How many chunks were accepted and received, as text for error messages."""
         taken = sum(state.value > _State.SENT.value for state in self._states)
         return f"{taken} of {len(self._states)} chunks were accepted; values of {self._done} were received"
 
@@ -100,7 +100,7 @@ class Request:
         return self._where(0) if is_whole else None
 
     def begin(self) -> Iterator[Message]:
-        """Return the first messages to send."""
+        """Yield the messages that start the request: its head, and the first chunks if it has any."""
         yield self.head
         if self._states:
             yield from self._more()

@@ -47,7 +47,7 @@ _GONE = "gone"
 
 
 class Head(NamedTuple):
-    """The contents of a record's head."""
+    """The fixed-size beginning of a journal record: its checksum, sequence number and sizes."""
 
     crc: int
     sequence: int

@@ -38,7 +38,7 @@ class Owner(Protocol):
         """Return the trainers' progress and their requests so far, as JSON."""
 
     def take_up(self, configuration: Configuration, store: Store, facts: dict[str, Any]) -> None:
-        """Resume from the state of an earlier process."""
+        """Resume from the configuration, store and `facts` that an earlier process saved."""
 
 
 class SavedState:

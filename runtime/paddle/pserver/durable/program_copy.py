@@ -29,7 +29,7 @@ _NAME = re.compile(r"copy-(\d{16})\Z")
 
 
 class Sent(NamedTuple):
-    """A trainer's message for an unfinished step."""
+    """The gradients that a trainer sent for a step that is not complete."""
 
     trainer: int
     sections: tuple[Section, ...]

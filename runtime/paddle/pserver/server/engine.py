@@ -104,7 +104,7 @@ class Engine:
 
     @property
     def doing(self) -> str:
-        """The keeper's current long operation, if any. Thread-safe."""
+        """The keeper's current long operation as text, or "" if there is none. Thread-safe."""
         return self._keeper.doing
 
     @property

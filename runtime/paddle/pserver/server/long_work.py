@@ -109,7 +109,7 @@ class Attended:
             self._work.lost.append(address)
 
     def tick(self) -> list[Reply]:
-        """Check deadlines, about once a second; see `Engine.tick`."""
+        """Return the engine's replies to expired deadlines, or none during a long operation."""
         return [] if self.is_at_work else self.engine.tick()
 
     def background(self) -> float:

@@ -75,7 +75,7 @@ class Model:
         self.resumed_at = facts["resumed_at"]
 
     def facts(self) -> dict[str, Any]:
-        """Return the state that `take_up` needs, as JSON."""
+        """Return the part of the model's state that `take_up` restores, as JSON types."""
         return {"lag": self.lag.facts() if self.lag else None, "resumed_at": self.resumed_at}
 
     def configured(self) -> Store:
@@ -229,12 +229,12 @@ class Model:
 
 
 def state_of(store: Store) -> Ok:
-    """Return a store's progress."""
+    """Return an OK record with the store's batch and pass numbers."""
     return Ok(store.version, store.pass_id)
 
 
 def values_of(store: Store) -> Message:
-    """Return all of a store's dense values."""
+    """Return an OK message that carries all dense values of the store."""
     return Message(state_of(store), sections=(Section("", store.dense()),))
 
 
@@ -282,7 +282,7 @@ def _part_of_table(store: Store, message: Message) -> Message:
 
 
 def rows_of_tables(store: Store, message: Message) -> Message:
-    """Return the answer to a PULL_ROWS request."""
+    """Return the answer to a PULL_ROWS request: the requested rows of each sparse parameter."""
     store.check_requested((s.name, s.array) for s in message.sections)
     rows_as = check_number(message.expect(PullRows).rows_as)
     sections = tuple(

@@ -125,7 +125,7 @@ class Port:
         return self._engine.engine.shared_slabs(message)
 
     def lose(self, address: bytes) -> None:
-        """Handle the end of a connection; see `transport.Dispatcher`."""
+        """Inform the listeners and the engine that the connection from this address ended."""
         for listener in self._listeners:
             listener.lose_host(address)
         self._engine.lose(address)

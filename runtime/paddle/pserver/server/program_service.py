@@ -186,7 +186,7 @@ class ProgramService(Service):
         self._handlers[message.verb](trainer, message)
 
     def shown(self) -> None:
-        """Return the values for readers; see `Service.shown`."""
+        """Raise PserverError: readers cannot read the variables of a program."""
         raise PserverError("this server holds the variables of a program; readers can only read tensors")
 
     def forget(self, trainer: int) -> None:
@@ -217,7 +217,7 @@ class ProgramService(Service):
         return waiting
 
     def facts(self) -> dict[str, Any]:
-        """Return the trainers' progress, as JSON; see `Service.facts`."""
+        """Return the number of steps and the trainers' progress, as JSON types."""
         return {"version": self.version, "wishes": sorted(self._wishes.items()), "given": self._given}
 
     def go_on(self, facts: Mapping[str, Any]) -> None:

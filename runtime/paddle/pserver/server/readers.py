@@ -128,7 +128,7 @@ class Moments:
         return Message(Ok(copy.version), sections=(copy.part(start),))
 
     def lose(self, address: bytes) -> None:
-        """Forget the reader at an address."""
+        """Remove the reader at this address from all copies, because its connection ended."""
         for copy in self._copies:
             copy.reading.discard(address)
 

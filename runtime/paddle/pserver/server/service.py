@@ -38,7 +38,7 @@ class Barrier(Generic[T]):
         return frozenset(self._arrived)
 
     def arrive(self, trainer: int, item: T) -> None:
-        """Record a trainer's item; ignore a repeated one."""
+        """Record that a trainer waits with this item; ignore a second item from the same trainer."""
         self._arrived.setdefault(trainer, item)
 
     def get(self, trainer: int) -> T | None:
@@ -83,7 +83,7 @@ class Waiting(NamedTuple):
     take: Callable[[], list[tuple[int, Any]]] | None = None
 
     def dismiss(self) -> list[int]:
-        """Open the barrier; return the trainers that waited."""
+        """Remove the waiting trainers from the barrier, and return their ids."""
         return [trainer for trainer, _ in (self.take or self.barrier.take)()]
 
 
@@ -129,7 +129,7 @@ class EngineOptions:
 
 
 class ReaderView(NamedTuple):
-    """The model and values that readers see."""
+    """The configuration and the store from which readers get their values."""
 
     configuration: Configuration
     store: Store
@@ -277,7 +277,7 @@ class Service(Protocol):
         return ()
 
     def facts(self) -> dict[str, Any]:
-        """Return the trainers' progress, as JSON."""
+        """Return the trainers' progress as JSON types, for a copy from which another process can resume."""
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
         """Resume from the state of this server's earlier process."""

@@ -79,14 +79,14 @@ class Training(Service):
         return self._model.lag.lags(self._left) if self._model.lag is not None else ()
 
     def rows(self) -> tuple[int, ...]:
-        """Return the facts about growing tables; see `Service.rows`."""
+        """Return the totals of all growing tables, in the order of the last fields of `Queue`."""
         tables = (
             [each.table.facts for each in self._model.store.growing.values()] if self._model.store else []
         )
         return tuple(map(sum, zip(*tables, strict=True)))
 
     def facts(self) -> dict[str, Any]:
-        """Return the progress of the trainers, as JSON."""
+        """Return the trainers' progress in the pass and at barriers, as JSON types."""
         return {
             "pass_open": self._pass_open,
             "in_pass": sorted(self._in_pass),
@@ -152,7 +152,7 @@ class Training(Service):
         return (message,) if is_new else ()
 
     def give_up(self, trainer: int) -> bool:
-        """Discard a trainer's incomplete push; see `Service.give_up`."""
+        """Discard a trainer's incomplete push; return whether there was one."""
         return self._pushes.give_up(trainer)
 
     def is_partial(self, trainer: int) -> bool:

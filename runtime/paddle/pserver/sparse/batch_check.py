@@ -31,7 +31,7 @@ _ID_BYTES = 64
 
 
 class BatchCheck:
-    """Checks one table before a batch, without changing rows."""
+    """Determines whether a table can apply a batch, without changing any row."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class BatchCheck:
         )
 
     def learn(self, parts: Floats) -> None:
-        """Take imported rows (parts, n, part) into account."""
+        """Update the bound on momentum with imported rows, given as (parts, n, part)."""
         if self._spec.is_half:
             self._momentum = max(self._momentum, self._steps.momentum(parts))
 

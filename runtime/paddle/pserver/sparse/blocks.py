@@ -126,7 +126,7 @@ class Lineage(NamedTuple):
     until: int = 0
 
     def at(self, batch: int) -> int:
-        """Return the generation of a batch."""
+        """Return the generation in which the batch with this number was counted."""
         return self.generation if batch > self.until or not self.earlier else self.earlier
 
     def has(self, generation: int, batch: int) -> bool:

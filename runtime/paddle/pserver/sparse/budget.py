@@ -77,7 +77,7 @@ class Budget:
 
     @property
     def is_scored(self) -> bool:
-        """Return whether rows carry a score."""
+        """Return whether rows are evicted by a stored score; otherwise, they are evicted by age."""
         return self.evict != "lru"
 
     @property

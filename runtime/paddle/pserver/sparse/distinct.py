@@ -81,7 +81,7 @@ def added_up_plainly(sums: Sums, which: Ids) -> Floats:
 
 
 def sums_struct(sums: Sums, width: int) -> Any:
-    """Return the arguments as `struct sums` of `rows.h`."""
+    """Return gradients grouped by id as the `struct sums` that the kernels in `rows.h` read."""
     values, order, starts = sums
     return SumsStruct(
         library.address(values, np.float32, len(order) * width),

@@ -78,12 +78,12 @@ class HashTable:
 
     @property
     def nbytes(self) -> int:
-        """The memory in bytes: rows, index and sightings."""
+        """The bytes of memory that the table uses: rows, the index, and counts of ids without a row."""
         return self._slabs.nbytes + self._index.nbytes + self._waiting.nbytes
 
     @property
     def disk_bytes(self) -> int:
-        """The size of the table's files in bytes."""
+        """The size in bytes of the table's file; 0 for a table without a disk."""
         return 0
 
     @property

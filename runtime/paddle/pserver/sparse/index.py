@@ -119,7 +119,7 @@ class Index:
         return ids, self.find(ids)  # faster than np.argsort
 
     def segments(self) -> Iterator[tuple[Ids, Numbers]]:
-        """Yield the result of `segment` for every segment."""
+        """Yield, for every segment, copies of its ids in ascending order and of their row numbers."""
         return (self.segment(segment) for segment in range(SEGMENTS))
 
     def replace(self, segment: int, ids: Ids, numbers: Numbers) -> None:
@@ -149,22 +149,22 @@ class PlainIndex:
         return 100 * len(self)
 
     def find(self, ids: Ids) -> Numbers:
-        """Return the number of each id; see `Index.find`."""
+        """Return the number of each id (n,), or ABSENT where the id is missing."""
         return np.array([held.get(each, ABSENT) for each, held in self._each(ids)], np.uint32)
 
     def insert(self, ids: Ids, numbers: Numbers) -> None:
-        """Add new ids with their numbers; see `Index.insert`."""
+        """Add new, distinct ids (n,) with their numbers (n,), none of which is ABSENT."""
         for (each, held), number in zip(self._each(ids), numbers.tolist(), strict=True):
             held[each] = number
 
     def put(self, ids: Ids, numbers: Numbers) -> None:
-        """Change the numbers of ids; see `Index.put`."""
+        """Change the numbers of ids (n,); raises KeyError, after changing the others, if some ids are missing."""
         here = self.find(ids) != ABSENT
         self.insert(ids[here], numbers[here])
         _all_here(len(ids) - int(here.sum()), len(ids))
 
     def remove(self, ids: Ids) -> None:
-        """Remove ids; see `Index.remove`."""
+        """Remove ids (n,); raises KeyError, after removing the others, if some ids are missing."""
         _all_here(sum(held.pop(each, None) is None for each, held in self._each(ids)), len(ids))
 
     def segment(self, segment: int, *, in_any_order: bool = False) -> tuple[Ids, Numbers]:
@@ -177,7 +177,7 @@ class PlainIndex:
         return map(self.segment, range(SEGMENTS))
 
     def replace(self, segment: int, ids: Ids, numbers: Numbers) -> None:
-        """Set the contents of one segment; see `Index.replace`."""
+        """Replace the contents of one segment by these ids and their numbers."""
         self._segments[segment] = dict(zip(ids.tolist(), numbers.tolist(), strict=True))
 
     def _each(self, ids: Ids) -> Iterator[tuple[int, dict[int, int]]]:
@@ -211,7 +211,7 @@ def grouped(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
 
 
 def grouped_plainly(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
-    """Group equal ids in plain numpy; see `grouped`."""
+    """Group the positions of equal ids as `grouped` does, in plain numpy."""
     distinct, first, which, counts = np.unique(
         ids, return_index=True, return_inverse=True, return_counts=True
     )

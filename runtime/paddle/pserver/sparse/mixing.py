@@ -40,7 +40,7 @@ def mix_one(number: int) -> int:
 
 
 def segments_of(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the segment of each id (n,)."""
+    """Return, for each id (n,), the number of the index segment that holds it."""
     found: npt.NDArray[np.int64] = (mix(ids.view(np.uint64)) >> np.uint64(64 - SEGMENT_BITS)).astype(np.int64)
     return found
 

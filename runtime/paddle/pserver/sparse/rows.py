@@ -65,7 +65,7 @@ _KINDS = [np.dtype(kind) for kind in ("i8", "i8", "i8", "u4", "u1", "i4", "i4")]
 
 
 class CompiledRows:
-    """Operations on rows in compiled form."""
+    """Reads and changes rows of slabs by their row numbers, with the compiled loops."""
 
     def __init__(
         self, bits: int, width: int, parts: int, initial: Initial, per_row: int = 0, *, is_half: bool = False
@@ -167,7 +167,7 @@ class CompiledRows:
         self._loops.rows_read(self._at, where, _address(ids, np.int64, n), n, as_zero, to)
 
     def gather(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
-        """Copy rows to parts (parts, n, part), ticks to (n,)."""
+        """Copy the rows with the given numbers into `parts` (parts, n, part) and their ticks into `ticks` (n,)."""
         self._gather(numbers, None, None, 0, parts, ticks)
 
     def begin(
@@ -184,18 +184,18 @@ class CompiledRows:
         self._loops.rows_scatter(self._at, _numbers(numbers), n, floats, _address(ticks, np.uint32, n))
 
     def ticks(self, numbers: Numbers) -> Numbers:
-        """Return the ticks of rows (n,)."""
+        """Return, for each row number (n,), the number of the batch that last changed that row."""
         ticks = np.empty(len(numbers), np.uint32)
         self._loops.rows_ticks(self._at, _numbers(numbers), len(numbers), ticks.ctypes.data)
         return ticks
 
     def set_ticks(self, numbers: Numbers, ticks: Numbers) -> None:
-        """Set the ticks (n,) of rows (n,)."""
+        """Set the tick of each row number (n,): the number of the batch that last changed that row."""
         n = len(numbers)
         self._loops.rows_set_ticks(self._at, _numbers(numbers), n, _address(ticks, np.uint32, n))
 
     def add_up(self, sums: Sums, which: Ids) -> Floats:
-        """Return the sums (n, width) of rows `which` (n,)."""
+        """Return the summed gradient of each selected distinct id, as (n, width); `which` are their positions (n,)."""
         return added_up(sums, which)
 
     def change(
@@ -242,7 +242,7 @@ class CompiledRows:
 
 
 class PlainRows:
-    """Operations on rows in plain numpy; see `CompiledRows`."""
+    """Reads and changes rows of slabs like `CompiledRows`, in plain numpy."""
 
     def __init__(
         self, bits: int, width: int, parts: int, initial: Initial, per_row: int = 0, *, is_half: bool = False
@@ -259,7 +259,7 @@ class PlainRows:
         return magnitude(self._largest)
 
     def add(self, slab: Memory) -> None:
-        """Add one more slab; see `CompiledRows.add`."""
+        """Add one more slab, without copying it."""
         end = 4 * self._cells << self._bits
         self._slabs.append((slab[:end].view(np.float32).reshape(-1, self._cells), slab[end:].view(np.uint32)))
 
@@ -287,7 +287,7 @@ class PlainRows:
             out[here[which]] = self._unpacked(cells[places])[0, :, : self._width]
 
     def gather(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
-        """Copy rows and their ticks; see `CompiledRows.gather`."""
+        """Copy the rows with the given numbers into `parts` and their ticks into `ticks`; see `CompiledRows.gather`."""
         self._gather(np.arange(len(numbers)), numbers, parts, ticks)
 
     def begin(
@@ -310,19 +310,19 @@ class PlainRows:
             theirs[places] = ticks[which]
 
     def ticks(self, numbers: Numbers) -> Numbers:
-        """Return the ticks of rows; see `CompiledRows.ticks`."""
+        """Return, for each row number (n,), the number of the batch that last changed that row."""
         ticks = np.empty(len(numbers), np.uint32)
         for which, places, _, theirs in self._by_slab(numbers):
             ticks[which] = theirs[places]
         return ticks
 
     def set_ticks(self, numbers: Numbers, ticks: Numbers) -> None:
-        """Set the ticks of rows; see `CompiledRows.set_ticks`."""
+        """Set the tick of each row number (n,): the number of the batch that last changed that row."""
         for which, places, _, theirs in self._by_slab(numbers):
             theirs[places] = ticks[which]
 
     def add_up(self, sums: Sums, which: Ids) -> Floats:
-        """Return the sums of rows; see `CompiledRows.add_up`."""
+        """Return the summed gradient of each selected distinct id; see `CompiledRows.add_up`."""
         return added_up_plainly(sums, which)
 
     def change(self, *_: object) -> bool:

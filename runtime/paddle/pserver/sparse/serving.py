@@ -137,7 +137,7 @@ class ServedTable:
         return self.table.lookup(ids)
 
     def check_ids(self, ids: Ids) -> None:
-        """Check ids from the wire; see `GrowingShare.check_ids`."""
+        """Raise PserverError if ids from the wire are not (n,) int64, or one belongs to a different server."""
         self.share.check_ids(ids)
 
     def put(self, rows: TableRows) -> None:
@@ -179,7 +179,7 @@ class ServedTable:
             self.table.fill(block)
 
     def check(self, gradient: RowGradient) -> None:
-        """Check a gradient from the wire; see `GrowingShare.check`."""
+        """Raise PserverError if a gradient from the wire is invalid; see `GrowingShare.check`."""
         self.share.check(gradient)
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:

@@ -187,7 +187,7 @@ class Slabs:
                 self._touch(self._used, self._used + self._ahead)
 
     def give_back(self, numbers: Numbers) -> None:
-        """Free these rows for reuse."""
+        """Mark the rows with these numbers as free, so that new ids can use their memory."""
         needed = self._num_free + len(numbers)
         if needed > len(self._free):
             self._free = np.concatenate((self._free, np.zeros(needed, np.uint32)))

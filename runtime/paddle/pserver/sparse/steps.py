@@ -52,7 +52,7 @@ class DistinctRows(NamedTuple):
     fresh: Flags
 
     def part(self, which: Flags | Ids | slice) -> DistinctRows:
-        """Return a selection of these rows."""
+        """Return the selected rows: a mask, positions or a slice."""
         return DistinctRows(self.ids[which], self.numbers[which], self.fresh[which])
 
 
@@ -122,7 +122,7 @@ class Steps:
             self._apply_plainly(slabs, rows.part(part), sums, part, at, weights)
 
     def decay(self, slabs: Slabs, numbers: Numbers, at: Moment) -> None:
-        """Apply pending decay to rows."""
+        """Apply the decay of the batches since each row's tick to the rows with these numbers."""
         for start in range(0, len(numbers), self.block):
             part = numbers[start : start + self.block]
             parts, ticks = slabs.gathered(part)

@@ -61,7 +61,7 @@ class TieredTable(HashTable):
 
     @property
     def nbytes(self) -> int:
-        """The memory in bytes: rows, indexes, sightings."""
+        """The bytes of memory that the table uses: rows in memory, both indexes, and counts of ids without a row."""
         return super().nbytes + self._disk.nbytes
 
     @property
@@ -70,7 +70,7 @@ class TieredTable(HashTable):
 
     @property
     def disk_bytes(self) -> int:
-        """The size of the file in bytes."""
+        """The size in bytes of the file that holds the rows on disk."""
         return self._disk.file_bytes
 
     def lookup(self, ids: Ids, unknown: Unknown = "initial", out: Floats | None = None) -> Floats:
@@ -127,13 +127,13 @@ class TieredTable(HashTable):
         return dropped + sum(self._drop_on_disk(*each) for each in low)
 
     def catch_up(self, learning_rate: float) -> None:
-        """Catch up; see `HashTable.catch_up`. Raises DiskError if rows cannot be read or written."""
+        """Apply pending decay to all rows, also on disk. Raises DiskError if a row cannot be read or written."""
         self._check_whole()
         with self._whole():
             super().catch_up(learning_rate)
 
     def snapshot(self, since: int | None = None) -> TableSnapshot:
-        """Begin to copy the current table; see `HashTable.snapshot`."""
+        """Begin to copy all rows, in memory and on disk; see `HashTable.snapshot`."""
         snapshot = super().snapshot(since)
         snapshot.failure = self._broken
         return snapshot
@@ -146,7 +146,7 @@ class TieredTable(HashTable):
         return super().walk(at, since, most, with_states=with_states)
 
     def forget(self, ids: Ids) -> None:
-        """Drop the rows of ids; see `HashTable.forget`."""
+        """Drop the rows of these ids, in memory and on disk; see `HashTable.forget`."""
         super().forget(ids)
         self._disk.forget(ids)
 

@@ -20,7 +20,7 @@ SIGHTING_BYTES = 17
 
 
 class WaitingRoom:
-    """Sightings of ids without a row. Not thread-safe."""
+    """Counts how often each id without a row was seen. Not thread-safe."""
 
     def __init__(self, entry: int, period: int, memory: int = 0) -> None:
         """Start without sightings.
@@ -43,7 +43,7 @@ class WaitingRoom:
         return self._seen.nbytes + self._before.nbytes
 
     def tick(self, clock: int) -> None:
-        """Begin the batch with number `clock`."""
+        """Begin the batch with number `clock`: start a new period if the current one is over or its memory is full."""
         is_full = self._most and len(self._seen) > self._most
         if is_full or (self._period and clock % self._period == 0):
             self._seen, self._before = new_index(), self._seen

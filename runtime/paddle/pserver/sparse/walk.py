@@ -67,7 +67,7 @@ class TableRows(NamedTuple):
         )
 
     def take(self, which: npt.NDArray[np.bool_] | slice) -> TableRows:
-        """Return a selection of these rows."""
+        """Return the rows that a mask (n,) or a slice selects."""
         kept = None if self.states is None else self.states[which]
         return TableRows(self.ids[which], self.rows[which], self.ages[which], kept)
 

@@ -55,7 +55,7 @@ class Table:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """The state that all rows share."""
+        """The numbers of the update rule's state that all rows share, by name."""
         return self._updater.numbers
 
     def resume(self, numbers: dict[str, float]) -> None:

@@ -48,7 +48,7 @@ class Coming:
         self._merged: dict[str, Batch] = {}
 
     def add(self, handle: Prefetched) -> None:
-        """Add a batch that has been prefetched."""
+        """Add a batch whose rows are requested together with a later step."""
         self._handles.append(handle)
 
     def of_step(self, step: int, client: Client) -> dict[str, Batch]:

@@ -105,7 +105,7 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
         return {name: table.width for name, table in self.tables.items()}
 
     def by_name(self, given: Any) -> dict[str, Any]:
-        """Return arguments as a mapping from table names."""
+        """Return a mapping from table names to arguments; for a single table, a plain argument is accepted."""
         return by_table(given, self.tables, is_one=self._is_one)
 
     def look_up(self, flat: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -110,7 +110,7 @@ class ShmConnection(Connection):
         return self
 
     def send(self, message: Message) -> bool | None:
-        """Queue a message; see `Connection.send`."""
+        """Send a message; return False on failure, or None if the base connection must carry it."""
         if not self.carries(message):
             return None
         try:

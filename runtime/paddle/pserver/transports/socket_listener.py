@@ -59,7 +59,7 @@ class SocketListener(Listener, Generic[_Peer]):
         """
 
     def open(self, port: Dispatcher) -> None:
-        """Start to accept connections; see `Listener.open`."""
+        """Start to accept connections in the port's poller; called once."""
         self._port = port
         port.poller.add_descriptor(self._listens_at)
 
@@ -80,13 +80,13 @@ class SocketListener(Listener, Generic[_Peer]):
                 poller.mark_ready(peer.descriptor)  # its buffer may hold whole messages
 
     def tick(self) -> None:
-        """Check deadlines, about once a second; see `Listener.tick`."""
+        """Accept connections again after a pause; called about once a second."""
         if self._is_paused:
             self._port.poller.add_descriptor(self._listens_at)
             self._is_paused = False
 
     def close(self) -> None:
-        """Close the listener and all connections; see `Listener.close`."""
+        """Close the listener and all connections that it accepted."""
         for peer in self._peers.values():
             peer.sock.close()
         self._listener.close()

@@ -92,7 +92,7 @@ class TcpConnection(Connection):
         return self._reader.has_more
 
     def send(self, message: Message) -> bool:
-        """Queue a message; see `Connection.send`."""
+        """Queue a message; return False on failure."""
         try:
             return self._writer.put(message)
         except (OSError, SealError):
@@ -266,7 +266,7 @@ def connect(offer: Offer) -> TcpConnection | None:
 
 
 def listen(site: Site) -> TcpListener | None:
-    """Open a listener for invited trainers; see `Transport.server`."""
+    """Open a listener for invited trainers; return None if streams are not possible on this server."""
     if site.keys is not None and not is_possible():
         _log.info(
             "no direct TCP streams, so ZeroMQ carries all values: install cryptography 47 or newer to encrypt streams"

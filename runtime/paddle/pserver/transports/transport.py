@@ -182,7 +182,7 @@ class Listener(ABC):
         return
 
     def tick(self) -> None:
-        """Check deadlines, about once a second."""
+        """Check the deadlines of connections; the port calls this about once a second."""
         return
 
     @abstractmethod

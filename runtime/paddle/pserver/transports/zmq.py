@@ -154,7 +154,7 @@ class ZmqConnection(Connection):
         return True
 
     def take(self) -> Message | None:
-        """Return the next message, or None; see `Connection.take`."""
+        """Return the next message, or None if none is available; see `Connection.take` for the errors."""
         parts = self._poller.take(self._socket)
         return None if parts is None else decode([part.buffer for part in parts])
 
@@ -314,7 +314,7 @@ class ZmqListener(Listener):
             self.poller.add(each)
 
     def wake(self) -> None:
-        """Make `wake_up` ready; any thread can call this."""
+        """Wake up the port's thread by making `wake_up` ready; any thread can call this."""
         with contextlib.suppress(OSError):  # the port's thread ended by itself and closed it
             self._wake.send(b"\0")
 

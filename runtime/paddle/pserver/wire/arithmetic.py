@@ -66,7 +66,7 @@ def inspect(frame: bytes | memoryview) -> Findings:
 
 
 def inspect_plainly(frame: bytes | memoryview) -> Findings:
-    """Do what `inspect` does in plain numpy."""
+    """Compute the checksum and the finiteness of a frame, in plain numpy."""
     count = len(frame) // 8
     total = int(np.frombuffer(frame, "<u8", count).sum(dtype=np.uint64))
     return Findings(_with_rest(total, frame[8 * count :]), is_finite(frame))

@@ -66,7 +66,7 @@ class Arrival:
 
     @property
     def findings(self) -> Findings | None:
-        """The findings, if the whole array was inspected."""
+        """The checksum and finiteness of the array, or None until all of it has been inspected."""
         state = self._state
         return Findings(state.total, not state.seen) if 8 * state.looked == self._array.size else None
 

@@ -130,7 +130,7 @@ def encode_short(message: Message) -> bytes | None:
 
 
 def encode_any(message: Message) -> list[Frame]:
-    """Encode any message; the general form of `encode`."""
+    """Return the frames of a message of any type: the header, and one frame per array."""
     record, trainer, session, request, stamp, sections = message
     verb = VERBS[type(record)]
     before = (_MAGIC, WIRE_VERSION, verb, len(sections), trainer, 0, session, request, stamp)
@@ -188,7 +188,7 @@ def decode_short(header: Frame, frame: Frame, found: Findings | None = None) -> 
 
 
 def decode_any(frames: Sequence[Frame], found: Findings | None = None) -> Message:
-    """Decode any message; the general form of `decode`."""
+    """Parse the frames of a message of any type; see `decode`."""
     if not frames or not _BEFORE.size <= len(frames[0]) <= MAX_HEADER_BYTES:
         raise DamagedError(f"not a message: header of {len(frames[0]) if frames else 0} bytes")
     header = bytes(frames[0])

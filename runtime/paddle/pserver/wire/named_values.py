@@ -112,7 +112,7 @@ def fingerprint(value: Value) -> str:
 
 
 def names_section(names: Iterable[str]) -> Section:
-    """Return names as one section."""
+    """Return one section that carries names, one per line."""
     return Section.text(_TEXT, "\n".join(names))
 
 

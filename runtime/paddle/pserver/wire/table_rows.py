@@ -60,7 +60,7 @@ def read_scores(message: Message) -> dict[str, float]:
 
 
 def row_sections(rows: TableRows) -> tuple[Section, ...]:
-    """Return rows as sections."""
+    """Return the sections of a message that carry rows: ids, values, ages and, if requested, states."""
     sections = [Section(name, getattr(rows, name)) for name in _SECTIONS]
     return (*sections, *([] if rows.states is None else [Section(_STATES, rows.states)]))
 

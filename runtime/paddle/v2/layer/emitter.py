@@ -310,7 +310,7 @@ class Emitter:
         )
 
     def temp(self, shape: Sequence[int] = (), dtype: str = "float32") -> Variable:
-        """Return a new variable for an operator's output."""
+        """Create a variable for the output of one operator of the current layer."""
         self._count += 1
         return self.block.create_var(name=f"{self._layer}.tmp_{self._count}", shape=list(shape), dtype=dtype)
 
@@ -336,7 +336,7 @@ class Emitter:
         return self.unary("reduce_sum", value, dim=[1], keep_dim=True)
 
     def columns(self, value: Variable, start: int, end: int, axis: int = 1) -> Variable:
-        """Return the columns [start, end) of a value."""
+        """Append a slice of `value` and return it: positions [start, end) of one axis, by default the columns."""
         return self.op("slice", {"Input": value}, {"axes": [axis], "starts": [start], "ends": [end]})
 
     def op(

@@ -167,7 +167,7 @@ class LayerOutput:
 
 
 def declare(config: LayerConfig, parents: Sequence[LayerOutput]) -> LayerOutput:
-    """Register a layer and return its output."""
+    """Add a layer with this configuration to the current model, and return its output."""
     layer = LayerOutput(config, parents)
     register(layer)
     return layer

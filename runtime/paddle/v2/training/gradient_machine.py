@@ -136,7 +136,7 @@ class GradientMachine:
         return Step(_sum(results[:count]), found, read_values)
 
     def test(self, feed: Feed, read: Sequence[str] = ()) -> Step:
-        """Run a forward pass in test mode."""
+        """Run a forward pass in test mode; return the cost and the values of the names in `read`."""
         check_lengths(feed, self._meetings)
         runnable = self._runnable(is_test=True)
         read = [name for name in read if not name.endswith(GRADIENT)]
@@ -194,7 +194,7 @@ class GradientMachine:
         return value.reshape(-1)
 
     def show(self, name: str, value: Value) -> None:
-        """Use an array of the right size as a parameter's value from now on, without a copy; it may be read-only."""
+        """Use an array of the parameter's size as its value from now on, without a copy; it may be read-only."""
         self.scope.set(name, value.reshape(self.scope.get(name).shape))
 
     def put_gradient(self, name: str, room: Value) -> None:
@@ -208,7 +208,7 @@ class GradientMachine:
                 self._rooms[gradient] = room.reshape(self.scope.get(name).shape)
 
     def newest(self, name: str) -> Value:
-        """Return a parameter's current value, on the host."""
+        """Return a parameter's current value as a numpy array in host memory."""
         value: Value = to_host(self.flat(name))
         return value
 

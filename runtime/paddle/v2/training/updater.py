@@ -64,10 +64,10 @@ class Updater:
         """End a pass over the data; all weights are up to date afterwards."""
 
     def catch_up(self) -> None:
-        """Apply deferred decay to all rows."""
+        """Apply deferred decay to all rows of sparse parameters."""
 
     def table(self, name: str) -> Value:
-        """Return all rows of a sparse parameter."""
+        """Return all rows of the sparse parameter with this name, as one array."""
         raise NotImplementedError
 
     def close(self) -> None:

@@ -180,7 +180,7 @@ class Arrivals:
         self._followers.setdefault(digest, []).append(callback)
 
     def wake(self) -> None:
-        """Notify the readers of all files."""
+        """Call the callbacks of all readers that wait for more bytes of any file."""
         for digest in list(self._followers):
             self.changed(digest)
 
@@ -189,6 +189,6 @@ class Arrivals:
         self._took()
 
     def changed(self, digest: str) -> None:
-        """Notify the readers of a file."""
+        """Call the callbacks of the readers that wait for more bytes of this file."""
         for callback in self._followers.pop(digest, ()):
             callback()

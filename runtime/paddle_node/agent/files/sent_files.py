@@ -79,7 +79,7 @@ class Tailed:
 
     @property
     def offset(self) -> int:
-        """Return the number of bytes sent."""
+        """Return the position in the file up to which it has been sent."""
         return self.size if self.is_old else self.sent.size
 
     def add(self, fd: int, offset: int, body: bytes, status: os.stat_result) -> None:

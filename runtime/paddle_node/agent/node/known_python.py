@@ -47,7 +47,7 @@ def recall(root_dir: str, python: str, env: Dict[str, str]) -> Optional[str]:
 
 
 def remember(root_dir: str, python: str, env: Dict[str, str], told: str, files: List[str]) -> None:
-    """Save an answer, if the program that was queried gave it.
+    """Cache the identity that a Python reported, so that the next job need not start it to ask.
 
     Args:
         files: the program that answered, and the libraries that belong to it.

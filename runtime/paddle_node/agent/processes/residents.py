@@ -55,7 +55,7 @@ def call_this_process(name: bytes) -> None:
 
 
 def find() -> List[Resident]:
-    """Return this user's resident agents."""
+    """Return the resident agents on this node that belong to this user, found in the process table."""
     seen = process_tree.snapshot()
     found = []
     for one in seen.values():

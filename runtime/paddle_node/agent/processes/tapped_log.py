@@ -37,7 +37,7 @@ class TappedLog(LogFile):
 
 
 class Tap:
-    """The data written since the tap was opened."""
+    """Captures the data that is written to a log while the tap is open, up to a limit."""
 
     def __init__(self, limit: int, remove: Callable[[Tap], None]) -> None:
         self.data = b""

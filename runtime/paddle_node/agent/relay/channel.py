@@ -82,7 +82,7 @@ class Channel:
         self._flush()
 
     def want_room(self, wanted: bool) -> None:
-        """Set whether `room` is called."""
+        """Set whether to call `room` when more bytes can be sent."""
         if wanted != self._wants_room:
             self._wants_room = wanted
             self._watch()

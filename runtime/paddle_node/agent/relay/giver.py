@@ -25,7 +25,7 @@ PENDING_LIMIT = 1 << 14  # requests; a correct peer asks for far fewer ahead
 
 
 class Giver:
-    """The sending side of one connection.
+    """Sends files of a job to one other node, over one connection.
 
     Args:
         ended: called once with this giver and the reason.

@@ -36,13 +36,13 @@ def word(kind: int, body: bytes = b"") -> bytes:
 
 
 def wants(items: List[Want]) -> bytes:
-    """Encode one request of the receiving node."""
+    """Return the bytes of one request for files: a length and a JSON list."""
     body = json.dumps(items, separators=(",", ":")).encode()
     return _LENGTH.pack(len(body)) + body
 
 
 class WantReader:
-    """Parses the requests of a receiving node."""
+    """Parses the requests for files that another node sends."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()

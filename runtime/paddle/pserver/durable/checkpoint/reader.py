@@ -174,7 +174,7 @@ class Pool:
         return memory if memory is None or len(memory) >= nbytes else _sized(nbytes)
 
     def give_back(self, memory: Memory) -> None:
-        """Return memory to the pool."""
+        """Make a block of memory available to later reads."""
         (self._blocks if len(memory) == BLOCK else self._spare).put(memory)
 
     def close(self) -> None:

@@ -71,7 +71,7 @@ class Series:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a part is in progress."""
+        """Return whether a part of a checkpoint is being written."""
         return self._sink is not None
 
     @property
@@ -81,7 +81,7 @@ class Series:
 
     @property
     def needs_copying(self) -> bool:
-        """Return whether `advance` has work to do."""
+        """Return whether `advance` can copy now: a snapshot is unfinished, and the writer's backlog is short."""
         return self._snapshot is not None and self._sink is not None and self._sink.backlog < _MAX_BACKLOG
 
     def dense(self, elements: Elements) -> None:
@@ -90,7 +90,7 @@ class Series:
             self._snapshot.dense(elements)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
-        """Prepare for a change of rows; see `Watch.rows`."""
+        """Copy rows for the snapshot in progress before they change, and record them for the next part."""
         if self._snapshot is not None:
             self._snapshot.rows(name, rows)
         self._changed[name][rows] = True
@@ -113,7 +113,7 @@ class Series:
         )
 
     def advance(self) -> None:
-        """Copy a small part of the store."""
+        """Copy a small part of the store; finish the part of the checkpoint after the last one."""
         if self._snapshot is None or self._sink is None or self._manifest is None:
             return
         self._snapshot.advance()
@@ -231,7 +231,7 @@ class Periodic:
         _log.warning("%s%s", text, remedy)
 
     def begin(self, engine: Mapping[str, Any]) -> None:
-        """Begin a checkpoint of the present state."""
+        """Begin a checkpoint of the present state; `engine` is the engine's state as JSON types."""
         self._begun, self._begun_at = self._store.version, time.monotonic()
         self.series.begin(engine)
 

@@ -194,7 +194,7 @@ class Snapshot:
             self._dense.finish(elements.parameter, elements.start, elements.stop)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
-        """Prepare for a change of rows; see `Watch.rows`."""
+        """Copy rows of a sparse parameter that are not copied yet, before they change."""
         if name in self._cursor:
             left = rows[self._todo[name][rows]]
             self._copy_rows(name, left, left)
