@@ -384,7 +384,8 @@ def _read_wire(wire: str, job_key: str | None) -> WireKeys | None:
         raise ConfigError("flag --wire=curve needs the job's key: set PADDLE_JOB_KEY, or use --wire=plain")
     if wire == "plain" or not job_key:
         _log.warning(
-            "THE WIRE IS PLAIN: any process that can reach these ports can read and change the parameters"
+            "connections are not encrypted: any process that can reach these ports can read and change the "
+            "parameters; to encrypt them, set the same PADDLE_JOB_KEY for all processes"
         )
         return None
     return WireKeys.of(job_key)

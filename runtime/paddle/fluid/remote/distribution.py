@@ -176,7 +176,8 @@ def wire_keys(who: str) -> WireKeys | None:
         raise ConfigError("PADDLE_WIRE=curve needs the job's key: set PADDLE_JOB_KEY, or PADDLE_WIRE=plain")
     if environment.wire == "plain" or not environment.job_key:
         _log.warning(
-            "%s: THE WIRE IS PLAIN: any process that can reach the servers can read and change parameters",
+            "%s: connections are not encrypted: any process that can reach the servers can read and change "
+            "parameters; to encrypt them, set the same PADDLE_JOB_KEY for all processes",
             who,
         )
         return None
