@@ -109,7 +109,8 @@ class Job:
             Watch(self._context, self._loop, self._key, self._enter).run()
         except Stopped as stop:
             code = stop.event.exit_code
-            self._console.note(f"stopping: {stop}")
+            again = "; Ctrl+C again kills all processes immediately" if code is ExitCode.INTERRUPTED else ""
+            self._console.note(f"stopping: {stop}{again}")
         except JobFailed:
             code, has_failed = first_cause(self._roster.failures).exit_code, True
         except LauncherError as error:

@@ -74,6 +74,7 @@ class OpenLines:
 PROCESS_STYLE = "process"  # of lines that a view can drop when there are too many to read
 BURST_LINES = 200  # per event on a terminal: more is unreadable
 _ROUTINE = regex(rb"I\d{4,8} \d\d:\d\d:\d\d\.\d+ ")  # INFO lines of glog
+_ENDING = regex(rb"[IW]\d{4,8} \d\d:\d\d:\d\d\.\d+ ")  # also WARNING lines, which are about the ended peers
 
 
 class View:
@@ -114,6 +115,7 @@ class Drawer:
         self._open = OpenLines()
         self._tracebacks = Tracebacks()
         self._job = ""
+        self._routine = _ROUTINE
 
     def take(self, event: Event) -> None:
         """Show one event of the job on the screen."""
@@ -137,6 +139,7 @@ class Drawer:
                 view.node(event.node_id, **wrapping.progress(event))
             case PhaseEntered():
                 age_s = max(0.0, time.time() - event.began) if event.began else 0.0
+                self._routine = _ENDING if event.name == "stop" else self._routine
                 view.phase(wrapping.visible(event.name), age_s)
             case _:
                 if isinstance(event, Failed | Timed | Ended):
@@ -160,7 +163,7 @@ class Drawer:
 
     def _print(self, who: str, data: bytes) -> None:
         if who.startswith("pserver "):
-            data = b"".join(line for line in data.splitlines(keepends=True) if not _ROUTINE.match(line))
+            data = b"".join(line for line in data.splitlines(keepends=True) if not self._routine.match(line))
         self._show(who, self._tracebacks.take(who, data))
 
     def _show(self, who: str, data: bytes) -> None:

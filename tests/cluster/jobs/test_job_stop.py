@@ -128,6 +128,7 @@ def a_second_ctrl_c_does_not_wait_for_who_ignores_the_first(
     launch = job.start("--act=orphan", "--mode=collective")
     wait_for_orphans(cluster, launch)
     launch.interrupt()
+    launch.wait_for_line("^stopping: SIGINT; Ctrl.C again", 30)
     launch.wait_for_line("^== stop", 30)
     launch.interrupt()
     got = launch.wait(12)

@@ -89,6 +89,12 @@ def test_what_pservers_say_in_the_normal_course_stays_in_their_logs_and_the_rest
     ]
     assert len(plain(lambda console: console.process_line("trainer-2", "c", said))) == 4
 
+    def at_the_end(console: Console) -> None:
+        console.phase("stop")
+        console.process_line("pserver-2", "c", said)
+
+    assert plain(at_the_end) == ["== stop", "[pserver 2 c] Traceback (most recent call last):"]
+
 
 def traceback_of(number: int, line: int = 3) -> bytes:
     return (
