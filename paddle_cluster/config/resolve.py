@@ -337,9 +337,10 @@ def _wrong_resume(arguments: Arguments) -> str:
 def _host_problems(hosts: Sequence[Host]) -> Iterator[str]:
     local = sum(host.is_local for host in hosts)
     if 0 < local < len(hosts):
+        other = next(host for host in hosts if not host.is_local).describe()
         yield (
-            f"'{LOCAL}' and other machines cannot be mixed: the other machines cannot reach "
-            "127.0.0.x. Write this machine's name or address instead"
+            f"'{LOCAL}' and other machines cannot be mixed: {other!r} cannot reach 127.0.0.x. Check its spelling, "
+            f"or write this machine's name or address instead of '{LOCAL}'"
         )
     if local > MAX_LOCAL:
         yield f"expected at most {MAX_LOCAL} local nodes, got {local}"

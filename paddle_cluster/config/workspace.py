@@ -92,9 +92,13 @@ def _check_config(settings: Settings) -> None:
         missing = "it is a file on this machine, but the job uses files that are already on the nodes"
     else:
         return
+    entry = settings.job.entry.text
+    unneeded = (
+        f" If {entry} builds the network, omit --config." if package and (package / entry).is_file() else ""
+    )
     raise UsageError(
         f"--config={given}: {missing}. --config names the trainers' configuration file in the "
-        f"workspace. If {given} is the file that lists the hosts, give --conf={given}"
+        f"workspace.{unneeded} If {given} is the file that lists the hosts, give --conf={given}"
     )
 
 

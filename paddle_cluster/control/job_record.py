@@ -95,7 +95,7 @@ class JobRecord:
 
     Attributes:
         submitted_at: time of submission, in seconds since 1970.
-        source: the workspace as given on the command line.
+        source: the workspace: an absolute path on this machine, or `--job_workspace` as given.
         collected: absolute path of the directory that receives log/ and output/; empty if unknown.
         socket: the socket on which the launcher listens, or empty.
         rebuilt: whether the record was reconstructed from the nodes' answers.
@@ -153,7 +153,7 @@ def of_plan(plan: Plan, collected: Path) -> JobRecord:
         launcher=process_id.own(),
         cwd=os.getcwd(),
         conf=str(settings.conf or ""),
-        source=str(settings.job.package or settings.job.workspace or ""),
+        source=str(settings.job.package.absolute() if settings.job.package else settings.job.workspace or ""),
         mode=str(settings.job.mode),
         detached=settings.detach,
         collected=str(collected.absolute()),

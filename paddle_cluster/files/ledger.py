@@ -133,4 +133,5 @@ class Ledger:
         named = sorted(self.differing.items())
         more = len(named) - MOST_NAMED
         rest = [f"node {node_id}: and {counted(more, 'more file')}"] if more > 0 else []
-        return [*(f"node {node_id}: {name}: {why}" for name, why in named[:MOST_NAMED]), *rest]
+        texts = (why if name == why else f"{name}: {why}" for name, why in named[:MOST_NAMED])
+        return [*(f"node {node_id}: {text}" for text in texts), *rest]

@@ -113,7 +113,8 @@ def _wanted(job: KnownJob, given: CommandArguments) -> LineFilter:
     processes = {str(one.get("name")) for one in job.status.get("processes") or ()}
     if "-" in process and processes and process not in processes:
         raise UsageError(
-            f"logs: --proc: {process!r} is not a process of {job.title}; `{PROGRAM} status` lists them"
+            f"logs: --proc: {process!r} is not a process of {job.title}; `{PROGRAM} status {job.title} --all` "
+            "lists them"
         )
     try:
         compiled = re.compile(pattern) if pattern else None

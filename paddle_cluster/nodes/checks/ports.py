@@ -22,7 +22,11 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
             owners.setdefault(busy.owner, []).append(busy.port)
         for owner, ports in owners.items():
             said = f"{spans(ports)} {'is' if len(ports) == 1 else 'are'} in use by"
-            after = "" if demands.port_is_explicit else "; the job uses the next free ones"
+            after = (
+                "; end it, or give another --port"
+                if demands.port_is_explicit
+                else "; the job uses the next free ones"
+            )
             # nodes that run the same program on the same ports are reported in one line, without their numbers
             alike = re.sub(r"^pid \d+: ?", "", owner)
             yield Finding(

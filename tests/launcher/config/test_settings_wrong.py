@@ -44,7 +44,7 @@ WRONG = [
         "conf.py:2: RESIDENT_S: expected a number of seconds from 0 to 86400, got -1",
     ),
     ("HOSTS = ['u@A:22', 'u@a:22']", "conf.py:1: HOSTS: 'u@a:22' is listed 2 times"),
-    ("HOSTS = ['local', 'b']", "conf.py:1: HOSTS: 'local' and other machines cannot be mixed"),
+    ("HOSTS = ['local', 'locl']", "conf.py:1: HOSTS: 'local' and other machines cannot be mixed: 'locl' "),
     ("HOSTS = ['local'] * 251", "conf.py:1: HOSTS: expected at most 250 local nodes, got 251"),
     (
         HOSTS + "HOST_SETTINGS = {\n'a': {},\n'nodeb': {'python': 'p'}}",

@@ -68,6 +68,8 @@ def test_config_must_be_a_file_of_the_workspace_or_conf_is_meant(check: Check, p
     assert check("-p", str(package), "--config=./trainer_config.py") == ""
     for elsewhere in ("mine.py", "../mine.py", str(package.parent / "mine.py")):
         assert f"give --conf={elsewhere}" in check("-p", str(package), f"--config={elsewhere}")
+    assert "omit --config" not in check("-p", str(package), "--config=mine.py", "--entry=none.py")
+    assert "train.py builds the network, omit --config" in check("-p", str(package), "--config=mine.py")
     assert "give --conf=" in check("-j", "JOB1", f"--config={package.parent / 'mine.py'}")
     assert check("-j", "JOB1", "--config=trainer_config.py") == ""
 

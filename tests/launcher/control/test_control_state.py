@@ -353,6 +353,22 @@ def test_no_argument_and_no_variable_of_the_user_gets_into_job_json(tmp_path: Pa
     assert "sesame" not in json.dumps(made.as_json())
     assert ("env", "(not stored)", "--env") in made.options
     assert ("job_workspace", "ws", "--job_workspace") in made.options
+    assert made.source == "ws"
+
+
+def test_status_names_a_relative_package_by_its_absolute_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from paddle_cluster.config.arguments import parse
+    from paddle_cluster.config.resolve import resolve
+    from paddle_cluster.plan import plan
+
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/train.py").write_text("pass\n")
+    (tmp_path / "conf.py").write_text("HOSTS = ['local']\n")
+    monkeypatch.chdir(tmp_path)
+    built = plan.build(resolve(parse(["-p", "ws", "--conf=conf.py"]), {"HOME": "/h"}), "JOB1")
+    assert job_record.of_plan(built, tmp_path).source == str(tmp_path / "ws")
 
 
 @pytest.mark.parametrize(

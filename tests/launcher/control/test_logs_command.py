@@ -117,7 +117,7 @@ def test_a_moment_can_be_given_as_a_date(shown: Logs) -> None:
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("--proc=trainer-7", "is not a process of JOB"),
+        ("--proc=trainer-7", "is not a process of JOB.* status JOB.* --all"),
         ("--proc=worker", "expected a process such as trainer-2"),
         ("--node=9", "is not a node of JOB"),
         ("--since=yesterday", "expected 90s, 10m"),

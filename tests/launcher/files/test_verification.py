@@ -98,7 +98,7 @@ def test_what_a_node_cannot_send_is_named_and_not_asked_for_again(tmp_path: Path
     assert listed(collector, *lost) == ()
     assert not collector.ledger(0).is_proven
     assert collector.close() == [
-        "node 0: 7 bytes are missing: 7 bytes are missing",
+        "node 0: 7 bytes are missing",
         "node 0: log/x: Permission denied",
     ]
 

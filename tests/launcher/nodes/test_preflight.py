@@ -133,7 +133,7 @@ def test_a_busy_port_is_a_remark_unless_the_port_was_asked_for() -> None:
     assert judge([busy], DEMANDS).problems == ()
     assert "port: 7164 is in use by pid 12 (python3);" in judge([busy], DEMANDS).remarks[0]
     assert judge([busy], demands(port_is_explicit=True)).problems == (
-        "node-a: port: 7164 is in use by pid 12 (python3)",
+        "node-a: port: 7164 is in use by pid 12 (python3); end it, or give another --port",
     )
 
 
@@ -143,7 +143,7 @@ def test_many_busy_ports_on_many_nodes_are_one_line() -> None:
         for n in range(50)
     ]
     (line,) = judge(replies, demands(port_is_explicit=True)).problems
-    assert line == "all 50 nodes: port: 7164-7166 are in use by nginx"
+    assert line == "all 50 nodes: port: 7164-7166 are in use by nginx; end it, or give another --port"
 
 
 def test_a_missing_route_names_the_peer_and_the_direction() -> None:
