@@ -24,7 +24,8 @@ class Partition:
     """The operators of a program, and the variables that the two parts share, sorted by name.
 
     Attributes:
-        passes: operators that each place runs, including those that fetch the rows of its batch from servers.
+        passes: operators that each place runs, including those that fetch the rows of its batch from servers, and
+            schedules whose values its layers read.
         updates: operators that run once, including those that send to servers.
         gradients: variables that are summed over places.
         given: variables of a pass that updates need, and that are equal on all places.
@@ -76,10 +77,10 @@ def _passing(ops: Sequence[Operator], is_kept: Callable[[str], bool]) -> list[bo
     read: set[str] = set()
     passing = []
     for op, follows in zip(reversed(ops), reversed(following), strict=True):
-        made = {name for name in op.writes if not is_kept(name)}
+        made = {name for name in op.writes if op.role == OpRole.LR_SCHED or not is_kept(name)}
         passes = op.role not in _UPDATING and (_is_backward(op) or of_params.isdisjoint(op.reads))
         passes = passes and not follows
-        if not passes and (op.role in _SERVED or op.role not in _UPDATING):
+        if not passes and not op.role & OpRole.OPTIMIZE:
             passes = bool(op.role & OpRole.LOSS) or not read.isdisjoint(made)
         if passes:
             read.update(op.reads)

@@ -81,6 +81,12 @@ def slow_weights(loss: Any) -> None:
         L.assign(slow, output=param)
 
 
+def weights_of_losses_by_schedules(loss: Any) -> None:
+    """Losses that follow schedules, one of which is also the rate: its value persists, the other's does not."""
+    rate = L.piecewise_decay([2], [0.5, 0.1])
+    fluid.optimizer.Momentum(rate, 0.9).minimize(loss * rate + loss * L.inverse_time_decay(0.1, 1, 0.5))
+
+
 def persistable_gradients(loss: Any) -> None:
     for _, grad in fluid.optimizer.SGD(0.1).minimize(loss)[1]:
         grad.persistable = True
@@ -105,6 +111,7 @@ MAKERS: Mapping[str, Callable[[Any], None]] = MappingProxyType(
             bounded_weights,
             bounded_own_update,
             slow_weights,
+            weights_of_losses_by_schedules,
             persistable_gradients,
             slope_of_the_input,
         )
