@@ -55,7 +55,8 @@ class SplitProgram:
             post: called with the number of a bucket and its gradients, which it must not change.
 
         Raises:
-            FluidError: operators need all trainers in each step, but the trainers average parameters.
+            FluidError: operators need all trainers in each step, but the trainers average parameters; or a pass that is
+                repeated computes a schedule.
         """
         self.version, self._source = source.version, source
         self.repeats = strategy._finalize_strategy_and_create_passes().repeats
@@ -72,6 +73,11 @@ class SplitProgram:
             )
         parts = partition(ops, self.is_kept)
         passes, self.grads, self.given, self.kept = parts.passes, parts.gradients, parts.given, parts.kept
+        if self.repeats > 1 and any(op.role == OpRole.LR_SCHED for op in passes):
+            raise FluidError(
+                f"num_repeats={self.repeats}: the loss reads a schedule, which would count each repeat as a step: feed "
+                "its value, or omit multi_batch_merge_pass"
+            )
         self.updating.global_block().ops = list(parts.updates)
         self.computed = {name for op in passes for name in op.writes}
         self.updated = {name for op in parts.updates for name in op.writes}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import paddle.fluid as fluid
+from paddle.fluid.errors import FluidError
 from paddle.fluid.parallel.strategies import GradientScaleStrategy
 from tests.ports import free_endpoints
 from tests.runtime.fluid.transpiled_job import TranspiledJob, built, halves
@@ -82,6 +83,18 @@ def test_one_repeat_changes_no_bit() -> None:
     plain, merged = train(fluid.BuildStrategy()), train(merging(1))
     np.testing.assert_array_equal(merged[1], plain[1])
     np.testing.assert_array_equal(merged[2], plain[2])
+
+
+def test_repeats_of_a_schedule_that_the_loss_reads_are_refused() -> None:
+    weighted = declared() * fluid.layers.exponential_decay(0.1, 3, 0.5)
+    fluid.optimizer.SGD(0.1).minimize(weighted)
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+        build_strategy=merging(2), places=fluid.cpu_places(1)
+    )
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    with pytest.raises(FluidError, match="num_repeats=2"):
+        exe.run(program, feed=next(batches(1, 12)), fetch_list=[weighted])
 
 
 def test_a_parallel_executor_accumulates_too(monkeypatch: pytest.MonkeyPatch) -> None:
