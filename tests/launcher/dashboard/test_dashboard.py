@@ -295,7 +295,7 @@ def test_text_of_a_job_cannot_end_the_script_that_holds_it(
     page = open_page(bench.where)
     text = page.ask("").text
     assert "<img" not in text
-    assert page.first()["job"]["workspace"] == "<!--<script><img src=x>"
+    assert page.first()["job"]["workspace"].endswith("/<!--<script><img src=x>")
 
 
 def test_a_page_that_is_open_is_sent_what_changed(
