@@ -128,7 +128,7 @@ class Optimizer:
     def apply_optimize(
         self, loss: Variable, startup_program: Program | None, params_grads: Sequence[Pair]
     ) -> list[Operator]:
-        """Append the updates to the loss's program; see `apply_gradients`."""
+        """Append, to the loss's program, the operators that update parameters; see `apply_gradients`."""
         program = cast(Program, loss.block.program)
         with program_guard(program, startup_program or default_startup_program()):
             return self.apply_gradients(params_grads)

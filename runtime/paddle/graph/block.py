@@ -127,7 +127,7 @@ class Block:
         outputs: Mapping[str, Name | Sequence[Name]] | None = None,
         attrs: Mapping[str, object] | None = None,
     ) -> Operator:
-        """Insert an operator before the one at `index`; see `append_op`."""
+        """Create an operator and insert it before the one at `index`; see `append_op` for the arguments."""
         op = self.operator_class.make(
             type, _names(inputs), self._with_intermediates(type, _names(outputs)), attrs or {}
         )

@@ -198,7 +198,7 @@ class Safekeeper:
             self._periodic.close()
 
     def dense(self, elements: Elements) -> None:
-        """Prepare for a change of dense elements; see `Watch.dense`."""
+        """Inform all series of checkpoints that these dense elements are about to change."""
         for series in self._series:
             series.dense(elements)
 

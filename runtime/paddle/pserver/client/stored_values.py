@@ -163,7 +163,7 @@ class StoredValues:
         )
 
     def rows(self, wanted: RequestedRows, came: Mapping[int, Message] = _NONE) -> Array:
-        """Return rows (n, width) float32 of one parameter; see `rows_of`."""
+        """Return the requested rows of one parameter, as (n, width) float32; see `rows_of`."""
         return self.rows_of([wanted], came)[0]
 
     def rows_of(self, wanted: Sequence[RequestedRows], came: Mapping[int, Message] = _NONE) -> list[Array]:

@@ -140,7 +140,7 @@ def new_generation() -> int:
 
 
 def ids_of(gradients: Sequence[RowGradient]) -> npt.NDArray[np.int64]:
-    """Return the ids of all gradients, (n,), in the given order."""
+    """Return the row ids of all gradients as one array (n,), in the given order."""
     return np.concatenate([NO_IDS, *(gradient.rows for gradient in gradients)])
 
 

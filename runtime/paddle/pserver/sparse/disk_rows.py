@@ -206,13 +206,13 @@ class DiskRows:
         self.ticks[slots] = ticks
 
     def forget(self, ids: Ids) -> None:
-        """Drop the rows of distinct ids (n,) that are on disk."""
+        """Drop the rows of these distinct ids; ids without a row on disk are ignored."""
         slots = self.index.find(ids)
         here = slots != ABSENT
         self.drop(ids[here], slots[here])
 
     def drop(self, ids: Ids, slots: Numbers) -> None:
-        """Drop the rows of ids (n,) at slots (n,)."""
+        """Drop the rows of ids (n,), which are in the slots (n,)."""
         self.index.remove(ids)
         self._give_back(slots)
 

@@ -43,7 +43,7 @@ class DistinctIds:
 
     @classmethod
     def of(cls, ids: Ids) -> DistinctIds:
-        """Find the distinct ids among ids (m,), which must be C-contiguous."""
+        """Return the distinct ids of a batch (m,), which must be C-contiguous, and the positions of each."""
         _, found, order, starts = grouped(ids)
         which = np.argsort(found)
         rank = np.empty_like(which)
@@ -58,7 +58,7 @@ class DistinctIds:
 
 
 def added_up(sums: Sums, which: Ids) -> Floats:
-    """Return the sums (n, width) for the distinct ids `which` (n,)."""
+    """Return, for each distinct id in `which` (n,), the sum of its gradients, as (n, width)."""
     if (loops := KERNELS.loaded) is None:
         return added_up_plainly(sums, which)
     width = sums[0].shape[1]

@@ -223,7 +223,7 @@ class HashTable:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape (parts, part) of gathered rows; see `Slabs`."""
+        """The dimensions (parts, part) of a gathered row: values and states, and the floats of each."""
         return self._slabs.parts, self._slabs.part
 
     @property
@@ -275,7 +275,7 @@ class HashTable:
                     self._sweep(segment, swept)
 
     def forget(self, ids: Ids) -> None:
-        """Drop the rows of distinct ids (n,), if they exist; a later snapshot reports them as dropped."""
+        """Drop the rows of these distinct ids, if they exist; a later snapshot reports them as dropped."""
         numbers = self._index.find(ids)
         here = numbers != ABSENT
         self._index.remove(ids[here])

@@ -90,7 +90,7 @@ class Initial:
         return asdict(self)
 
     def rows(self, ids: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.float32]:
-        """Return the initial rows (n, width) of ids (n,)."""
+        """Return the initial values of each id (n,), as (n, width)."""
         z = np.zeros((len(ids), width + width % 2))
         if self.kind != "constant":
             start = mix(ids.view(np.uint64) ^ np.uint64(self.key))

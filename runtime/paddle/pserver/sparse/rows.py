@@ -99,7 +99,7 @@ class CompiledRows:
         self._rows.slabs = self._addresses.ctypes.data
 
     def lookup(self, index: Index | PlainIndex, ids: Ids, out: Floats, as_zero: bool) -> None:
-        """Write the values of ids (n,) to out (n, width): see `read`."""
+        """Write the values of each id (n,) into `out` (n, width); a missing id has its initial values, or 0."""
         assert isinstance(index, Index)
         n = len(ids)
         where, to = _address(ids, np.int64), _address(out, np.float32, n * self._width)
@@ -161,7 +161,7 @@ class CompiledRows:
         ]
 
     def read(self, numbers: Numbers, ids: Ids, out: Floats, as_zero: bool) -> None:
-        """Write values to out (n, width); an ABSENT row has the initial values of its id, or 0."""
+        """Write the values of each row number (n,) into `out` (n, width); ABSENT has its id's initial values, or 0."""
         n = len(numbers)
         where, to = _numbers(numbers), _address(out, np.float32, n * self._width)
         self._loops.rows_read(self._at, where, _address(ids, np.int64, n), n, as_zero, to)
@@ -264,7 +264,7 @@ class PlainRows:
         self._slabs.append((slab[:end].view(np.float32).reshape(-1, self._cells), slab[end:].view(np.uint32)))
 
     def lookup(self, index: Index | PlainIndex, ids: Ids, out: Floats, as_zero: bool) -> None:
-        """Write the values of ids to `out`; see `CompiledRows.lookup`."""
+        """Write the values of each id (n,) into `out` (n, width); a missing id has its initial values, or 0."""
         self.read(index.find(ids), ids, out, as_zero)
 
     def update(
@@ -279,7 +279,7 @@ class PlainRows:
         return _found_plainly(index, ids)
 
     def read(self, numbers: Numbers, ids: Ids, out: Floats, as_zero: bool) -> None:
-        """Write the values of rows to `out`; see `CompiledRows.read`."""
+        """Write the values of each row number (n,) into `out` (n, width); ABSENT has its id's initial values, or 0."""
         absent = numbers == ABSENT
         out[absent] = 0.0 if as_zero else self._drawn(ids[absent])
         here = np.flatnonzero(~absent)
@@ -293,7 +293,7 @@ class PlainRows:
     def begin(
         self, numbers: Numbers, ids: Ids, fresh: Flags, tick: int, parts: Floats, ticks: Numbers
     ) -> None:
-        """Gather rows, and initialize the new ones; see `CompiledRows.begin`."""
+        """Gather rows, and give new ones the initial values of their ids; see `CompiledRows.begin`."""
         old = np.flatnonzero(~fresh)
         self._gather(old, numbers[old], parts, ticks)
         parts[:, fresh] = 0.0
@@ -301,7 +301,7 @@ class PlainRows:
         ticks[fresh] = tick
 
     def scatter(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
-        """Write gathered arrays back into the rows; see `CompiledRows.scatter`."""
+        """Write the arrays that `gather` filled back to the rows."""
         found = packed(parts, self._width, is_half=self._is_half)
         if self._is_half:
             self._largest = largest_of(found.view(np.uint16)[:, : self._width], self._largest)
@@ -326,7 +326,7 @@ class PlainRows:
         return added_up_plainly(sums, which)
 
     def change(self, *_: object) -> bool:
-        """Take a step of rows in place; see `CompiledRows.change`."""
+        """Apply one step of the update rule to rows, in place; see `CompiledRows.change`."""
         return False
 
     def _drawn(self, ids: Ids) -> Floats:

@@ -217,7 +217,7 @@ class Slabs:
         return np.empty((self.parts, count, self.part), np.float32), np.empty(count, np.uint32)
 
     def gathered(self, numbers: Numbers) -> tuple[Floats, Numbers]:
-        """Return copies of rows: parts (parts, n, part), and ticks (n,)."""
+        """Return copies of the rows with these numbers, as (parts, n, part), and of their ticks (n,)."""
         parts, ticks = self.room(len(numbers))
         self.rows.gather(numbers, parts, ticks)
         return parts, ticks

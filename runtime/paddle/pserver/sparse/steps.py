@@ -91,7 +91,7 @@ class Steps:
         return CompiledStep(formula, tick(at.clock), at.clock - at.caught_up, scoring)
 
     def scores(self, parts: Floats, ticks: Numbers, clock: int) -> npt.NDArray[np.float64]:
-        """Return the scores (n,) of gathered rows at a batch."""
+        """Return the score of each gathered row (n,), decayed to the batch `clock`."""
         return faded(parts[0, :, self.score_at], ages(ticks, clock), self._powers)
 
     def apply(

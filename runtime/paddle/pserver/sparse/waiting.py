@@ -49,7 +49,7 @@ class WaitingRoom:
             self._seen, self._before = new_index(), self._seen
 
     def would_admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Return which of the distinct ids (n,) `admit` would admit."""
+        """Return, for each distinct id (n,), whether one more sighting would give it a row."""
         if self._entry == 1:
             return np.ones(len(ids), np.bool_)
         counts = _counts(self._seen.find(ids)) + _counts(self._before.find(ids))

@@ -312,7 +312,7 @@ class ShmListener(SocketListener[_Trainer]):
 
 
 def connect(offer: Offer) -> ShmConnection:
-    """Connect to a server of this node; see `Transport.client`."""
+    """Connect to a server of this node over its unix socket; see `Transport.client`."""
     try:
         connection = ShmConnection(
             int(offer.endpoint.rpartition(":")[2]), offer.keys, offer.hello, offer.size
@@ -324,7 +324,7 @@ def connect(offer: Offer) -> ShmConnection:
 
 
 def listen(site: Site) -> ShmListener | None:
-    """Open a listener for processes of this node; see `Transport.server`."""
+    """Open a listener on a unix socket, for processes of this node; see `Transport.server`."""
     try:
         return ShmListener(site.stamp, site.port, site.keys)
     except (OSError, AttributeError) as error:

@@ -85,7 +85,7 @@ class Series:
         return self._snapshot is not None and self._sink is not None and self._sink.backlog < _MAX_BACKLOG
 
     def dense(self, elements: Elements) -> None:
-        """Prepare for a change of dense elements; see `Watch.dense`."""
+        """Wait until the snapshot in progress has copied these dense elements, which are about to change."""
         if self._snapshot is not None:
             self._snapshot.dense(elements)
 

@@ -189,7 +189,7 @@ class Snapshot:
         return self._dense.is_over and not self._cursor and not self._growing
 
     def dense(self, elements: Elements) -> None:
-        """Prepare for a change of dense elements; see `Watch.dense`."""
+        """Wait until these dense elements, which are about to change, have been copied."""
         if elements.version >= self.version:  # else they lie elsewhere in the state that is copied
             self._dense.finish(elements.parameter, elements.start, elements.stop)
 
@@ -205,7 +205,7 @@ class Snapshot:
         self._growing.clear()
 
     def advance(self) -> None:
-        """Copy the next few megabytes of the store."""
+        """Copy the next few megabytes of the store to the sink."""
         if not self._sink.has_thread and self._dense.is_waiting:
             self._dense.advance()
         elif self._cursor:
