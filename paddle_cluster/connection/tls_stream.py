@@ -120,11 +120,11 @@ class TlsStream:
         return not self._said_goodbye and not self._why()
 
     def report_to(self, arrived: Callable[[], None]) -> bool:
-        """Return False: `fileno` is polled."""
+        """Return False, so that the reader polls `fileno`; `arrived` is never called."""
         return False
 
     def may_block(self) -> bool:
-        """Return False: reading sends nothing to the node."""
+        """Return False, because `read` never waits for the node."""
         return False
 
     def read(self, limit: int) -> bytes | None:

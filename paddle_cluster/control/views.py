@@ -146,7 +146,7 @@ NODES: Sequence[FactView] = (
 
 
 def columns(rows: Iterable[FactView]) -> list[dict[str, str]]:
-    """Return the columns of the dashboard's tables."""
+    """Return the field, title and form of each column, for the dashboard's tables."""
     return [{"field": row.field, "title": row.title, "form": row.form} for row in rows]
 
 

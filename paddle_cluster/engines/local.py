@@ -70,7 +70,7 @@ class LocalStream:
         return False
 
     def report_to(self, arrived: Callable[[], None]) -> bool:
-        """Return False: `fileno` is polled."""
+        """Return False, so that the reader polls `fileno`; `arrived` is never called."""
         return False
 
     def may_block(self) -> bool:

@@ -105,7 +105,7 @@ class OpenSshStream:
         return code is None or code < 0 or code == FAILED
 
     def report_to(self, arrived: Callable[[], None]) -> bool:
-        """Return False: `fileno` is polled."""
+        """Return False, so that the reader polls `fileno`; `arrived` is never called."""
         return False
 
     def may_block(self) -> bool:

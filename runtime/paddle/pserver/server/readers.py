@@ -223,7 +223,7 @@ class Readers:
         return self._signed(message, self._handlers[message.verb](shown, address, message))
 
     def lose(self, address: bytes) -> None:
-        """Forget the reader at an address."""
+        """Remove the reader at this address, because its connection ended."""
         if self._last_seen.pop(address, None) is not None:
             self._waiting.pop(address, None)
             self._moments.lose(address)

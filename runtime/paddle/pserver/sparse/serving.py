@@ -187,5 +187,5 @@ class ServedTable:
         self.table.update(gradients, learning_rate)
 
     def catch_up(self, learning_rate: float) -> None:
-        """Apply pending decay to all rows."""
+        """Apply pending decay to all rows, at this learning rate."""
         self.table.catch_up(learning_rate)

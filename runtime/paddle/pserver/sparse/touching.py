@@ -75,7 +75,7 @@ class Toucher:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether all given ranges are touched."""
+        """Return whether the thread has touched all memory that it was given."""
         return self._is_idle
 
     def untouch(self, memory: Memory, start: int, end: int) -> None:

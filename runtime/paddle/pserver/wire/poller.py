@@ -111,7 +111,7 @@ class Poller:
         self._full: set[int] = set()
 
     def add(self, sock: Any) -> None:
-        """Start polling a socket; it is considered ready."""
+        """Start polling a ZeroMQ socket. It counts as ready at first, because it can already have messages."""
         descriptor = sock.getsockopt(zmq.FD)
         self._poll.register(descriptor, select.POLLIN)
         self._sockets[descriptor] = sock

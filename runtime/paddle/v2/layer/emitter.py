@@ -71,7 +71,7 @@ def emits(
     by_levels: bool = False,
     nested: bool = False,
 ) -> Callable[[Emit], Emit]:
-    """Register a type of layer; see `Layer`."""
+    """Return a decorator that registers a function as the emitter of layers of type `kind`; see `Layer`."""
 
     def register(function: Emit) -> Emit:
         LAYERS[kind] = Layer(function, called or kind, together, sequences, one_a_sample, by_levels, nested)

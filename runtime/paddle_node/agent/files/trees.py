@@ -121,7 +121,7 @@ class Trees:
         self._builder.drop()
 
     def settle(self) -> None:
-        """Handle the end of the job's last process."""
+        """Mark the cached files that the ended job left unchanged, so that the next job need not read them."""
         self._cache.settle()
 
     def _took(self) -> None:
