@@ -97,10 +97,11 @@ class DataParallel:
             feeds: one feed per place, or a single feed that is split over the places.
 
         Raises:
-            FluidError: the number of feeds and of places differ.
+            FluidError: the number of feeds and of places differ, or a loss needs the updates of another one.
         """
         if self._split.version != self._source.version:
             self._split, self._met = self._new_split(), None
+        self._split.check_order(fetches)
         parts = split_feed(feeds, self.device_count) if isinstance(feeds, Mapping) else list(feeds)
         if len(parts) != self.device_count:
             raise FluidError(f"expected one feed for each of {self.device_count} places, got {len(parts)}")

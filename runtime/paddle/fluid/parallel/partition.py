@@ -5,12 +5,16 @@ Gradients are summed over the places between the two. Operators that a script ap
 its own, are updates, so that they get the sums, as on one place. So are those that a script applies to parameters after
 their update, such as bounds on weights, or to rates of a schedule. Everything else that updates need from a pass, such
 as a copy of a parameter, is equal on all places: it is taken from the first one.
+
+All passes run before all updates. What a pass computes from a parameter after its update, as the second of two losses
+does, is outdated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from paddle.fluid.program.operator import Operator, OpRole
 
@@ -30,6 +34,7 @@ class Partition:
         gradients: variables that are summed over places.
         given: variables of a pass that updates need, and that are equal on all places.
         kept: variables that persist between steps, and that a pass writes.
+        outdated: variables of a pass that the program computes from values of updates before it.
     """
 
     passes: list[Operator]
@@ -37,6 +42,21 @@ class Partition:
     gradients: list[str]
     given: list[str]
     kept: list[str]
+    outdated: Mapping[str, Outdated]
+
+
+class Outdated(NamedTuple):
+    """A variable that a pass computes from another one's value before an update instead of after it.
+
+    Attributes:
+        source: the updated variable.
+        updated_by: the loss whose backward pass the update follows; "" if none.
+        loss: the last loss whose backward pass has started when the variable is computed; "" if none.
+    """
+
+    source: str
+    updated_by: str
+    loss: str
 
 
 def partition(ops: Sequence[Operator], is_kept: Callable[[str], bool]) -> Partition:
@@ -58,7 +78,24 @@ def partition(ops: Sequence[Operator], is_kept: Callable[[str], bool]) -> Partit
         sorted(gradients),
         sorted(name for name in shared - derived if not is_kept(name)),
         sorted(name for name in computed - gradients if is_kept(name)),
+        _outdated(ops, passing),
     )
+
+
+def _outdated(ops: Sequence[Operator], passing: Sequence[bool]) -> dict[str, Outdated]:
+    found: dict[str, Outdated] = {}
+    changed: dict[str, Outdated] = {}
+    loss = ""
+    for op, passes in zip(ops, passing, strict=True):
+        if op.role == OpRole.BACKWARD | OpRole.LOSS:
+            loss = op.writes[0].removesuffix("@GRAD")
+        if not passes:
+            changed.update((name, Outdated(name, loss, loss)) for name in op.writes)
+            continue
+        cause = next((each for name in op.reads if (each := changed.get(name) or found.get(name))), None)
+        if cause is not None:
+            found.update((name, cause._replace(loss=loss)) for name in op.writes)
+    return found
 
 
 def _derived(ops: Sequence[Operator], roots: Collection[str]) -> set[str]:

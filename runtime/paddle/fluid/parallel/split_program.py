@@ -13,7 +13,7 @@ from typing import Any
 from paddle import graph
 from paddle.fluid.errors import FluidError
 from paddle.fluid.parallel.gradient_exchange import bucketed
-from paddle.fluid.parallel.partition import partition
+from paddle.fluid.parallel.partition import Partition, partition
 from paddle.fluid.parallel.strategies import BuildStrategy, GradientScaleStrategy
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
@@ -71,13 +71,16 @@ class SplitProgram:
                 "allreduce, broadcast and sync_batch_norm need all trainers in each step, but these trainers average "
                 "parameters: transpile with sync_mode=True and k_steps=1"
             )
-        parts = partition(ops, self.is_kept)
+        # Nothing is summed between passes and updates: the program runs in its own order.
+        alone = strategy.num_trainers * places * self.repeats == 1
+        parts = Partition(ops, [], [], [], [], {}) if alone else partition(ops, self.is_kept)
         passes, self.grads, self.given, self.kept = parts.passes, parts.gradients, parts.given, parts.kept
         if self.repeats > 1 and any(op.role == OpRole.LR_SCHED for op in passes):
             raise FluidError(
                 f"num_repeats={self.repeats}: the loss reads a schedule, which would count each repeat as a step: feed "
                 "its value, or omit multi_batch_merge_pass"
             )
+        self._outdated = parts.outdated
         self.updating.global_block().ops = list(parts.updates)
         self.computed = {name for op in passes for name in op.writes}
         self.updated = {name for op in parts.updates for name in op.writes}
@@ -95,6 +98,23 @@ class SplitProgram:
             block._prepend_op("assign", {"X": fed}, {"Out": grad})
         self.passing.touch()
         self.updating.touch()
+
+    def check_order(self, fetches: Sequence[str]) -> None:
+        """Check that a step needs nothing that a pass computes from updated parameters.
+
+        Raises:
+            FluidError: it does; the error names both losses.
+        """
+        for name in (*self.grads, *self.given, *self.kept, *fetches):
+            found = self._outdated.get(name)
+            if found is None:
+                continue
+            needing = found.loss if found.loss != found.updated_by else name
+            raise FluidError(
+                f"{needing!r} needs {found.source!r} after the update that follows {found.updated_by!r}, but several "
+                "places, trainers or repeats compute all gradients before all updates. Build the two in separate "
+                "programs that share parameters by name, and run one program after the other"
+            )
 
     def is_kept(self, name: str) -> bool:
         """Return whether a variable is persistable."""

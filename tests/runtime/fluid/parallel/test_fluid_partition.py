@@ -142,6 +142,114 @@ def _trained(make: Callable[[Any], None], places: int) -> Any:
         return fluid.global_scope().get("w").copy()
 
 
+def second_loss(y: Any, guess: Any) -> list[Any]:
+    """Two losses of one net: the second backward pass reads the parameters that the first one updated."""
+    losses = [L.mean(L.square(guess(True) - y)), L.mean(L.abs(guess(True) - y))]
+    for loss in losses:
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    return losses
+
+
+def adversaries(y: Any, guess: Any) -> list[Any]:
+    """Two losses that update different parameters, of which the second loss reads both."""
+    far = L.mean(L.square(guess(True) - y))
+    fluid.optimizer.SGD(0.1).minimize(far, parameter_list=["v"])
+    near = L.mean(L.abs(guess(True) - y))
+    fluid.optimizer.SGD(0.1).minimize(near, parameter_list=["w"])
+    return [far, near]
+
+
+def separate_losses(y: Any, guess: Any) -> list[Any]:
+    losses = [L.mean(L.square(guess(True) - y)), L.mean(L.abs(guess(False) - y))]
+    for loss in losses:
+        fluid.optimizer.Adam(0.1).minimize(loss)
+    return losses
+
+
+def later_test(y: Any, guess: Any) -> list[Any]:
+    """One loss, and a test of the updated parameters, which a step does not need."""
+    trained = L.mean(L.square(guess(True) - y))
+    fluid.optimizer.SGD(0.1).minimize(trained)
+    return [trained, L.mean(L.abs(guess(True) - y))]
+
+
+def _both(make: Any, ways: tuple[int, int] | None, fetched: int = 2) -> list[Any]:
+    """Return the mean losses of four steps, and w; ways: places and repeats, None: a plain executor."""
+    with (
+        fluid.program_guard(fluid.Program(), fluid.Program()),
+        fluid.unique_name.guard(),
+        fluid.scope_guard(fluid.Scope()),
+    ):
+        fluid.default_startup_program().random_seed = 9
+        x, y = L.data("x", [4]), L.data("y", [1])
+
+        def guess(shared: bool) -> Any:
+            names = ("w", "v") if shared else (None, None)
+            hidden = L.fc(x, 8, act="tanh", param_attr=names[0], bias_attr=False)
+            return L.fc(hidden, 1, param_attr=names[1], bias_attr=False)
+
+        losses = make(y, guess)[:fetched]
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(fluid.default_startup_program())
+        program: Any = fluid.default_main_program()
+        if ways is not None:
+            strategy = fluid.BuildStrategy()
+            passes = strategy._finalize_strategy_and_create_passes()
+            passes.append_pass("multi_batch_merge_pass").set("num_repeats", ways[1])
+            program = fluid.CompiledProgram(program).with_data_parallel(
+                build_strategy=strategy, places=fluid.cpu_places(ways[0])
+            )
+        rng, found = np.random.default_rng(1), []
+        for _ in range(4):
+            xs = rng.standard_normal((12, 4)).astype("float32")
+            found += exe.run(program, feed={"x": xs, "y": xs.sum(1, keepdims=True)}, fetch_list=losses)
+        return [*(each.mean() for each in found), *fluid.global_scope().get("w").ravel()]
+
+
+@pytest.mark.parametrize("ways", [(3, 1), (1, 2)])
+@pytest.mark.parametrize("make", [second_loss, adversaries, later_test])
+def test_a_loss_that_needs_the_update_of_another_is_refused(make: Any, ways: tuple[int, int]) -> None:
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"'mean_1.tmp_0'.*'[wv]'.*'mean_0.tmp_0'"):
+        _both(make, ways)
+
+
+@pytest.mark.parametrize("make", [second_loss, adversaries, later_test])
+def test_one_place_runs_two_losses_in_the_order_of_the_program(make: Any) -> None:
+    np.testing.assert_allclose(_both(make, (1, 1)), _both(make, None), rtol=1e-6)
+
+
+@pytest.mark.parametrize("ways", [(3, 1), (1, 2)])
+@pytest.mark.parametrize(("make", "fetched"), [(separate_losses, 2), (later_test, 1)])
+def test_losses_that_need_no_update_of_each_other_train(
+    make: Any, fetched: int, ways: tuple[int, int]
+) -> None:
+    np.testing.assert_allclose(_both(make, ways, fetched), _both(make, None, fetched), rtol=1e-4, atol=1e-6)
+
+
+def test_two_programs_that_share_parameters_train_in_turn_as_one_program_on_one_place() -> None:
+    def trained(places: int) -> Any:
+        with fluid.scope_guard(fluid.Scope()):
+            exe, steps = fluid.Executor(fluid.CPUPlace()), []
+            for number, measure in enumerate((L.square, L.abs)):
+                main, startup = fluid.Program(), fluid.Program()
+                startup.random_seed = 9
+                with fluid.program_guard(main, startup), fluid.unique_name.guard(f"net{number}_"):
+                    x, y = L.data("x", [4]), L.data("y", [1])
+                    guess = L.fc(L.fc(x, 8, act="tanh", param_attr="w"), 1, param_attr="v")
+                    loss = L.mean(measure(guess - y))
+                    fluid.optimizer.SGD(0.1).minimize(loss)
+                exe.run(startup)
+                steps.append(fluid.CompiledProgram(main).with_data_parallel(places=fluid.cpu_places(places)))
+            rng = np.random.default_rng(1)
+            for _ in range(4):
+                xs = rng.standard_normal((12, 4)).astype("float32")
+                for step in steps:
+                    exe.run(step, feed={"x": xs, "y": xs.sum(1, keepdims=True)})
+            return fluid.global_scope().get("w").copy()
+
+    np.testing.assert_allclose(trained(3), trained(1), rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", MAKERS)
 def test_updates_get_sums_of_gradients_and_single_values_of_the_rest(name: str) -> None:
     np.testing.assert_allclose(_trained(MAKERS[name], 3), _trained(MAKERS[name], 1), rtol=1e-4, atol=1e-6)
