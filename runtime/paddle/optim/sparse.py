@@ -2,8 +2,8 @@
 """Sparse updates: rows with a gradient are updated, and the decay of other rows is deferred.
 
 A touched row is updated by its rule without decay, then decayed for all k batches since its last decay: w *= 1/(1 +
-ηλk), or soft thresholding by ηλ₁k. `catch_up` decays all rows up to the current batch. Momentum needs the rule
-"sparse_momentum", since a row's momentum would have to act on batches that do not touch it.
+ηλk), or soft thresholding by ηλ₁k. `catch_up` decays all rows up to the current batch, and `current` copies of rows.
+Momentum needs the rule "sparse_momentum", since a row's momentum would have to act on batches that do not touch it.
 
 `RowStep` takes this step on rows that the caller has gathered.
 """
@@ -129,9 +129,14 @@ class SparseUpdater(ABC):
     @abstractmethod
     def _update(self, table: Array, rows: Rows, values: Array, learning_rate: float) -> None: ...
 
-    @abstractmethod
     def catch_up(self, table: Array, learning_rate: float) -> None:
-        """Apply all deferred decay in place; a second call changes nothing."""
+        """Apply all deferred decay and momentum in place; a second call changes nothing."""
+        for start in range(0, len(table) if self.catches_up else 0, _ROWS):
+            table[start : start + _ROWS] = self.current(table, learning_rate, start, _ROWS)
+
+    @abstractmethod
+    def current(self, table: Array, learning_rate: float, start: int = 0, count: int | None = None) -> Array:
+        """Return a copy of `count` rows (fewer at the end; None: all) as `catch_up` would leave them."""
 
     @property
     def folds(self) -> bool:
@@ -200,16 +205,20 @@ class _LazyRows(SparseUpdater):
             self._state[name][rows] = array
         self._touched[rows] = self._decayed[rows] = batch
 
+    def current(self, table: Array, learning_rate: float, start: int = 0, count: int | None = None) -> Array:
+        """Return decayed copies of rows; see `SparseUpdater.current`."""
+        rows = slice(start, None if count is None else start + count)
+        w = table[rows].copy()
+        self._step.decay(w, self._undecayed(rows), learning_rate)
+        return w
+
     def catch_up(self, table: Array, learning_rate: float) -> None:
         """Apply all deferred decay in place; a second call changes nothing."""
-        if not self._step.decays:
-            return
-        for start in range(0, len(table), _ROWS):
-            rows = np.arange(start, min(start + _ROWS, len(table)))
-            self._step.decay(table[start : start + _ROWS], self._undecayed(rows), learning_rate)
-            self._decayed[rows] = self.numbers["batches"]
+        super().catch_up(table, learning_rate)
+        if self.catches_up:
+            self._decayed[...] = self.numbers["batches"]
 
-    def _undecayed(self, rows: Rows) -> Array:
+    def _undecayed(self, rows: Rows | slice) -> Array:
         undecayed: Array = (self.numbers["batches"] - self._decayed[rows]).astype(np.float32)[:, None]
         return undecayed
 
@@ -265,10 +274,12 @@ class _MomentumRows(SparseUpdater):
                 self._v[some] = table[some]
             self._restart()
 
-    def catch_up(self, table: Array, learning_rate: float) -> None:
-        """Apply all deferred momentum and decay in place; a second call changes nothing."""
-        for rows in self._slices():
-            table[rows] = self._value(rows)
+    def current(self, table: Array, learning_rate: float, start: int = 0, count: int | None = None) -> Array:
+        """Return copies of rows with deferred momentum and decay applied; see `SparseUpdater.current`."""
+        rows = slice(start, None if count is None else start + count)
+        w, touched = table[rows].copy(), np.flatnonzero(self._touched[rows])
+        w[touched] = self._value(start + touched)
+        return w
 
     def _value(self, rows: Rows) -> Array:
         alpha, beta, tau = self.numbers.values()

@@ -58,9 +58,14 @@ class Configurations(Protocol):
 
 
 class Parameters:
-    """A network's parameters by name, in order of creation."""
+    """A network's parameters by name, in order of creation.
+
+    Attributes:
+        unsent: names of the parameters whose values parameter servers never had.
+    """
 
     def __init__(self) -> None:
+        self.unsent: set[str] = set()
         self._configs: dict[str, ParameterConfig] = {}
         self._initializers: dict[str, Initializer] = {}
         self._values: dict[str, Value] = {}
@@ -107,6 +112,7 @@ class Parameters:
             self._values[key][...] = taken
         else:
             self._values[key] = taken
+        self.unsent.add(key)
 
     def set(self, parameter_name: str, value: Value) -> None:
         """Set a value; the array must have exactly the shape that ``get_shape`` returns."""
@@ -149,6 +155,7 @@ class Parameters:
                     f"the initializer of {config.name!r} returned shape {value.shape}; expected {config.shape}"
                 )
         self._configs[config.name] = config
+        self.unsent.add(config.name)
         if value is not None:
             self._values[config.name] = np.array(value, np.float32)
 

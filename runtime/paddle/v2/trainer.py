@@ -177,9 +177,12 @@ class SGD:
     @contextlib.contextmanager
     def to_save(self) -> Iterator[Parameters]:
         """Provide the parameters as `save_parameter_to_tar` would save them, within a ``with`` block."""
-        if self._updater is not None:
-            self._updater.catch_up()
-        with self._averager.applied() if self._averager is not None else contextlib.nullcontext():
+        shown: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if self._averager is not None:  # an average has no pending decay
+            shown = self._averager.applied()
+        elif self._updater is not None:
+            shown = self._updater.caught_up()
+        with shown:
             yield self._parameters
 
     def close(self) -> None:
@@ -273,6 +276,8 @@ class SGD:
         if not self._is_local and self._updater is not None:
             return self._updater
         updater: Updater
+        if self._updater is not None:
+            self._updater.catch_up()  # an error may have ended the last pass early
         if self._is_local:
             servers = self._settings.environment.endpoints
             if servers:

@@ -123,6 +123,29 @@ def test_catching_up_twice_decays_once() -> None:
     assert np.array_equal(table, once)
 
 
+@pytest.mark.parametrize(
+    ("rule", "more"),
+    [("adagrad", {"l2": 0.5}), ("momentum", {"l1": 0.02, "l2": 0.1}), ("sparse_momentum", {"momentum": 0.9})],
+)
+def test_current_rows_are_those_of_catching_up_and_do_not_change_the_training(
+    rule: str, more: dict[str, float]
+) -> None:
+    tables, read = [start(), start()], np.zeros(0)
+    updaters = [SparseUpdater.of(OptimizerSpec(rule), spec(**more), HEIGHT, WIDTH) for _ in tables]
+    for gradient in batches(3):
+        for updater, table in zip(updaters, tables, strict=True):
+            updater.update(table, gradient, 0.1)
+        parts = [updaters[0].current(tables[0], 0.1, at, 4) for at in range(0, HEIGHT, 4)]
+        read = np.concatenate(parts)
+        assert np.array_equal(updaters[0].current(tables[0], 0.1), read)
+    assert np.array_equal(tables[0], tables[1])
+    assert not np.array_equal(read, tables[1])
+    for updater, table in zip(updaters, tables, strict=True):
+        updater.catch_up(table, 0.1)
+        assert np.array_equal(table, read)
+        assert np.array_equal(updater.current(table, 0.1), read)
+
+
 def test_without_decay_untouched_rows_keep_their_bits() -> None:
     table = start()
     updater = SparseUpdater.of(OptimizerSpec("rmsprop"), spec(), HEIGHT, WIDTH)

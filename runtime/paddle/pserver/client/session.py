@@ -60,7 +60,12 @@ _NOTHING: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
 
 
 class TrainerSession:
-    """One trainer's session with all servers. Not thread-safe; all methods block."""
+    """One trainer's session with all servers. Not thread-safe; all methods block.
+
+    Attributes:
+        resumed: the point in training from which a job resumes; None: no checkpoint was loaded.
+        held_values: whether all servers already had values when this trainer described the model.
+    """
 
     def __init__(
         self,
@@ -92,6 +97,7 @@ class TrainerSession:
         self._closed = False
         self._versions: list[int] = []
         self.resumed: Position | None = None
+        self.held_values = False
         self._lay_out(Layout([], len(self._everyone) - num_sparse, num_sparse), {})
         try:
             self._exchange.hello(num_trainers, takes_over=takes_over)
@@ -204,6 +210,7 @@ class TrainerSession:
         self.resumed = read_positions(replies, self._network.endpoints, is_async=optimizer.is_async)
         missing = [i for i, reply in replies.items() if not reply.expect(Configured).has_values]
         if not missing:
+            self.held_values = True
             if self._trainer == 0:
                 _log.info("the pservers already hold values of this model; training continues from them")
             return

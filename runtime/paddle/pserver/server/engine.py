@@ -23,7 +23,7 @@ from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration, ports_section
 from paddle.pserver.wire.message import READER, REFUSALS, Message, Section, error_message, refusal
 from paddle.pserver.wire.shared_memory import SharedArray
-from paddle.pserver.wire.verbs import WHOLE, Ask, Hello, Ok, PullTable, Repeat, StateLost, Status, Verb, Waits
+from paddle.pserver.wire.verbs import WHOLE, Ask, Hello, Ok, Repeat, StateLost, Status, Verb, Waits
 from paddle.reader.leases import Holder
 from paddle.reader.tasks import TaskQueues
 from paddle_node.contract.facts import Queue
@@ -322,8 +322,7 @@ class Engine:
                 self._on_leave(session)
             else:
                 self._service.handle(session.trainer, message)
-            catches_up = isinstance(message.record, PullTable) and not message.record.start
-            if (catches_up or not is_read) and not self._service.is_partial(session.trainer):
+            if not is_read and not self._service.is_partial(session.trainer):
                 self._keeper.record(message)
         except REFUSALS as error:
             self._answer(session, refusal(error))

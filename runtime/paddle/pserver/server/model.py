@@ -276,8 +276,7 @@ def _part_of_table(store: Store, message: Message) -> Message:
     asked, name = message.expect(PullTable), message.section("name").as_text()
     if not asked.start:
         _log.info("pserver: getParameter")
-        store.catch_up()
-    part = store.table(name).part(*asked)
+    part = store.current(name, *asked)
     return Message(state_of(store), sections=(Section("", part),))
 
 

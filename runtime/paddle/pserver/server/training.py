@@ -36,7 +36,7 @@ class Training(Service):
     reads = frozenset({Verb.PULL, Verb.PULL_TABLE, Verb.PULL_ROWS})
     chunked = Verb.PUSH_PULL
     # a checkpoint is loaded, every row catches up
-    long = frozenset({Verb.CONFIGURE, Verb.FINISH_PASS, Verb.PULL_TABLE, Verb.LEAVE, Verb.SHRINK})
+    long = frozenset({Verb.CONFIGURE, Verb.FINISH_PASS, Verb.LEAVE, Verb.SHRINK})
 
     def __init__(self, desk: EngineInterface) -> None:
         """Create a service without a model."""

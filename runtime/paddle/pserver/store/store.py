@@ -96,6 +96,10 @@ class Store:
             raise PserverError(f"unknown sparse parameter {name!r}; known: {sorted(self.tables)}")
         return self.tables[name]
 
+    def current(self, name: str, start: int, count: int) -> npt.NDArray[np.float32]:
+        """Return rows of a sparse parameter; see `Table.current`. Raises PserverError as in `table`."""
+        return self.table(name).current(start, count, self._current_rates().of(name))
+
     def rows_of(self, name: str) -> Table | ServedTable:
         """Return the table or growing table of this name.
 
@@ -295,13 +299,17 @@ class Store:
 
     def catch_up(self) -> None:
         """Apply pending updates to all sparse rows."""
-        rates = self._schedule.at(self.num_samples, self.pass_id, max(self.version - 1, 0))
+        rates = self._current_rates()
         holders: dict[str, Table | ServedTable] = {**self.tables, **self.growing}
         try:
             for name, table in holders.items():
                 table.catch_up(rates.of(name))
         except _CUTS as error:
             raise self._cut(error) from None
+
+    def _current_rates(self) -> StepRates:
+        """Return the learning rates of the last step's position in training."""
+        return self._schedule.at(self.num_samples, self.pass_id, max(self.version - 1, 0))
 
     def check_scores(self, least: Mapping[str, float]) -> None:
         """Check that growing tables can be shrunk. Raises PserverError if one is unknown or has no scores."""

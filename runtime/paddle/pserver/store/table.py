@@ -66,6 +66,10 @@ class Table:
         """Return a copy of the rows at positions start .. start+count-1 on this server, fewer at the end."""
         return self._values[start : start + count].copy()
 
+    def current(self, start: int, count: int, learning_rate: float) -> Values:
+        """Return rows like `part`, with pending updates applied to the copies, and not to the table."""
+        return self._updater.current(self._values, learning_rate, start, count)
+
     def rows(self, rows: Rows) -> Values:
         """Return the values (n, width) of row ids (n,), in their order; ids may repeat.
 

@@ -256,6 +256,8 @@ class GradientMachine:
         for parameter in made.program.global_block().all_parameters():
             if parameter.name not in self._held_elsewhere and not self.scope.has(parameter.name):
                 value = self.parameters.current(parameter.name).reshape(parameter.shape)
+                if not (is_test or value.flags.writeable):  # an earlier trainer's, in memory of a server
+                    value = value.copy()
                 self.scope.set(parameter.name, value)
                 self._prune(parameter.name)
         return made

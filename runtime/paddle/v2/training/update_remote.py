@@ -12,12 +12,14 @@ so it also outlives a call of ``train``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paddle.endpoints import listed
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client.session import TrainerSession
 from paddle.reader.tasks import PASSES_READ
@@ -26,6 +28,8 @@ from paddle.v2.settings import Settings
 from paddle.v2.training.feeder import Feed, ids_in
 from paddle.v2.training.gradient_machine import Gradient, GradientMachine, Value
 from paddle.v2.training.updater import Updater, parameter_spec
+
+_log = logging.getLogger(__name__)
 
 
 class _Ahead(NamedTuple):
@@ -83,6 +87,9 @@ class RemoteUpdater(Updater):
                 shared = settings.num_trainers if optimizer.is_async else 1
                 self._trained = resumed.in_pass // shared
                 self.first_step = (resumed.version - resumed.in_pass) // shared
+            if self._client.held_values and not self.continues and not settings.trainer_id:
+                _warn_of_unsent(machine, [config.name for config in trained])
+            machine.parameters.unsent.clear()
             if not self._on_gpu:
                 for name in self._home:
                     machine.put_gradient(name, self._client.gradient_array(name))
@@ -153,8 +160,7 @@ class RemoteUpdater(Updater):
         self._fetch()
 
     def table(self, name: str) -> Value:
-        """Fetch and return all rows of a sparse parameter."""
-        self._ahead = None  # servers apply pending decay to all rows before they send whole tables
+        """Fetch and return all rows of a sparse parameter, with pending decay applied to these copies."""
         table = np.empty(self._sparse[name].shape, np.float32)
         self._client.pull({name: table})
         return table
@@ -210,6 +216,16 @@ class RemoteUpdater(Updater):
         if settings.trainer_id:
             return {}
         return {**self._home, **{name: self._machine.parameters.current(name) for name in self._sparse}}
+
+
+def _warn_of_unsent(machine: GradientMachine, trained: list[str]) -> None:
+    unsent = [name for name in trained if name in machine.parameters.unsent]
+    if unsent:
+        _log.warning(
+            "the pservers continue with the values and optimizer state of an earlier trainer of this model; the values "
+            "that this script gave %s have no effect. To start from them, start new pservers",
+            listed(unsent),
+        )
 
 
 def _check(sparse: list[str], dense: list[str], settings: Settings) -> None:

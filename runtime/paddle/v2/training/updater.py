@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,10 @@ class Updater:
     def catch_up(self) -> None:
         """Apply deferred decay to all rows of sparse parameters."""
 
+    def caught_up(self) -> AbstractContextManager[None]:
+        """Show rows with their pending decay within a ``with`` block; servers send whole tables so in any case."""
+        return nullcontext()
+
     def table(self, name: str) -> Value:
         """Return all rows of the sparse parameter with this name, as one array."""
         raise NotImplementedError
@@ -113,9 +117,24 @@ class LocalUpdater(Updater):
 
     def catch_up(self) -> None:
         """Apply the rows' pending decay."""
-        rate = self._rate.at(self._samples, self._pass_id, max(self._updates - 1, 0))
+        rate = self._current_rate()
         for name, updater in self._tables.items():
             updater.catch_up(self.table(name), rate)
+
+    @contextmanager
+    def caught_up(self) -> Iterator[None]:
+        """Show rows with their pending decay within a ``with`` block; training then continues as if without it."""
+        kept = {name: self.table(name).copy() for name in self._tables}
+        try:
+            for name, updater in self._tables.items():
+                self.table(name)[...] = updater.current(kept[name], self._current_rate())
+            yield
+        finally:
+            for name, value in kept.items():
+                self.table(name)[...] = value
+
+    def _current_rate(self) -> float:
+        return self._rate.at(self._samples, self._pass_id, max(self._updates - 1, 0))
 
     def table(self, name: str) -> NDArray[np.float32]:
         """Return the array of a sparse parameter itself."""

@@ -124,6 +124,22 @@ def test_any_operations_leave_what_a_table_in_memory_has(
     assert waiting(one) == waiting(other)
 
 
+@pytest.mark.parametrize("rows", [0, 100])
+def test_readers_and_checkpoints_do_not_apply_pending_decay(tmp_path: Path, rows: int) -> None:
+    spec = spec_of(tmp_path, rows) if rows else in_memory(spec_of(tmp_path, 100))
+    make = TieredTable if rows else HashTable
+    pool, tables = np.arange(400), [make(spec, ADAGRAD), make(spec, ADAGRAD)]
+    for number in range(12):
+        for table in tables:
+            table.update(step(np.random.default_rng(number), pool, 40), 0.1)
+        tables[0].lookup(pool)
+        assert content(tables[0].snapshot())
+        assert len(tables[0].walk(Cursor(), None, 1000)[0].ids)
+    for table in tables:
+        table.catch_up(0.1)
+    assert content(tables[0].snapshot()) == content(tables[1].snapshot())
+
+
 def test_rows_beyond_the_memory_are_on_disk_and_come_back(tmp_path: Path) -> None:
     table = TieredTable(spec_of(tmp_path, 500), ADAGRAD)
     rng = np.random.default_rng(1)

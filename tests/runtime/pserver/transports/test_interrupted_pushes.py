@@ -30,6 +30,7 @@ from paddle.pserver.wire.verbs import (
     Leave,
     Ok,
     Pull,
+    PullRows,
     PullTable,
     PushPull,
     Ready,
@@ -124,7 +125,7 @@ def test_a_push_given_up_is_so_in_the_next_process_too_whatever_was_read_between
     assert after.version == kept.engine.version == 1
 
 
-def test_rows_that_catch_up_after_a_push_was_given_up_do_so_in_the_next_process_too(tmp_path: Path) -> None:
+def test_a_table_read_after_a_push_began_changes_nothing_here_and_in_the_next_process(tmp_path: Path) -> None:
     kept = Kept(tmp_path, 1, ASYNC, WITH_ROWS)
     rows = [Section("table", np.array([3, 5])), Section("table", np.ones((2, 8), np.float32))]
     for request in (6, 7):
@@ -134,10 +135,14 @@ def test_rows_that_catch_up_after_a_push_was_given_up_do_so_in_the_next_process_
             kept.send(0, Chunk(number), request, Section("", np.ones(size, np.float32)))
         rows = []
     kept.push(0, 8, [0], 1.0)  # and then finds something strange in its gradient
-    kept.send(0, PullTable(0, 300), 9, Section.text("name", "table"))
+    every = Section("table", np.arange(300))
+    (before,) = kept.send(0, PullRows(), 9, every)
+    (table,) = kept.send(0, PullTable(0, 300), 10, Section.text("name", "table"))
+    (after,) = kept.send(0, PullRows(), 11, every)
+    assert not np.array_equal(table.section("").array, before.section("table").array)  # it has decayed
+    assert np.array_equal(after.section("table").array, before.section("table").array)
     written = [(message.verb, message.request) for message in Journal(tmp_path).read(0)]
-    assert (Verb.PUSH_PULL, 8) not in written
-    assert written[-1] == (Verb.PULL_TABLE, 9)
+    assert written[-1] == (Verb.CHUNK, 7)
     for number in range(1, COUNT):  # too late
         kept.send(0, Chunk(number), 8, Section("", np.ones(CHUNK, np.float32)))
     assert kept.next_process(tmp_path).version == kept.engine.version == 2

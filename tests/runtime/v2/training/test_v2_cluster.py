@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import os
 import subprocess
@@ -209,6 +210,76 @@ def test_a_restarted_trainer_continues_with_the_batch_after_the_last_one_that_wa
         assert same_bits(whole, parameters)
         second.close()
         first.close()
+
+
+def test_reading_tables_in_the_middle_of_a_pass_does_not_change_the_training(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PADDLE_JOB_KEY", KEY)
+    _, cost = network()
+    decay = paddle.optimizer.L2Regularization(1e-2)
+
+    def train(*, reads: bool) -> tuple[Parameters, list[np.ndarray]]:
+        rule = paddle.optimizer.AdaGrad(learning_rate=3e-2, regularization=decay)
+        folder, options = tmp_path / "checkpoints", []
+        if reads:
+            options = [f"--checkpoint_dir={folder}", "--checkpoint_period=3"]
+        with servers(1, options) as server:
+            monkeypatch.setenv("PADDLE_PSERVERS_IP_PORT_LIST", ",".join(server.endpoints))
+            monkeypatch.setenv("PADDLE_PSERVERS_SPARSE_IP_PORT_LIST", ",".join(server.sparse_endpoints))
+            paddle.init()
+            parameters, seen = paddle.parameters.create(cost), []
+            trainer = paddle.trainer.SGD(cost, parameters, rule, is_local=False)
+
+            def handler(event: object) -> None:
+                if reads and isinstance(event, paddle.event.EndIteration):
+                    seen.append(parameters["_proj"])
+                    trainer.save_parameter_to_tar(io.BytesIO())
+                    trainer.test(paddle.batch(lambda: iter(samples(8, seed=9)), 4))
+
+            trainer.train(paddle.batch(lambda: iter(samples(40)), 4), num_passes=2, event_handler=handler)
+            found = Parameters()
+            for name in parameters:
+                found.add(parameters.config(name), value=parameters[name])
+            trainer.close()
+        return found, seen
+
+    (plain, _), (final, seen) = train(reads=False), train(reads=True)
+    assert same_bits(plain, final)
+    assert len(seen) == 20
+    assert seen[-1].tobytes() == final["_proj"].tobytes()  # the end of the pass applies the same decay
+
+
+def test_a_second_trainer_of_a_script_warns_of_values_that_the_servers_do_not_take(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, cost = network()
+    with servers(1) as server:
+        monkeypatch.setenv("PADDLE_JOB_KEY", KEY)
+        monkeypatch.setenv("PADDLE_PSERVERS_IP_PORT_LIST", ",".join(server.endpoints))
+        monkeypatch.setenv("PADDLE_PSERVERS_SPARSE_IP_PORT_LIST", ",".join(server.sparse_endpoints))
+        paddle.init()
+        parameters = paddle.parameters.create(cost)
+
+        def warnings(*names: str) -> list[str]:
+            trainer = paddle.trainer.SGD(cost, parameters, paddle.optimizer.AdaGrad(), is_local=False)
+            if running:
+                running.pop().close()
+            for name in names:
+                parameters[name] = np.ones(parameters.get_shape(name), np.float32)
+            caplog.clear()
+            trainer.train(paddle.batch(lambda: iter(samples(8)), 4))
+            running.append(trainer)
+            assert not any(np.all(parameters[name] == 1) for name in names[1:])
+            return [each.getMessage() for each in caplog.records if each.name.endswith("update_remote")]
+
+        running: list[paddle.trainer.SGD] = []
+        assert not warnings("___fc_layer_0__.w0")
+        assert not warnings()
+        (text,) = warnings("_proj", "___fc_layer_1__.wbias")
+        assert "_proj, ___fc_layer_1__.wbias" in text
+        assert "___fc_layer_0__" not in text
+        running.pop().close()
 
 
 def test_asynchronous_trainers_learn(tmp_path: Path) -> None:

@@ -51,6 +51,32 @@ def test_word2vec_follows_the_formulas_step_by_step() -> None:
         np.testing.assert_allclose(parameters[name], want[name], rtol=2e-4, atol=2e-6)
 
 
+@pytest.mark.parametrize("rule", [adagrad, lambda: optimizer.Momentum(0.9, sparse=True, learning_rate=0.01)])
+def test_saving_in_the_middle_of_a_pass_does_not_change_the_training(rule: Any) -> None:
+    _, cost = network()
+
+    def train(*, saves: bool) -> tuple[list[bytes], list[bytes]]:
+        parameters = paddle.parameters.create(cost)
+        trainer, saved = paddle.trainer.SGD(cost, parameters, rule()), []
+
+        def handler(happened: object) -> None:
+            if saves and isinstance(happened, event.EndIteration):
+                stored, tar = parameters["_proj"], io.BytesIO()
+                trainer.save_parameter_to_tar(tar)
+                tar.seek(0)
+                saved.append(paddle.parameters.Parameters.from_tar(tar)["_proj"].tobytes())
+                changes.append(saved[-1] != stored.tobytes())
+
+        trainer.train(batches(samples(40), 4), num_passes=2, event_handler=handler)
+        return [parameters[name].tobytes() for name in parameters], saved
+
+    changes: list[bool] = []
+    (plain, _), (final, saved) = train(saves=False), train(saves=True)
+    assert final == plain
+    assert len(saved) == 20
+    assert any(changes)
+
+
 def test_gradients_are_summed_over_the_batch_and_cost_is_per_sample() -> None:
     _, cost = regression()
     parameters = paddle.parameters.create(cost)
