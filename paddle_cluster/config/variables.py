@@ -160,7 +160,10 @@ def _checked(found: Sequence[tuple[str, str, str]]) -> Variables:
             raise ConfError(where, f"{name} cannot be set: {problem}")
         size = len(os.fsencode(f"{name}={value}"))
         if size > LONGEST:
-            raise ConfError(where, f"{name}: expected at most {LONGEST} bytes including its name, got {size}")
+            raise ConfError(
+                where,
+                f"{name}: name and value take {size} bytes, but Linux allows {LONGEST}; move the value into a file",
+            )
         values[name], sizes[name] = value, size
         if sum(sizes.values()) > MOST:
             raise ConfError(

@@ -112,7 +112,7 @@ class Engine(ABC):
         """Start the process that opens a new connection to the agent, which is still running; raises ConnectError."""
 
     def wish(self, node_id: int) -> Mapping[str, Any] | None:
-        """Return the value of `resident` in `hello`, which asks an agent to wait for the next job; None to not ask."""
+        """Return the field `resident` of `hello`, which asks an agent to wait for the next job, or None to omit it."""
         return None
 
     def offered(self, node_id: int, address: str, port: int) -> None:  # noqa: B027 - most engines do nothing here

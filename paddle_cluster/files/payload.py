@@ -248,8 +248,8 @@ def _workspace(root: Path, plan: Plan) -> Package:
     names = files(plan.settings.job.entry, root)
     if names and not {one.path for one in package.entries}.intersection(names):
         raise WorkspaceError(
-            f"{names[0]} is not sent to the nodes: .paddleignore lists it, or it is in log/ or "
-            "output/, which are never sent"
+            f"{names[0]} is not sent to the nodes: a pattern in .paddleignore matches it, or it is in log/ or "
+            "output/, which are never sent; move the file or change the pattern"
         )
     return package
 

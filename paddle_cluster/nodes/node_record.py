@@ -207,7 +207,7 @@ class NodeRecord:
         self.reports.hello(hello)
 
     def probed(self, probed: Probed) -> None:
-        """Store the node's preflight answers, and ping for its clock again; imports delayed the earlier replies."""
+        """Store the preflight results, and compare the node's clock again, since imports delayed earlier replies."""
         self.reports.probed(probed)
         self._compare_clocks()
 

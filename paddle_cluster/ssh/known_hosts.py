@@ -172,7 +172,7 @@ class _KnownFile:
                     self._plain.setdefault(name, []).append(line)
 
     def about(self, name: str) -> list[KnownLine]:
-        """Return the lines for a host, in order."""
+        """Return the lines that match a host name, in the order of the file."""
         found = [*self._plain.get(name.lower(), ()), *(line for line in self._others if line.matches(name))]
         return sorted(found, key=lambda line: line.number)
 

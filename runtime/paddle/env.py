@@ -78,8 +78,9 @@ def _list(env: Mapping[str, str], name: str) -> tuple[str, ...]:
         try:
             text = Path(path).read_text(encoding="ascii")
         except (OSError, UnicodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
             raise ConfigError(
-                f"environment variable {name}_FILE: cannot read {path!r} as a list: {error}"
+                f"environment variable {name}_FILE: cannot read the list in {path!r}: {why}"
             ) from None
     return tuple(word.strip() for word in text.split(",") if word.strip())
 

@@ -64,7 +64,7 @@ OVERHEAD = HEADER_BYTES + _TAG_BYTES
 
 
 class SealError(WireError):
-    """Raised when the peer does not know the job's key, or its data was changed in transit."""
+    """Raised when the peer uses a different job key, protocol or version, or data was changed in transit."""
 
 
 class Greeting(NamedTuple):

@@ -63,7 +63,7 @@ def to_chw(im: Image, order: Sequence[int] = (2, 0, 1)) -> Image:
     """Reorder the axes of an image: (height, width, channels) becomes (channels, height, width)."""
     if im.ndim != len(order):
         raise ConfigError(
-            f"to_chw: the image has shape {im.shape}, but order {tuple(order)} has {len(order)} axes"
+            f"to_chw: order {tuple(order)} has {len(order)} axes, but the image has {im.ndim} (shape {im.shape})"
         )
     return im.transpose(order)
 

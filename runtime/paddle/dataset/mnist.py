@@ -77,7 +77,11 @@ def _header(file: BinaryIO, path: str, dimensions: int) -> tuple[int, ...]:
     """Return the sizes in an idx header: 0 0, type 8 (unsigned byte), dimensions, then one big-endian int32 each."""
     expected = bytes([0, 0, 8, dimensions])
     magic, sizes = _read(file, path, 4), _read(file, path, 4 * dimensions)
-    if magic != expected or len(sizes) != 4 * dimensions:
+    if magic == expected and len(sizes) != 4 * dimensions:
+        raise DatasetError(
+            path, f"{path} is truncated: its header needs {4 + 4 * dimensions} bytes, got {4 + len(sizes)}"
+        )
+    if magic != expected:
         raise DatasetError(
             path, f"{path}: expected an idx file that begins with {expected.hex()}, got {magic.hex()}"
         )

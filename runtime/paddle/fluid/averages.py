@@ -267,7 +267,7 @@ class ExponentialMovingAverage(_Averages):
         share = 0.0 if self._rest is None else 1.0 - float(scope.get(self._rest.name)[0])
         if not share:
             raise RunError(
-                "ExponentialMovingAverage: there is no update to average: call update(), then train"
+                "ExponentialMovingAverage has no averages yet: call update() after minimize(), then train"
             )
         found = {parameter: scope.get(ema.name) for parameter, ema in self._kept.items()}
         return {parameter: ema / ema.dtype.type(share) for parameter, ema in found.items()}

@@ -214,7 +214,7 @@ class Server:
 
     @property
     def unsaved(self) -> str:
-        """The reason why the last due checkpoint of a port is missing, or an empty string."""
+        """Return why the last checkpoint that was due is missing on some port, or an empty string."""
         keepers = [each.keeper for each in self._guarded if each.keeper is not None]
         return next((keeper.unsaved for keeper in keepers if keeper.unsaved), "")
 

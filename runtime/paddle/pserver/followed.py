@@ -246,7 +246,7 @@ class _Follower:
                 if walk.since is None and since is not None:
                     self._clocks, self.table = {}, None
                     raise PserverError(
-                        "the servers no longer know which rows changed: all rows are fetched again"
+                        "the servers no longer know which rows have changed, so all rows will be fetched again"
                     )
                 with self._lock:
                     if not is_begun:

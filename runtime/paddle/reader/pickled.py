@@ -213,13 +213,15 @@ class _Machine:
     def extend(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if not isinstance(target, list):
-            raise PickleRefused(f"damaged pickle: it appends to a {type(target).__name__}")
+            raise PickleRefused(f"damaged pickle: it appends to a {type(target).__name__}, not to a list")
         target.extend(items)
 
     def set_items(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if not isinstance(target, dict):
-            raise PickleRefused(f"damaged pickle: it sets items of a {type(target).__name__}")
+            raise PickleRefused(
+                f"damaged pickle: it sets items of a {type(target).__name__}, not of a dictionary"
+            )
         if not all(isinstance(key, _KEYS) for key in items[::2]):
             raise PickleRefused("unsupported in samples: dictionary keys other than strings and numbers")
         target.update(zip(items[::2], items[1::2], strict=True))

@@ -211,7 +211,7 @@ class Model:
         shape = tuple(whole_number(dim, f"dimension of parameter {name!r}") for dim in dims)
         count = math.prod(shape) if shape else int(size or 0)
         if count <= 0:
-            raise UsageError(f"parameter {name!r} would have {count} elements (dims {shape})")
+            raise UsageError(f"parameter {name!r}: expected at least 1 element, got {count} (dims {shape})")
         known = self.parameters.get(name)
         if known is not None:
             if (known.size, known.dims) != (count, shape):

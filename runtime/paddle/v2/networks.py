@@ -89,7 +89,7 @@ def img_conv_group(given: dict[str, Any]) -> LayerOutput:
     With batch normalization, convolutions are linear; activation and dropout follow the normalization.
     """
     found, counts, channels = given["input"], given["conv_num_filter"], given["num_channels"]
-    each = [_each(given[setting], len(counts)) for setting in _EACH]
+    each = [_each(setting, given[setting], len(counts)) for setting in _EACH]
     for filters, padding, size, act, normed, rate, attr in zip(counts, *each, strict=True):
         conv_act = activation.Linear() if normed else act
         found = layer.img_conv(
@@ -285,9 +285,12 @@ def _weighed(
     return layer.pooling(scaled, pooling.Sum(), name=f"{name}_pooling{number}")
 
 
-def _each(value: Any, count: int) -> list[Any]:
+def _each(setting: str, value: Any, count: int) -> list[Any]:
     if isinstance(value, (list, tuple)):
         if len(value) != count:
-            raise UsageError(f"img_conv_group: {len(value)} settings for {count} convolutions: {value!r}")
+            raise UsageError(
+                f"img_conv_group: {setting}: expected one value, or one for each of the {count} convolutions, "
+                f"got {value!r}"
+            )
         return list(value)
     return [value] * count

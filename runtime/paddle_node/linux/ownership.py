@@ -157,9 +157,7 @@ def posix_writers(data: bytes) -> List[Writer]:
         ValueError: the attribute does not have this form.
     """
     if len(data) < 4 or len(data) % 8 != 4 or data[:4] != struct.pack("<I", _VERSION):
-        raise ValueError(
-            "its POSIX form has %d bytes, which is malformed or of an unknown version" % len(data)
-        )
+        raise ValueError("its POSIX ACL (%d bytes) is malformed or of an unknown version" % len(data))
     entries = list(struct.iter_unpack("<HHI", data[4:]))
     tags = [tag for tag, _, _ in entries]
     if tags != sorted(tags) or any(perm > 7 for _, perm, _ in entries):

@@ -154,7 +154,9 @@ def _read_rows(stream: BinaryIO, what: str) -> npt.NDArray[Any]:
     _version(stream, what)
     dtype, shape = read_tensor_desc(_exactly(stream, _number(stream, _I32, what), what), what)
     if len(shape) > MAX_DIMS or any(not 0 <= size < 1 << 48 for size in shape):
-        raise ModelFileError(f"{what}: {shape[:MAX_DIMS]} is not a valid shape")
+        raise ModelFileError(
+            f"{what}: expected at most {MAX_DIMS} dimensions of 0 to 2**48 - 1, got {len(shape)}: {shape[:MAX_DIMS]}"
+        )
     count = math.prod(shape)
     raw = _exactly(stream, count * dtype.itemsize, what)
     return np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(shape)

@@ -90,7 +90,8 @@ def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path
         )
     if not _is_ours_or_absent(place):
         raise PserverError(
-            f"refused to write {path}: the file there was not saved by a server, and the wire is plain; remove it first"
+            f"refused to write {path}: without PADDLE_JOB_KEY, a server replaces only files that a server saved; "
+            "remove this file, or give all processes the same PADDLE_JOB_KEY"
         )
     return place
 

@@ -161,7 +161,10 @@ class IfElse:
         """Return the outputs of both branches, merged."""
         yes, no = self._outputs[True], self._outputs[False]
         if len(yes) != len(no) or not yes:
-            raise FluidError(f"both branches must have the same outputs, got {len(yes)} and {len(no)}")
+            raise FluidError(
+                "IfElse: both branches need the same number of outputs, at least 1; "
+                f"got {len(yes)} in true_block and {len(no)} in false_block"
+            )
         return [
             self._helper.apply("merge_lod_tensor", {"X": t, "Mask": self._cond, "InTrue": t, "InFalse": f})
             for t, f in zip(yes, no, strict=True)

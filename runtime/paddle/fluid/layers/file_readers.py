@@ -138,7 +138,9 @@ def random_data_generator(
         FluidError: a dimension is unknown.
     """
     if any(size < 1 for shape in map(_sizes, shapes) for size in shape):
-        raise FluidError(f"random_data_generator: every size must be known, got {list(shapes)}")
+        raise FluidError(
+            f"random_data_generator: shapes: every dimension must be 1 or more, got {list(shapes)}"
+        )
     attrs = {"low": float(low), "high": float(high)}
     return _opened("create_random_data_generator", attrs, shapes, lod_levels, ["float32"] * len(shapes), 1)
 

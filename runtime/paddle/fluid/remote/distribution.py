@@ -76,7 +76,9 @@ def distribution_of(program: graph.Program) -> Distribution:
                 endpoints.update(dict.fromkeys(named))
             trainers.add(int(str(op.attrs.get("trainer_id", 0))))
     if len(trainers) > 1:
-        raise FluidError(f"the operators of one program name several trainers: {sorted(trainers)}")
+        raise FluidError(
+            f"all send operators of a program must have the same trainer_id, got {sorted(trainers)}"
+        )
     return Distribution(min(trainers, default=0), 0, tuple(endpoints))
 
 

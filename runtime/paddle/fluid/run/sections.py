@@ -46,10 +46,10 @@ class Section:
 
 
 def cut(program: Program, cuts: Sequence[Sequence[str]]) -> list[Section]:
-    """Return the sections of a program; see `parallel.pipeline`.
+    """Cut a program into sections for pipelined training; see `parallel.pipeline`.
 
     Args:
-        cuts: names of the variables at which the forward pass is cut, one list per cut; the last list may be empty.
+        cuts: one list of variable names per cut of the forward pass. The last list is ignored; it names the loss.
     """
     ops = [op for op in program.global_block().ops if isinstance(op, Operator)]
     numbers = _numbered(ops, [list(each) for each in cuts[:-1]])

@@ -84,7 +84,7 @@ class Limit(NamedTuple):
 
 
 def one_of(*values: object, default: object = None) -> Limit:
-    """Return an attribute that must have one of the values; the first is the default, unless one is given."""
+    """Return the limit of an attribute to the given values; without `default`, the first value is the default."""
     return Limit(values[0] if default is None else default, among=values)
 
 

@@ -88,11 +88,12 @@ def as_before(after: Any, before: Any) -> Any:
     if lod:
         if len(lod[0]) != len(before.lod[0]):
             raise InputError(
-                f"a state must keep its {len(before.lod[0]) - 1} sequences, got {len(lod[0]) - 1} after a step"
+                f"a step must not change a state's number of sequences: {len(before.lod[0]) - 1} before, "
+                f"{len(lod[0]) - 1} after"
             )
         return after
     if len(after) != len(before):
         raise InputError(
-            f"a state of sequences must keep its {len(before)} rows, got {len(after)} after a step"
+            f"a step must not change a state's number of rows: {len(before)} before, {len(after)} after"
         )
     return LoDArray(after, before.lod)

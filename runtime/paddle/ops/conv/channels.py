@@ -87,11 +87,13 @@ def pixel_shuffle_grad(x: Array, dout: Array, *, upscale_factor: int) -> Array:
 
 
 def _infer_affine(x: Spec, scale: Spec, bias: Spec, *, data_layout: str) -> Spec:
-    channels = x.shape[_channel_axis(data_layout)] if len(x.shape) > 1 else -1
-    if len(x.shape) < 2 or product(scale.shape) != channels or product(bias.shape) != channels:
+    if len(x.shape) < 2:
+        raise ShapeError(f"expected X with at least 2 dimensions, got {x.shape}")
+    channels = x.shape[_channel_axis(data_layout)]
+    if product(scale.shape) != channels or product(bias.shape) != channels:
         raise ShapeError(
-            f"expected Scale and Bias with the {channels} channels of X {x.shape}, which is "
-            f"{data_layout}, got {scale.shape} and {bias.shape}"
+            f"Scale and Bias need one element for each of the {channels} channels of X ({data_layout}, shape "
+            f"{x.shape}), got shapes {scale.shape} and {bias.shape}"
         )
     return x
 

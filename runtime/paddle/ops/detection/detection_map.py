@@ -121,7 +121,7 @@ def _count(image: Array, counts: dict[int, int], with_difficult: bool) -> None:
 
 
 def mark(seen: Array, image: Array, true: Marks, false: Marks, attrs: dict[str, Any]) -> None:
-    """Add the detections of an image; only the best box of each object counts as correct."""
+    """Add the detections of an image to `true` and `false`; per object, only the one with the best score is correct."""
     difficult, labels = _difficult(image), image[:, 0].astype(int)
     for label in np.unique(seen[:, 0].astype(int)).tolist():
         mine = seen[seen[:, 0].astype(int) == label]

@@ -69,7 +69,10 @@ def _infer_mined(
     kind = attrs["mining_type"]
     if kind == "max_negative":
         if not (attrs["neg_pos_ratio"] > 0 and 0 < attrs["neg_dist_threshold"] < 1):
-            raise AttrError("max_negative needs neg_pos_ratio above 0 and neg_dist_threshold within (0, 1)")
+            raise AttrError(
+                "max_negative needs neg_pos_ratio above 0 and neg_dist_threshold between 0 and 1, "
+                f"got {attrs['neg_pos_ratio']} and {attrs['neg_dist_threshold']}"
+            )
     elif kind != "hard_example":
         raise AttrError(f"mining_type: expected 'max_negative' or 'hard_example', got {kind!r}")
     elif attrs["sample_size"] <= 0:

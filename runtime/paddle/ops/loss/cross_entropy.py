@@ -28,7 +28,9 @@ def check(x: Spec, label: Spec, soft_label: bool) -> None:
             raise ShapeError(f"soft labels must be {x.dtype} like the values, got {label.dtype}")
         return
     if not label.shape or label.shape[-1] != 1 or not np.issubdtype(label.dtype, np.integer):
-        raise ShapeError(f"expected a label (..., 1) of whole numbers, got {label.shape} {label.dtype}")
+        raise ShapeError(
+            f"expected integer labels of shape (..., 1), got {label.dtype} of shape {label.shape}"
+        )
     same(x.shape[:-1], label.shape[:-1], "values and labels, without the last size,")
 
 

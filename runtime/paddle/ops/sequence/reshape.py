@@ -138,7 +138,7 @@ def _expansion(x: Any, y: Any, ref_level: int) -> tuple[Offsets, Lod]:
     """Return the rows of X that form Out, and its LoD."""
     levels = lod_of(y)
     if not levels or not -1 <= ref_level < len(levels):
-        raise AttrError(f"ref_level {ref_level} is not a level of Y, whose LoD has {len(levels)}")
+        raise AttrError(f"ref_level {ref_level} is not a level of Y's LoD (number of levels: {len(levels)})")
     reference = levels[ref_level]
     # The ids of a beam search have two levels, and its states are repeated row by row.
     if len(lod_of(x)) != 1:

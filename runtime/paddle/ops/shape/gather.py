@@ -137,7 +137,7 @@ def _infer(x: Spec, given: Spec | None, *, depth: int, dtype: VarType) -> Spec:
     elif depth <= 0:
         raise AttrError(f"depth: expected a positive number of classes, got {depth}")
     if not x.shape or x.shape[-1] != 1 or x.dtype.kind not in "iu":
-        raise ShapeError(f"expected X (..., 1) of whole numbers, got {x.shape} {x.dtype}")
+        raise ShapeError(f"expected integers X of shape (..., 1), got {x.dtype} of shape {x.shape}")
     return Spec((*x.shape[:-1], depth), dtype.numpy, x.lod_level)
 
 

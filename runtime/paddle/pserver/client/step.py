@@ -54,7 +54,7 @@ class WithinNode:
         }
 
     def gradient(self, name: str) -> Array | None:
-        """Return a parameter's gradient in shared memory, (size,); None if it is not stored there contiguously."""
+        """Return a parameter's gradient (size,) in shared memory, or None if it is not contiguous there."""
         for homes in self._homes.values():
             for part, array in homes:
                 if part.parameter.name == name and array.size == part.parameter.size:

@@ -145,17 +145,19 @@ def checked(rows: TableRows, what: str) -> TableRows:
     n = len(rows.ids)
     if rows.ids.dtype.kind not in "iu" or rows.ids.ndim != 1 or rows.rows.ndim != 2 or len(rows.rows) != n:
         raise ConfigError(
-            f"{what}: expected ids (n,) of whole numbers and rows (n, width), got {rows.ids.shape} "
-            f"{rows.ids.dtype} and {rows.rows.shape}"
+            f"{what}: expected integer ids of shape (n,) and rows of shape (n, width), got {rows.ids.dtype} of shape "
+            f"{rows.ids.shape} and rows of shape {rows.rows.shape}"
         )
     if n and int(rows.ids.max()) >= 1 << 63:
         raise ConfigError(f"{what}: id {rows.ids.max()} is beyond the range of int64")
     if rows.ages.shape != (n,) or rows.ages.dtype.kind not in "iu":
         raise ConfigError(
-            f"{what}: expected ages ({n},) of whole numbers, got {rows.ages.shape} {rows.ages.dtype}"
+            f"{what}: expected integer ages of shape ({n},), got {rows.ages.dtype} of shape {rows.ages.shape}"
         )
     if rows.states is not None and (rows.states.ndim != 2 or len(rows.states) != n):
-        raise ConfigError(f"{what}: expected states ({n}, k), got {rows.states.shape}")
+        raise ConfigError(
+            f"{what}: expected a 2-D array of states with {n} rows, got shape {rows.states.shape}"
+        )
     if any(each.dtype.kind not in "fiu" for each in (rows.rows, rows.states) if each is not None):
         raise ConfigError(f"{what}: expected numeric rows and states")
     if n and not -(1 << 31) <= int(rows.ages.min()) <= int(rows.ages.max()) < 1 << 31:

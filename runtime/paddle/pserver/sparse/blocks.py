@@ -70,8 +70,11 @@ class Block(NamedTuple):
             for name in ("ids", _CELLS if halves else "parts", "ticks")
         )
         dtypes = [str(each.dtype) for each in (ids, rows, ticks)]
-        if dtypes != ["int64", "uint32" if halves else "float32", "uint32"]:
-            raise CheckpointError(f"table {table}: rows have unexpected dtypes: {', '.join(dtypes)}")
+        wanted = ["int64", "uint32" if halves else "float32", "uint32"]
+        if dtypes != wanted:
+            raise CheckpointError(
+                f"table {table}: expected ids, rows and ticks of dtypes {', '.join(wanted)}, got {', '.join(dtypes)}"
+            )
         chosen = holds(ids)
         mine = slice(None) if chosen.all() else chosen
         if not halves:

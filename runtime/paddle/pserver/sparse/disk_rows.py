@@ -196,10 +196,16 @@ class DiskRows:
         return found
 
     def rewrite(self, ids: Ids, slots: Numbers, parts: Floats, ticks: Numbers) -> None:
-        """Overwrite rows (parts, n, part) of ids (n,) at slots (n,), with their ticks (n,).
+        """Overwrite the rows in the given slots, and store their ticks.
+
+        Args:
+            ids: the ids of the rows, (n,).
+            slots: their slots, (n,).
+            parts: the new values, (parts, n, part).
+            ticks: the new ticks, (n,).
 
         Raises:
-            DiskError: some may have been overwritten.
+            DiskError: writing failed; some rows may have been overwritten.
         """
         self._lately.clear()
         self.file.write(slots, ids, parts, ticks)

@@ -58,7 +58,8 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         if not isinstance(tables, str) and (dim is not None or table):
             raise ConfigError(
-                f"{type(self).__name__}: with several tables, set the arguments of each GrowingTable"
+                f"{type(self).__name__}: dim and other table arguments cannot be combined with a dict of tables; "
+                "give them to each GrowingTable"
             )
         self._is_one = isinstance(tables, str)
         self.tables = {tables: GrowingTable(dim=dim, **table)} if isinstance(tables, str) else dict(tables)

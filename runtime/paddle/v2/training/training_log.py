@@ -23,7 +23,7 @@ _NO_BATCH = (
 
 
 def trainer_logger(environment: JobEnvironment) -> Logger:
-    """Return the logger for these lines; its file is opened once. Without GLOG_logtostderr, trainers log nothing."""
+    """Return the logger of the training log. The first call opens its file, but only if GLOG_logtostderr is set."""
     if environment.glog_to_stderr is not None and not logging.getLogger("paddle").handlers:
         open_log(TRAINER, environment)
     return logging.getLogger(__name__)
