@@ -98,7 +98,7 @@ def test_a_moving_average_forgets_by_its_decay_and_has_no_trace_of_its_first_val
 
 def test_a_moving_average_of_nothing_is_refused() -> None:
     average, executor, _ = _moving(0.9, 0, scheduled=False)
-    with pytest.raises(RuntimeError, match="no update to average"), average.apply(executor):
+    with pytest.raises(RuntimeError, match="ExponentialMovingAverage"), average.apply(executor):
         pass
     with pytest.raises(ValueError, match="update was called twice"):
         average.update()

@@ -90,7 +90,7 @@ def test_softmax_with_cross_entropy_goes_along_any_axis(axis: int, soft: bool) -
 
 def test_labels_that_do_not_fit_the_axis_are_refused() -> None:
     inputs = {"Logits": np.zeros((3, 4, 2)), "Label": np.zeros((3, 4, 1), int)}
-    with pytest.raises(OpError, match=r"with axis 1 as the last one: expected a label \(\.\.\., 1\)"):
+    with pytest.raises(OpError, match=r"with axis 1 as the last one: .*\(\.\.\., 1\)"):
         run_op("softmax_with_cross_entropy", inputs, {"axis": 1})
 
 

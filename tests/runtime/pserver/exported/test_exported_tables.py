@@ -313,13 +313,13 @@ def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("odd", "why"),
     [
-        ({"ages": np.zeros((4, 2), np.int32)}, r"expected ages \(4,\) of whole numbers"),
+        ({"ages": np.zeros((4, 2), np.int32)}, r"ages .*\(4,\).*int32.*\(4, 2\)"),
         ({"ages": np.full(4, 1 << 40)}, "expected int32"),
-        ({"states": np.zeros(4, np.float32)}, r"expected states \(4, k\)"),
+        ({"states": np.zeros(4, np.float32)}, r"states .* 4 rows.*\(4,\)"),
         ({"rows": np.zeros((4, 0), np.float32)}, r"\(4, 0\)"),
         ({"ids": np.array([0, 1, 2, 1 << 63], np.uint64)}, "id 9223372036854775808 .*int64"),
-        ({"ids": np.zeros((4, 2), np.int64)}, r"expected ids \(n,\) of whole numbers"),
-        ({"ids": np.arange(4.0)}, r"expected ids \(n,\) of whole numbers"),
+        ({"ids": np.zeros((4, 2), np.int64)}, r"ids .*int64 of shape \(4, 2\)"),
+        ({"ids": np.arange(4.0)}, r"ids .*float64 of shape \(4,\)"),
         ({"rows": np.ones((WIDTH, 4), np.float32).T}, r"\(4, 3\).*Fortran order.*numpy.ascontig"),
         ({"rows": np.array([{}] * 4, object)}, r"an array \(4,\) object: expected numbers"),
     ],

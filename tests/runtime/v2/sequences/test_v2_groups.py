@@ -271,5 +271,5 @@ def test_settings_of_a_group_go_to_one_convolution_each() -> None:
         ("pool", "", 0.0),
     ]
     assert (out.num_filters, out.height, out.width) == (6, 4, 4)
-    with pytest.raises(ValueError, match="3 settings for 2 convolutions"):
+    with pytest.raises(ValueError, match=r"conv_padding: .* 2 convolutions.*\[1, 1, 1\]"):
         networks.img_conv_group(out, [4, 6], 2, conv_padding=[1, 1, 1])
