@@ -52,7 +52,10 @@ def main(model: str, steps: int, is_async: int, slowness: int) -> None:
         is_slow = client.trainer_id == client.num_trainers - 1 and slowness > 1
         client.barrier()
         began = time.monotonic()
-        while taken < steps if not is_slow else not is_through(place, client.num_trainers - 1):
+        # A slow trainer takes a step even if it starts when the others have ended.
+        while taken < (1 if is_slow else steps) or (
+            is_slow and not is_through(place, client.num_trainers - 1)
+        ):
             start = time.monotonic()
             for name, gradient in gradients.items():
                 np.subtract(values[name], 1.0, out=gradient)  # of half the squared distance to 1

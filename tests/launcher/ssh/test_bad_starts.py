@@ -148,7 +148,7 @@ def lost(client: Client, server: LoginServer) -> str:
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     link = Link(0, "n0", client.connect(url(server), identity_files=(server.client_key,)), events)
     try:
-        event = events.get(timeout=20)
+        event = events.get(timeout=60)
     finally:
         link.close()
     assert isinstance(event, LinkLost)
