@@ -161,13 +161,8 @@ def load_inference_model(
 
     Raises:
         ModelFileError: a file is missing or damaged.
-        FluidError: pserver_endpoints are given; inference does not read tables from servers.
+        FluidError: pserver_endpoints are given for a distributed embedding, which inference reads from its file.
     """
-    if pserver_endpoints:
-        raise FluidError(
-            "load_inference_model: pserver_endpoints are not supported, because inference does not read tables from "
-            "servers: train the table with is_distributed=False, and omit pserver_endpoints"
-        )
     path = Path(dirname) / (model_filename or "__model__")
     try:
         program = Program.parse_from_string(path.read_bytes())
@@ -177,6 +172,11 @@ def load_inference_model(
         if op.definition.has_effect and op.type not in _HARMLESS:
             raise ModelFileError(
                 f"{path} is not an inference model: its operator {op.type!r} has side effects"
+            )
+        if pserver_endpoints and op.attrs.get("is_distributed"):
+            raise FluidError(
+                f"load_inference_model: {op.inputs['W'][0]!r} is a distributed embedding, but inference does not read "
+                "tables from servers: omit pserver_endpoints to use the rows that were saved with the model"
             )
     block = program.global_block()
     feeds = sorted((op for op in block.ops if op.type == "feed"), key=_column)

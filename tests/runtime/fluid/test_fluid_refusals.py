@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -131,11 +132,24 @@ def test_an_activation_that_only_another_backend_fuses_is_warned_about(caplog: A
     assert "fuse_with_relu" in caplog.text
 
 
-def test_a_model_whose_table_is_on_servers_is_refused(tmp_path: Any) -> None:
-    with pytest.raises(ValueError, match="pserver_endpoints"):
-        fluid.io.load_inference_model(
-            tmp_path, fluid.Executor(fluid.CPUPlace()), pserver_endpoints=["127.0.0.1:6174"]
-        )
+@pytest.mark.parametrize("is_distributed", [False, True])
+def test_only_a_distributed_embedding_cannot_be_read_from_servers(
+    tmp_path: Any, is_distributed: bool
+) -> None:
+    executor = fluid.Executor(fluid.CPUPlace())
+    ids = fluid.layers.data("ids", [1], dtype="int64")
+    rows = fluid.layers.embedding(
+        ids, [9, 3], is_sparse=True, is_distributed=is_distributed, param_attr="table"
+    )
+    executor.run(fluid.default_startup_program())
+    fluid.io.save_inference_model(tmp_path, ["ids"], [rows], executor)
+    load = partial(fluid.io.load_inference_model, tmp_path, executor)
+    load()
+    if is_distributed:
+        with pytest.raises(ValueError, match=r"'table'.*pserver_endpoints"):
+            load(pserver_endpoints=["127.0.0.1:6174"])
+    else:
+        load(pserver_endpoints=["127.0.0.1:6174"])
 
 
 def test_all_but_the_last_dimension_of_a_fully_connected_layer_are_kept_with_minus_one() -> None:
