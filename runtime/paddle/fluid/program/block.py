@@ -34,6 +34,9 @@ Initializer = Callable[[Any, Any], Any]
 
 Names = Mapping[str, Name | Sequence[Name] | None]
 
+# Operators that return selected rows for selected rows.
+_KEEP_ROWS = ("scale", "clip", "clip_by_norm")
+
 
 class Block(graph.Block):
     """A block of a program: its variables by name, and its operators in order."""
@@ -186,6 +189,8 @@ class Block(graph.Block):
             written = self.find(name)
             if isinstance(written, Variable):
                 written.op = op
+                if type in _KEEP_ROWS and self.is_sparse(op.inputs["X"][0]):
+                    written.type = VarType.SELECTED_ROWS
         return op
 
     # Before 1.0, these names had no underscore.

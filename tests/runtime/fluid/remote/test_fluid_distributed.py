@@ -128,6 +128,14 @@ def mixed(optimizer: Callable[[], Any]) -> Callable[[], Any]:
     return net
 
 
+class Scaled(fluid.optimizer.SGD):  # type: ignore[misc]  # fluid is untyped here
+    """Halves and bounds gradients by operators of the script, those of rows, too."""
+
+    def apply_gradients(self, params_grads: Any) -> Any:
+        halved = [(p, fluid.layers.clip(fluid.layers.scale(g, 0.5), -1e3, 1e3)) for p, g in params_grads]
+        return super().apply_gradients(halved)
+
+
 def mixed_batches() -> list[Feed]:
     rng = np.random.default_rng(8)
     made = []
@@ -181,6 +189,7 @@ def clipped_together(*groups: tuple[float, str, list[str] | None]) -> Callable[[
         (mixed(clipped_together((0.1, "all", None))), mixed_batches, False),
         (digits(clipped_together((0.1, "one", ["fc_0.w_0"]), (0.01, "two", _TWO))), digit_batches, True),
         (words(clipped_together((1e-3, "words", ["shared_w"]))), word_batches, True),
+        (mixed(lambda: Scaled(stepping())), mixed_batches, True),
         (classes("nce"), word_batches, True),
         (classes("hsigmoid"), word_batches, True),
     ],
@@ -196,6 +205,7 @@ def clipped_together(*groups: tuple[float, str, list[str] | None]) -> Callable[[
         "mixed, clipped together",
         "digits, two groups, cut",
         "words, a table clipped by its norm, cut",
+        "mixed, scaled by the script, cut",
         "sparse nce, cut",
         "sparse hsigmoid, cut",
     ],
