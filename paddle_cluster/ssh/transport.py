@@ -367,7 +367,8 @@ class SshStream:
         """Close the stream and return why it ended."""
         if self._channel.eof_received and not self._closing.is_set():
             self._channel.status_event.wait(EXIT_STATUS_S)
-        self._read_stderr(self._channel.in_window_size)
+        with contextlib.suppress(*BROKEN):  # the window update after a long text may fail
+            self._read_stderr(self._channel.in_window_size)
         code = self._channel.exit_status if self._channel.exit_status_ready() else -1
         lost = self._channel.get_transport().get_exception()
         self.close()

@@ -23,6 +23,7 @@ from paddle_cluster.connection.bootstrap import agent_bootstrap
 from paddle_cluster.connection.carrier import START_LIMIT_S
 from paddle_cluster.connection.link import Link, LinkLost
 from paddle_cluster.ssh.resolver import open_tcp
+from tests.cluster.deadline import wait_for
 from tests.launcher.login_server import LoginServer
 from tests.launcher.logins import BOTH, Client, hello, url
 
@@ -140,6 +141,24 @@ def test_an_agent_starts_although_the_login_script_fills_standard_error(
     server = make_server(account=f"root:x:0:0::{tmp_path}:/bin/bash")
     client.knows(server)
     assert hello(client.connect(url(server), identity_files=(server.client_key,)))["user"] == server.user
+
+
+@ROOT
+def test_a_stream_ends_although_its_long_standard_error_can_no_longer_be_acknowledged(
+    client: Client, make_server: Make, tmp_path: Path
+) -> None:
+    (tmp_path / ".bashrc").write_text("head -c 20000000 /dev/zero | tr '\\0' x >&2\n")
+    server = make_server(account=f"root:x:0:0::{tmp_path}:/bin/bash")
+    client.knows(server)
+    stream = client.connect(url(server), identity_files=(server.client_key,))
+
+    def refuse(_: Any) -> None:
+        raise EOFError
+
+    channel = stream._channel  # type: ignore[attr-defined]
+    wait_for("a full buffer", lambda: len(channel.in_stderr_buffer) > channel.in_window_threshold, 30)
+    channel.transport._send_user_message = refuse
+    assert "the connection ended" in stream.end()
 
 
 def lost(client: Client, server: LoginServer) -> str:
