@@ -250,9 +250,7 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _admit(self) -> bool:
-        """Refuse an unauthorized request, or one whose end a proxy may determine differently.
-
-        Return whether the request is accepted.
+        """Return whether a request is accepted; refuse it if it is unauthorized, or if a proxy may see another end.
 
         Its connection may be idle afterwards.
         """
