@@ -99,7 +99,7 @@ def test_with_as_many_samples_they_learn_as_much_as_trainers_that_sum_gradients(
     assert summed < 0.2 * known_nothing
     for config in (ASYNCHRONOUS, {"sync_mode": False, "k_steps": 3}, LOCAL_SGD):
         found = results(Plan(config, batches))[0]["loss"]
-        assert known_nothing - found > 0.93 * (known_nothing - summed), config
+        assert known_nothing - found > 0.9 * (known_nothing - summed), config
 
 
 def test_a_trainer_that_stands_still_holds_up_no_other() -> None:
