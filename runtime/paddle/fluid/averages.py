@@ -137,7 +137,7 @@ class ModelAverage(_Averages):
             values = {name: scope.get(variable.name) for name, variable in kept.items()}
             count = int(values["num_accumulates"][0] + values["old_num_accumulates"][0])
             if not count:
-                raise RunError("ModelAverage: there is no update to average: train first")
+                raise RunError("ModelAverage has no averages yet: train first")
             total = values["sum_1"] + values["sum_2"] + values["sum_3"]
             means[parameter] = total / total.dtype.type(count)
         return means

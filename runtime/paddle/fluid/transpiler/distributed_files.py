@@ -160,7 +160,7 @@ def read_table_files(folder: Path, variable: Variable, *, rule: str | None = Non
     """Return the rows of a table from all of its files; see `read_table_file`.
 
     Raises:
-        ModelFileError: there is no file, a file is damaged, or some files have no states or those of a different rule.
+        ModelFileError: a file is missing or damaged, or some files have no states or those of a different rule.
     """
     paths = _table_files(folder, variable.name)
     if not paths:
