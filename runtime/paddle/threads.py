@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -15,6 +16,30 @@ T = TypeVar("T")
 
 def left_to_finish(error: Exception) -> None:
     """Ignore an error. Pass this as `failed` to a thread whose `finish` raises the error."""
+
+
+class Flag:
+    """An event that signal handlers can set as well as threads; it stays set.
+
+    A handler must not set a `threading.Event`: if it interrupts the thread that waits for the event, that thread holds
+    the event's lock, and both wait for ever.
+    """
+
+    def __init__(self) -> None:
+        self._set: queue.SimpleQueue[None] = queue.SimpleQueue()  # its `put` is reentrant
+
+    def set(self) -> None:
+        """Set the flag."""
+        self._set.put(None)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until the flag is set; return False if it still is not after `timeout_s` seconds."""
+        try:
+            self._set.get(timeout=timeout_s)
+        except queue.Empty:
+            return False
+        self._set.put(None)
+        return True
 
 
 class ServiceThread(Generic[T]):

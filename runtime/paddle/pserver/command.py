@@ -13,7 +13,6 @@ import os
 import secrets
 import signal
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -41,7 +40,7 @@ from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.poller import AdaptiveWait
 from paddle.pserver.wire.verbs import Ping
 from paddle.report import Reporter
-from paddle.threads import ServiceThread
+from paddle.threads import Flag, ServiceThread
 from paddle_node.contract.facts import Queue
 from paddle_node.contract.flags import MAX_PORT, PSERVER_FLAGS
 
@@ -134,7 +133,7 @@ class Server:
             self._context.close()
             raise
         _log.info("number of parameterServer instances: %d", len(self._routers))
-        self.stopped = threading.Event()
+        self.stopped = Flag()
         self.failed = False
         self.drains_since: float | None = None
         self._ports: list[Port] = []

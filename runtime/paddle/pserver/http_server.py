@@ -238,8 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             super().handle_one_request()
         finally:
-            self.server.release(self._reserved)
-            self._reserved = 0
+            self._release()
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: the client gets the error."""
@@ -309,12 +308,8 @@ class _Handler(BaseHTTPRequestHandler):
         front, _, name = self.path.removesuffix("/rows").rpartition("/")
         table = self.server.tables.get(unquote(name))
         if front != "/tables" or not self.path.endswith("/rows") or table is None:
-            there = ", ".join(self.server.tables)
-            self._refuse(
-                HTTPStatus.NOT_FOUND,
-                f"expected /tables/NAME/rows, where NAME is one of {there}",
-                is_read=True,
-            )
+            text = f"expected /tables/NAME/rows, where NAME is one of {', '.join(self.server.tables)}"
+            self._refuse(HTTPStatus.NOT_FOUND, text, is_read=True)
             return
         try:
             ids = _json_ids(body) if kind == _JSON else np.frombuffer(body, "<i8")
@@ -352,8 +347,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._reserved += nbytes
         return True
 
+    def _release(self) -> None:
+        self.server.release(self._reserved)
+        self._reserved = 0
+
     def _refuse(self, status: HTTPStatus, why: str, *, is_read: bool = False) -> None:
-        """Send an error response; close the connection if the request body was not read."""
+        """Release the request's memory and send an error response; close the connection if the body was not read."""
+        self._release()
         self.close_connection = self.close_connection or not is_read
         self._answer(status, _JSON, json.dumps({"error": why}).encode())
 

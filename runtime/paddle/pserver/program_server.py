@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import math
 import secrets
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -40,7 +39,7 @@ from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.keys import Context, WireKeys
 from paddle.pserver.wire.message import Message, error_message
 from paddle.pserver.wire.verbs import Verb
-from paddle.threads import ServiceThread
+from paddle.threads import Flag, ServiceThread
 from paddle_node.contract.facts import Queue
 
 _log = logging.getLogger(__name__)
@@ -216,7 +215,7 @@ class ProgramServer:
             self._context.close()
             raise
         self.endpoint = published(host, self._router.port)
-        self._over = threading.Event()
+        self._over = Flag()
         self._engine, recover = self._guarded(options, program, is_sync, earlier)
         site = Site(host, self._engine.stamp, self._router.port, keys)
         beside = open_listeners(site, within_node_only=True) if is_sync else ()

@@ -128,7 +128,7 @@ class Supervisor:
         self._loop.on_readable(self._guard_alive, self._guard_died)
         for ignored in (signal.SIGINT, signal.SIGHUP):
             signal.signal(ignored, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, lambda *_: self._loop.after(0, self._terminated) and None)
+        self._loop.on_signal(signal.SIGTERM, self._terminated)
         self._watch_lease()
         self._take(received)
         self._loop.run()

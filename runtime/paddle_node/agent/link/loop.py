@@ -43,12 +43,14 @@ class Loop:
         self._work: List[Iterator[None]] = []
         self._children: Dict[int, Callable[[int], None]] = {}
         self._callbacks: Dict[Tuple[int, int], Callback] = {}
+        self._signals: List[int] = []
+        self._on_signal: Dict[int, Callback] = {}
         self._stopped = False
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.on_signal(signal.SIGCHLD, self.reap)
         self.on_readable(self._wake_read, self._woken)
 
     def on_readable(self, fd: int, callback: Optional[Callback]) -> None:
@@ -62,6 +64,11 @@ class Loop:
     def on_exit(self, pid: int, callback: Callable[[int], None]) -> None:
         """Call back once with the wait status of a child process."""
         self._children[pid] = callback
+
+    def on_signal(self, number: int, callback: Callback) -> None:
+        """Call back after a signal, between other callbacks; signals that arrive together may cause one call."""
+        self._on_signal[number] = callback
+        signal.signal(number, lambda *_: self._signals.append(number))
 
     def after(self, delay_s: float, callback: Callback) -> Timer:
         """Call back once, `delay_s` seconds from now."""
@@ -150,4 +157,6 @@ class Loop:
                 pass
         except BlockingIOError:
             pass
-        self.reap()
+        received, self._signals = self._signals, []
+        for number in sorted(set(received)):
+            self._on_signal[number]()

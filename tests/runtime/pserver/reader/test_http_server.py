@@ -230,6 +230,8 @@ def test_answers_that_take_too_much_memory_are_refused() -> None:
         as_json = {"Content_Type": "application/json"}
         ids = json.dumps({"ids": list(range(40))}).encode()
         assert served.ask("POST", "/tables/t/rows", bytes(8 * 400))[0] == 200
+        wait_for("the memory of the first request", lambda: served.server.reserve(10_000), WAIT_S)
+        served.server.release(10_000)
         assert served.ask("POST", "/tables/t/rows", ids, **as_json)[0] == 503
         assert served.ask("POST", "/tables/t/rows", b'{"ids": [1]}', **as_json)[0] == 200
     finally:
