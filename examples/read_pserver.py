@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: T201  scripts print their results
-"""A dashboard of a running job: which tensors its servers have, and how they change, until the job ends.
+"""Prints the tensors on the servers of a running job, and how they change, until the job ends.
 
-It does not affect the job's trainers. It needs the job's endpoints and, unless its wire is plain, the job's key:
+This script does not affect the trainers. It needs the job's endpoints and, if connections are encrypted, its key:
 
     PADDLE_PSERVERS_IP_PORT_LIST=127.0.0.1:7164 PADDLE_WIRE=plain python examples/read_pserver.py
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher: the package behind `paddle.py` and `paddle-cluster`. Runs on the submitting machine, never on nodes.
+"""The launcher, which `paddle.py` and `paddle-cluster` start. Runs on the submitting machine, never on nodes.
 
 Nodes get the packages `paddle` and `paddle_node`. In a checkout, both are in runtime/, which this package adds to
 sys.path.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats text for people: sizes, tables, complete lines, output events. A lowest layer, independent of `system`."""
+"""Formats text for people: sizes, tables, complete lines, output events. Imports no other folder of the launcher."""
