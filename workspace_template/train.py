@@ -3,7 +3,7 @@
 
 In a cluster (PADDLE_CLUSTER_TRAIN is true), paddle.init() reads its settings from PADDLE_INIT_*, and each trainer
 reads its own pieces of train.txt and test.txt. Alone, it reads both files whole. Trainer 0 writes
-output/pass-NNNNN/params.tar.gz after every pass, and prints the nearest neighbours of some words at the end.
+output/pass-NNNNN/params.tar.gz after every pass, and prints the nearest neighbors of some words at the end.
 
     --manual_settings   use the settings of PaddlePaddle's manual, which learn more slowly
 """
@@ -37,7 +37,7 @@ settings = MANUAL if "--manual_settings" in sys.argv[1:] else QUICK
 
 EMBEDDING_SIZE = 32
 WORDS = ("firstw", "secondw", "thirdw", "fourthw", "nextw")
-# words whose nearest neighbours are printed at the end: the first three that the dictionary contains
+# words whose nearest neighbors are printed at the end: the first three that the dictionary contains
 SHOWN = ("must", "is", "when", "he", "in", "the")
 
 cluster_train_file = "./train.txt"
@@ -114,8 +114,8 @@ def save(trainer, pass_id):
     return f"{folder}/params.tar.gz"
 
 
-def tell_neighbours(word_dict, model):
-    """Print the nearest neighbours of some words: words in similar contexts have embeddings in similar directions."""
+def print_neighbors(word_dict, model):
+    """Print the nearest neighbors of some words: words in similar contexts have embeddings in similar directions."""
     with gzip.open(model) as file:
         vectors = paddle.parameters.Parameters.from_tar(file).get("_proj")  # (words, EMBEDDING_SIZE)
     vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -174,7 +174,7 @@ def main():
         feeding={name: column for column, name in enumerate(WORDS)},
     )
     if models:
-        tell_neighbours(word_dict, models[-1])
+        print_neighbors(word_dict, models[-1])
 
 
 if __name__ == "__main__":

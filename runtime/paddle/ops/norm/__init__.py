@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators for normalisation, norms of gradients, and dropout. Depends only on `base`."""
+"""Operators for normalization, norms of gradients, and dropout. Depends only on `base`."""
