@@ -52,7 +52,7 @@ def test_a_variable_is_always_inside_its_directory(tmp_path: Path, name: str) ->
     program = fluid.Program.parse_from_string(bytes_field(1, block))
     fluid.global_scope().set(named, np.ones(1, np.float32))
     for move in (fluid.io.save_persistables, fluid.io.load_persistables):
-        with pytest.raises(ModelFileError, match=r"leads out"):
+        with pytest.raises(ModelFileError, match=r"side .*deep/er"):
             move(None, model, program)
     assert {victim.read_bytes() for victim in victims} == {b"precious"}
 
@@ -77,7 +77,7 @@ def test_a_block_around_itself_and_a_body_within_itself_are_refused() -> None:
         return bytes_field(1, varint_field(1, idx) + varint_field(2, parent) + b"".join(rest))
 
     for parents in ((0,), (-1, 1), (-1, 2, 1), (-1, -2)):
-        with pytest.raises(ModelFileError, match="inconsistent index"):
+        with pytest.raises(ModelFileError, match="expected index"):
             fluid.Program.parse_from_string(
                 b"".join(block(idx, parent) for idx, parent in enumerate(parents))
             )

@@ -68,7 +68,9 @@ class DataFeedDesc:
         known = [slot.name for slot in self.proto_desc.slots]
         for name in wanted:
             if name not in known:
-                raise FluidError(f"{method}: no slot is named {name!r}; known: {', '.join(known) or 'none'}")
+                raise FluidError(
+                    f"{method}: no slot is named {name!r}; known slots: {', '.join(known) or 'none'}"
+                )
         return wanted
 
 
@@ -117,7 +119,7 @@ class AsyncExecutor:
         if not isinstance(data_feed, DataFeedDesc):
             raise FluidTypeError(f"AsyncExecutor.run: data_feed: expected a DataFeedDesc, got {data_feed!r}")
         if not filelist:
-            raise FluidError("AsyncExecutor.run: filelist: expected at least one file")
+            raise FluidError("AsyncExecutor.run: filelist: expected at least one file, got an empty list")
         files = (filelist,) if isinstance(filelist, str) else tuple(map(str, filelist))
         target = default_main_program() if program is None else program
         slots = check_variables(data_feed.proto_desc.slots, target.global_block())

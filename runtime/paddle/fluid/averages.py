@@ -40,7 +40,8 @@ def load_values(kept: Collection[Variable], values: Mapping[str, Any]) -> None:
     for each in kept:
         if each.name not in found:
             raise FluidError(
-                f"load: no value for {each.name!r}. Save every variable that get_opti_var_name_list() names"
+                f"load: the values lack {each.name!r}. Pass a value for each variable that get_opti_var_name_list() "
+                "names"
             )
         if found[each.name].shape != each.shape:
             raise FluidError(f"load: {each.describe()} cannot hold a value of shape {found[each.name].shape}")
@@ -129,7 +130,7 @@ class ModelAverage(_Averages):
             with program._optimized_guard([parameter, f"{parameter.name}{GRAD}"]):
                 self._kept[parameter.name] = self._append(parameter)
         if not self._kept:
-            raise FluidError("ModelAverage: the program has no parameter to average")
+            raise FluidError("ModelAverage: the program has no parameter to average: build the network first")
 
     def _means(self, scope: Scope) -> dict[str, Any]:
         means = {}
@@ -233,7 +234,9 @@ class ExponentialMovingAverage(_Averages):
         self._kept: dict[str, Variable] = {}
         self._rest: Variable | None = None
         if not self._parameters:
-            raise FluidError("ExponentialMovingAverage: the program has no parameter to average")
+            raise FluidError(
+                "ExponentialMovingAverage: the program has no parameter to average: build the network first"
+            )
 
     def update(self) -> None:
         """Append the operators that update the averages to the program.
@@ -243,7 +246,7 @@ class ExponentialMovingAverage(_Averages):
         """
         if self._rest is not None:
             raise FluidError(
-                "ExponentialMovingAverage: update was called twice, so each step would count twice"
+                "ExponentialMovingAverage: update was called twice, so each step would count twice. Call it once"
             )
         helper = LayerHelper("moving_average")
         # The product of all decays: the share that the first 0 still has.

@@ -130,7 +130,7 @@ class GradientClipByGlobalNorm(BaseGradientClipAttr):
 
 @dataclass
 class _NormGroup:
-    """The gradients that are scaled by the same factor, None until the first is scaled."""
+    """The gradients that are scaled by the same factor; `factor` is None until the first one is scaled."""
 
     clip_norm: float
     squares: list[Variable] = field(default_factory=list)
@@ -157,13 +157,15 @@ def set_gradient_clip(
         FluidTypeError: `clip` is not a gradient clip.
     """
     if not isinstance(clip, BaseGradientClipAttr):
-        raise FluidTypeError(f"set_gradient_clip: expected a GradientClip..., got {clip!r}")
+        raise FluidTypeError(
+            f"set_gradient_clip: expected a gradient clip, such as GradientClipByValue, got {clip!r}"
+        )
     block = (program or default_main_program()).global_block()
     names = param_list if param_list is not None else [each.name for each in block.all_parameters()]
     for each in names:
         parameter = block.var(each) if isinstance(each, str) else each
         if not isinstance(parameter, Parameter):
-            raise FluidTypeError(f"set_gradient_clip: {parameter!r} is not a parameter")
+            raise FluidTypeError(f"set_gradient_clip: expected a parameter or its name, got {parameter!r}")
         parameter.gradient_clip_attr = clip
 
 

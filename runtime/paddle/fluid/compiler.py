@@ -59,7 +59,9 @@ class CompiledProgram:
             FluidError: the method was called before.
         """
         if self._settings is not None:
-            raise FluidError("with_data_parallel was called twice")
+            raise FluidError(
+                "with_data_parallel was called twice: call it once, or create another CompiledProgram"
+            )
         strategy = build_strategy or BuildStrategy()
         if num_trainers is not None:
             strategy = replace(strategy, num_trainers=num_trainers)

@@ -116,13 +116,14 @@ class DataFeeder:
                     group, given = [], True
             if group and not drop_last:
                 raise FluidError(
-                    f"{len(group)} minibatches are left over for {places} places: set drop_last=True"
+                    f"the last {len(group)} minibatches do not fill {places} places: set drop_last=True to discard "
+                    "them"
                 )
 
             if group and not given:
                 _log.warning(
                     "the reader returned only %d minibatches for %d places (CPU_NUM): drop_last discards them, so "
-                    "there is nothing to train on",
+                    "there is nothing to train on. Lower CPU_NUM",
                     len(group),
                     places,
                 )

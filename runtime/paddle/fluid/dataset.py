@@ -168,7 +168,7 @@ class InMemoryDataset(DatasetBase):
         self.release_memory()
         parts = list(self._samples())
         if not parts:
-            raise RunError(f"the files have no samples: {', '.join(self._files[:5])}")
+            raise RunError(f"the files contain no samples: {', '.join(self._files[:5])}")
         self._held = joined(parts)
 
     def preload_into_memory(self, thread_num: int | None = None) -> None:

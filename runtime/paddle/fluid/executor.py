@@ -198,7 +198,9 @@ class Executor:
             FluidTypeError: the dataset is missing.
         """
         if dataset is None:
-            raise FluidTypeError("train_from_dataset: expected a dataset of fluid.DatasetFactory, got None")
+            raise FluidTypeError(
+                "train_from_dataset: expected a dataset created by fluid.DatasetFactory, got None"
+            )
         from paddle.fluid.multislot.passes import printing, run_pass
 
         told = printing(fetch_list, fetch_info, print_period, debug)

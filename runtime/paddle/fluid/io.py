@@ -188,7 +188,7 @@ def load_inference_model(
     wanted = [op.inputs["X"][0] for op in fetches]
     for name in (*fed, *wanted):
         if name not in block.vars:
-            raise ModelFileError(f"{path} feeds or fetches {name!r}, which it does not describe")
+            raise ModelFileError(f"{path} feeds or fetches {name!r}, but does not describe this variable")
     for name in fed:
         block.var(name).is_data = True
     program.touch()

@@ -117,8 +117,8 @@ def scaled_dot_product_attention(
     width = queries.shape[-1]
     if width != keys.shape[-1] or width % num_heads or values.shape[-1] % num_heads:
         raise FluidError(
-            f"attention: queries {queries.shape}, keys {keys.shape} and values {values.shape} do not fit "
-            f"{num_heads} heads"
+            f"attention: expected queries and keys of equal width, and widths that {num_heads} heads divide; got "
+            f"queries {queries.shape}, keys {keys.shape} and values {values.shape}"
         )
     q, k, v = (_heads(each, num_heads) for each in (queries, keys, values))
     scaled = layers.scale(q, scale=(width // num_heads) ** -0.5)

@@ -55,7 +55,7 @@ class ParallelExecutor:
         )
         places: list[Place] = list(cuda_places()) if use_cuda else list(cpu_places())
         if not places:
-            raise FluidError("use_cuda=True, but this machine has no GPU")
+            raise FluidError("use_cuda=True, but this machine has no GPU: set use_cuda=False")
         self._parallel = DataParallel(self._program, places, strategy)
         self._scope = scope
 

@@ -388,7 +388,7 @@ def test_what_updates_keep_is_listed_and_loaded() -> None:
     exe.run(feed=feed)
     optimizer.load(kept)
     assert all(np.array_equal(fluid.global_scope().get(name), kept[name]) for name in names)
-    with pytest.raises(ValueError, match="no value for 'w_moment2_0'"):
+    with pytest.raises(ValueError, match="'w_moment2_0'"):
         optimizer.load({"w_moment1_0": kept["w_moment1_0"]})
     with pytest.raises(ValueError, match=r"a value of shape \(3,\)"):
         optimizer.load({**kept, "w_moment1_0": np.zeros(3)})

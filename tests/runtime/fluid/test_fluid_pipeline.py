@@ -116,7 +116,7 @@ def test_a_pass_ends_with_its_last_batch_however_long_that_takes(
 def test_settings_that_cannot_be_are_refused() -> None:
     x = layers.data("x", [2])
     sgd = fluid.optimizer.SGD(0.1)
-    with pytest.raises(ValueError, match="2 cuts make 3 sections, got 1 places"):
+    with pytest.raises(ValueError, match=r"2 cuts make 3 sections, .* 1 places"):
         fluid.optimizer.PipelineOptimizer(sgd, [[x], [x]], [fluid.CPUPlace()])
     with pytest.raises(ValueError, match="run on the CPU"):
         fluid.optimizer.PipelineOptimizer(sgd, [[x]], [fluid.CUDAPlace(0)])

@@ -33,7 +33,7 @@ class _Decoder:
     @contextmanager
     def _filling(self) -> Iterator[None]:
         if self._is_open or self._is_filled:
-            raise FluidError(f"{type(self).__name__}: block() can be used only once")
+            raise FluidError(f"{type(self).__name__}: block() can be used only once: create another decoder")
         self._is_open = True
         yield
         self._is_open, self._is_filled = False, True
@@ -170,7 +170,10 @@ class BeamSearchDecoder(_Decoder):
         cell = self._cell
         unknown = self._inputs.keys() - cell.inputs.keys()
         if unknown:
-            raise FluidError(f"BeamSearchDecoder: {min(unknown)!r} is not an input of its StateCell")
+            raise FluidError(
+                f"BeamSearchDecoder: {min(unknown)!r} is not an input of the decoder's StateCell: "
+                f"{', '.join(cell.inputs)}"
+            )
         with self.block():
             ids = self.read_array(self._first[0], is_ids=True)
             scores = self.read_array(self._first[1], is_scores=True)
@@ -229,7 +232,9 @@ class BeamSearchDecoder(_Decoder):
         _check("update_array", array)
         _check("update_array", value)
         if array.name not in self._arrays:
-            raise FluidError(f"update_array: {array.name!r} was not returned by read_array")
+            raise FluidError(
+                f"update_array: {array.name!r} was not returned by read_array: pass an array that read_array returned"
+            )
         self._written.append((value, self._arrays[array.name]))
 
     def __call__(self) -> tuple[Variable, Variable]:

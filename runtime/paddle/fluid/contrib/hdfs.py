@@ -170,5 +170,5 @@ class HDFSClient:
             return subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
         except OSError as error:
             raise RunError(
-                f"cannot run {argv[0]}: {error.strerror}. hadoop_home must be the directory of a Hadoop installation"
+                f"cannot run {argv[0]}: {error.strerror}. Set hadoop_home to the directory of a Hadoop installation"
             ) from error

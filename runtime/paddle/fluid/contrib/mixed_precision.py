@@ -65,7 +65,9 @@ class AutoMixedPrecisionLists:
         """
         white, black = set(custom_white_list or ()), set(custom_black_list or ())
         if white & black:
-            raise FluidError(f"AutoMixedPrecisionLists: {min(white & black)!r} is in both custom lists")
+            raise FluidError(
+                f"AutoMixedPrecisionLists: {min(white & black)!r} is in both custom lists: remove it from one of them"
+            )
         self.white_list = (set(_WHITE.split()) - black) | white
         self.black_list = (set(_BLACK.split()) - white) | black
         self.gray_list = set(_GRAY.split()) - white - black

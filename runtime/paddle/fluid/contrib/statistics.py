@@ -39,7 +39,10 @@ def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
         if variable is None or not variable.shape:
             continue
         if sum(size < 0 for size in variable.shape) > 1:
-            raise FluidError(f"memory_usage: {variable.describe()} has more than one unknown size")
+            raise FluidError(
+                f"memory_usage: {variable.describe()} has more than one unknown size: expected at most one, the "
+                "batch size"
+            )
         total += prod(-size * batch_size if size < 0 else size for size in variable.shape) * (
             variable.dtype.itemsize
         )

@@ -161,7 +161,9 @@ def _check_files(folder: Path) -> None:
     expected = (folder / _COMPLETE).read_text().splitlines(keepends=True)
     wrong = set(expected).difference(_listed(folder)) if expected else set()
     if wrong:
-        raise ModelFileError(f"{min(wrong).split(maxsplit=2)[-1].strip()} does not match {_COMPLETE}")
+        raise ModelFileError(
+            f"{min(wrong).split(maxsplit=2)[-1].strip()} is missing, or differs from its checksum in {_COMPLETE}"
+        )
 
 
 def _synchronize(path: Path) -> None:

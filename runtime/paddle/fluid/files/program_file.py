@@ -80,7 +80,7 @@ def read_attribute(message: bytes) -> tuple[str, object]:
             name = text(raw, "an attribute")
         elif number == 2 and isinstance(raw, int):
             if raw not in AttrType._value2member_map_:
-                raise ModelFileError(f"attribute {name!r} has the unknown type {raw}")
+                raise ModelFileError(f"attribute {name!r} has unknown type {raw}")
             kind = AttrType(raw)
         elif number in _TYPE_OF_FIELD:
             values.append(_value(_TYPE_OF_FIELD[number], raw))
@@ -109,7 +109,9 @@ def _value(kind: AttrType, raw: int | float | bytes) -> object:
     if kind in (AttrType.BOOLEAN, AttrType.BOOLEANS):
         return bool(raw)
     if not isinstance(raw, int):
-        raise ModelFileError(f"an attribute of type {kind.name} holds a value of a different type")
+        raise ModelFileError(
+            f"an attribute of type {kind.name}: expected a number, got a value of type {type(raw).__name__}"
+        )
     return _signed32(signed(raw)) if kind in (AttrType.INT, AttrType.INTS) else signed(raw)
 
 
@@ -207,8 +209,8 @@ def _fill(block: Any, message: bytes, unknown: set[tuple[str, str]]) -> None:
     around = (block.parent_idx, block.forward_block_idx)
     if said != block.idx or not all(-1 <= each < block.idx for each in around):
         raise ModelFileError(
-            f"block {block.idx} of the program has an inconsistent index ({said}) or inconsistent "
-            f"parents ({around})"
+            f"block {block.idx} of the program: expected index {block.idx} and parents from -1 to {block.idx - 1}, "
+            f"got index {said} and parents {around}"
         )
     block.ops = [_read_operator(block, each, unknown) for each in operators]
 
@@ -231,7 +233,7 @@ def _read_variable(block: Block, message: bytes) -> Variable:
         if number == 1:
             number_of_type = _int(value)
             if number_of_type not in VarType._value2member_map_:
-                raise ModelFileError(f"{name!r} has the unknown type {number_of_type}")
+                raise ModelFileError(f"{name!r} has unknown type {number_of_type}")
             kind = VarType(number_of_type)
         elif number == 2:
             dtype, shape = read_tensor_desc(_bytes(value, name), name)
@@ -311,7 +313,7 @@ def _check_bodies(program: Program) -> None:
             if not open_bodies[holder]:
                 done.append(holder)
     if len(done) < len(bodies):
-        raise ModelFileError("an operator of the program is nested inside itself")
+        raise ModelFileError("the blocks of the program form a cycle: an operator is nested inside itself")
 
 
 def _bytes(value: int | float | bytes, what: str) -> bytes:
@@ -322,6 +324,6 @@ def _bytes(value: int | float | bytes, what: str) -> bytes:
 
 def _int(value: int | float | bytes) -> int:
     if not isinstance(value, int):
-        raise ModelFileError("a description is damaged: expected a number")
+        raise ModelFileError(f"a description is damaged: expected a number, got {type(value).__name__}")
     number = signed(value)
     return number - (1 << 32) if 1 << 31 <= number < 1 << 32 else number

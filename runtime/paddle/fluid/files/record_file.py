@@ -36,7 +36,7 @@ def unpack_batch(record: bytes, what: str) -> list[Any]:
         ModelFileError: the record does not contain tensors.
     """
     if len(record) < _COUNT.size:
-        raise ModelFileError(f"{what}: expected tensors, got {len(record)} bytes")
+        raise ModelFileError(f"{what}: expected at least {_COUNT.size} bytes, got {len(record)}")
     stream = io.BytesIO(record)
     (count,) = _COUNT.unpack(stream.read(_COUNT.size))
     values = []

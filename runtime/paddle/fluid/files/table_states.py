@@ -40,7 +40,7 @@ def check_rule(path: Path, line: str, rule: str, columns: int, width: int) -> No
         return
     if not line and columns == wanted * width + CLOCKS:
         _log.warning(
-            "%s does not name its update rule: its states are used as those of %s", path, _text(rule)
+            "file %s does not name an update rule: its row states are read as those of %s", path, _text(rule)
         )
         return
     found = f"states of {_text(line)}" if line else f"{columns} columns per row and names no update rule"

@@ -51,7 +51,7 @@ def read_tensor(stream: BinaryIO, what: str) -> Any:
     levels = []
     count = _number(stream, _U64, what)
     if count > MAX_LEVELS:
-        raise ModelFileError(f"{what}: invalid number of sequence levels {count}")
+        raise ModelFileError(f"{what}: expected at most {MAX_LEVELS} levels of sequences, got {count}")
     for _ in range(count):
         size = _number(stream, _U64, what)
         if size % 8:
@@ -113,9 +113,11 @@ def read_selected_rows(stream: BinaryIO, what: str, any_ids: bool = False) -> Se
     height = _number(stream, _I64, what)
     values = _read_rows(stream, what)
     if values.ndim < 1 or len(values) != count:
-        raise ModelFileError(f"{what}: {count} rows of height {height} have values of shape {values.shape}")
+        raise ModelFileError(f"{what}: expected values of {count} rows, got shape {values.shape}")
     if count and not any_ids and not (rows.min() >= 0 and rows.max() < height):
-        raise ModelFileError(f"{what}: a row index exceeds its {height} rows")
+        raise ModelFileError(
+            f"{what}: expected row indices from 0 to {height - 1}, got {rows.min()} to {rows.max()}"
+        )
     return SelectedRows(rows, values, height)
 
 
@@ -133,12 +135,12 @@ def read_tensor_desc(message: bytes, what: str) -> tuple[np.dtype[Any], tuple[in
     dtype, shape = VarType.FP32.numpy, []
     for number, value in fields(message):
         if not isinstance(value, int):
-            raise ModelFileError(f"{what}: field {number} of its description is not a number")
+            raise ModelFileError(f"{what}: field {number} of the tensor's description is not a number")
         if number == 1:
             try:
                 dtype = VarType.of(value).numpy
             except ValueError as error:
-                raise ModelFileError(f"{what}: {value} is not a dtype of tensors") from error
+                raise ModelFileError(f"{what}: unknown dtype {value}") from error
         elif number == 2:
             shape.append(signed(value))
     return dtype, tuple(shape)

@@ -77,16 +77,16 @@ def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path
     if not any(all(not part.startswith(".") for part in parts) for parts in inside):
         allowed = " or ".join(map(str, folders))
         raise PserverError(
-            f"refused to write {path}: the wire is plain, so any peer could request it, and this "
-            f"server writes only under {allowed}, and not to hidden directories. Give all "
-            "processes the same PADDLE_JOB_KEY, or start the server there"
+            f"refused to write {path}: without PADDLE_JOB_KEY, any peer could send this request. This server "
+            f"therefore writes only under {allowed}, and not to hidden directories. Set the same PADDLE_JOB_KEY for "
+            "all processes, or start the server in the directory of the files"
         )
     place = folder / wanted.name
     number = wanted.name.removeprefix(f"{table}_").removesuffix(TABLE_STATES)
     if not (wanted.name.startswith(f"{table}_") and number.isascii() and number.isdigit()):
         raise PserverError(
-            f"refused to write {path}: when the wire is plain, a file of {table!r} must be named "
-            f"{table}_<number>"
+            f"refused to write {path}: without PADDLE_JOB_KEY, a file of {table} must be named {table}_<number>. Use "
+            "such a name, or set the same PADDLE_JOB_KEY for all processes"
         )
     if not _is_ours_or_absent(place):
         raise PserverError(
@@ -202,10 +202,10 @@ def place_of(folder: str | os.PathLike[str], name: str) -> Path:
     parts = name.split("/")
     if not name or "\0" in name or os.path.isabs(name) or any(part in ("", ".", "..") for part in parts):
         raise ModelFileError(
-            f"{name[:200]!r} cannot be the file of a variable in {folder}: the path leads outside the directory"
+            f"expected a relative path inside {folder} for the file of a variable, got {name[:200]!r}"
         )
     if len(parts) > 1 and not path.parent.resolve().is_relative_to(Path(folder).resolve()):
-        raise ModelFileError(f"{path}: a link in the path leads outside {folder}")
+        raise ModelFileError(f"{path}: a symbolic link in the path leads outside {folder}")
     return path
 
 
@@ -349,7 +349,9 @@ def _only(path: Path, variable: Variable) -> Any:
 def _at_end(stream: BinaryIO, path: Path) -> None:
     rest = len(stream.read(1))
     if rest:
-        raise ModelFileError(f"{path} has data after the last variable: it belongs to a different program")
+        raise ModelFileError(
+            f"{path} has data after the last variable: the file belongs to a different program"
+        )
 
 
 @contextmanager

@@ -98,7 +98,7 @@ class UserDefinedRoleMaker(RoleMakerBase):
         if worker_num < 1:
             raise FluidError(f"worker_num: expected 1 or more, got {worker_num!r}")
         if not self._server_endpoints:
-            raise FluidError("server_endpoints: expected a list of 'ip:port', got none")
+            raise FluidError("server_endpoints: expected a list of 'ip:port', got an empty list")
         self._current_id = _checked(current_id, worker_num if role == Role.WORKER else self.server_num())
 
 
@@ -116,7 +116,7 @@ class UserDefinedCollectiveRoleMaker(RoleMakerBase):
         super().__init__()
         self._worker_endpoints = list(worker_endpoints or ())
         if not self._worker_endpoints:
-            raise FluidError("worker_endpoints: expected a list of 'ip:port', got none")
+            raise FluidError("worker_endpoints: expected a list of 'ip:port', got an empty list")
         self._worker_num = len(self._worker_endpoints)
         self._current_id = _checked(current_id, self._worker_num)
 

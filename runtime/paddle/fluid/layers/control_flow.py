@@ -48,7 +48,7 @@ class _Unrolled:
     def __call__(self) -> Variable | list[Variable]:
         """Return the outputs of all steps: one variable, or a list."""
         if not self._results:
-            raise FluidError(f"{self._helper.layer_type}: the block is empty, or it has no output")
+            raise FluidError(f"{self._helper.layer_type}: the block declares no output")
         return self._results[0] if len(self._results) == 1 else self._results
 
     def _update(self, before: Variable, after: Variable) -> None:
@@ -156,7 +156,7 @@ class DynamicRNN(_Unrolled):
         body = self._open("memory")
         if init is None:
             if shape is None or not self._inputs:
-                raise FluidError("memory: give init, or shape after the first step_input")
+                raise FluidError("memory: give init, or give shape after the first step_input")
             with bodies.around(body):
                 like = self._inputs[0]
                 for _ in range(

@@ -84,7 +84,9 @@ def polynomial_decay(
 def cosine_decay(learning_rate: float, step_each_epoch: int, epochs: int) -> Variable:
     """Return η/2 (cos(π epoch/epochs) + 1), with η = learning_rate and epoch = t/step_each_epoch, rounded down."""
     if step_each_epoch < 1 or epochs < 1:
-        raise FluidError(f"cosine_decay: expected positive numbers, got {step_each_epoch} and {epochs}")
+        raise FluidError(
+            f"cosine_decay: expected step_each_epoch and epochs of at least 1, got {step_each_epoch} and {epochs}"
+        )
     with default_main_program()._lr_schedule_guard():
         epoch = floor(lr_step_counter(0) / step_each_epoch)
         rate: Variable = learning_rate * 0.5 * (cos(epoch * math.pi / epochs) + 1)
@@ -98,7 +100,9 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Varia
         FluidError: the number of values is not the number of boundaries + 1.
     """
     if len(values) != len(boundaries) + 1:
-        raise FluidError(f"piecewise_decay: {len(boundaries)} boundaries need {len(boundaries) + 1} values")
+        raise FluidError(
+            f"piecewise_decay: {len(boundaries)} boundaries need {len(boundaries) + 1} values, got {len(values)}"
+        )
     with default_main_program()._lr_schedule_guard():
         step = lr_step_counter(0)
         rate = create_global_var([1], 0.0, "float32", persistable=True, name="learning_rate")

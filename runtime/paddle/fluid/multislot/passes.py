@@ -91,8 +91,8 @@ def _parsed(source: Source, files: Sequence[str]) -> Iterator[Samples]:
             if found.longer_line is not None and not warned:
                 warned = True
                 logger.warning(
-                    "%s, line %d: more values than its %d slots; extra values are ignored, here and in "
-                    "later lines of the file",
+                    "%s, line %d: expected the values of %d slots, found more. Extra values are ignored in this and "
+                    "all later lines of the file",
                     block.source,
                     found.longer_line,
                     len(source.slots),

@@ -168,7 +168,7 @@ class Samples:
             return column.values.reshape(self.count, *slot.shape)
         except ValueError as error:
             raise FluidError(
-                f"slot {slot.name!r}: {lengths[0]} values per sample do not fit its variable's shape {slot.shape}"
+                f"slot {slot.name!r}: {lengths[0]} values per sample do not fit shape {slot.shape} of the variable"
             ) from error
 
 

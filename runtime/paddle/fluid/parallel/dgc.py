@@ -62,7 +62,8 @@ class DeepGradientCompression:
             raise FluidError("DGCMomentumOptimizer: local_grad_clip_norm needs num_trainers")
         if rampup_begin_step < 0 or rampup_step < 0:
             raise FluidError(
-                f"DGCMomentumOptimizer: expected 0 or more steps, got {rampup_begin_step} and {rampup_step}"
+                "DGCMomentumOptimizer: expected rampup_begin_step and rampup_step of at least 0, got "
+                f"{rampup_begin_step} and {rampup_step}"
             )
         if not sparsity or not all(0 <= share < 1 for share in sparsity):
             raise FluidError(

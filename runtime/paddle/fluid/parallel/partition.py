@@ -99,7 +99,7 @@ def _outdated(ops: Sequence[Operator], passing: Sequence[bool]) -> dict[str, Out
 
 
 def _derived(ops: Sequence[Operator], roots: Collection[str]) -> set[str]:
-    """Return some variables, and those that passes compute from them."""
+    """Return the root variables and all variables that passes compute from them."""
     derived = {*roots}
     for op in ops:
         if op.role not in _UPDATING and not derived.isdisjoint(op.reads):
@@ -126,7 +126,7 @@ def _passing(ops: Sequence[Operator], is_kept: Callable[[str], bool]) -> list[bo
 
 
 def _following(ops: Sequence[Operator], is_kept: Callable[[str], bool], of_params: set[str]) -> list[bool]:
-    """Return for each operator whether it uses a value that an update before it wrote, and nothing of a batch."""
+    """Return for each operator whether it reads a value that an earlier update wrote, and no data of a batch."""
     made: set[str] = set()
     of_batch: set[str] = set()
     changed: set[str] = set()

@@ -72,8 +72,8 @@ class PipelineOptimizer:
         if place_list is not None:
             if cuts and len(place_list) != 2 * len(cuts) - 1:
                 raise FluidError(
-                    f"PipelineOptimizer: {len(cuts)} cuts make {2 * len(cuts) - 1} sections, "
-                    f"got {len(place_list)} places"
+                    f"PipelineOptimizer: {len(cuts)} cuts make {2 * len(cuts) - 1} sections, but place_list has "
+                    f"{len(place_list)} places"
                 )
             if not all(isinstance(each, CPUPlace) for each in place_list):
                 raise FluidError(

@@ -152,7 +152,7 @@ def _synchronised(op: Operator) -> Operator:
 
 
 def _scaled(op: Operator, scale: float) -> Operator:
-    """Return the operator; if it starts a backward pass, with the given gradient of the loss."""
+    """Return the operator, with `scale` as the gradient of the loss if the operator starts a backward pass."""
     starts = op.role == OpRole.BACKWARD | OpRole.LOSS and op.type == "fill_constant"
     return op.with_attrs(value=scale) if starts else op
 

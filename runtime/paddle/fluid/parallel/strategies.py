@@ -105,7 +105,9 @@ class PassBuilder:
             FluidError: the index is out of range.
         """
         if not 0 <= index < len(self._passes):
-            raise FluidError(f"remove_pass: there is no pass {index} among {len(self._passes)} added passes")
+            raise FluidError(
+                f"remove_pass: index {index} is out of range: the number of added passes is {len(self._passes)}"
+            )
         del self._passes[index]
 
     @property

@@ -62,7 +62,9 @@ def attribute_type(op_type: str, name: str, value: object) -> AttrType:
     if isinstance(value, str):
         return AttrType.STRING
     if not isinstance(value, tuple):
-        raise ModelFileError(f"attribute {name!r} of {op_type!r} cannot be written: {value!r}")
+        raise ModelFileError(
+            f"attribute {name!r} of {op_type!r} has a value that cannot be written to a file: {value!r}"
+        )
     first = value[0] if value else None
     if name in _STRINGS_ATTRS or isinstance(first, str):
         return AttrType.STRINGS

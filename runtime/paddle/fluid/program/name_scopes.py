@@ -27,7 +27,7 @@ def name_scope(prefix: str) -> Iterator[None]:
         FluidError: the prefix is empty.
     """
     if not prefix:
-        raise FluidError("name_scope: expected a name, got an empty one")
+        raise FluidError("name_scope: expected a name, got an empty string")
     outer = _path.get()
     seen = _children.setdefault(outer, Counter())
     number = seen[prefix]

@@ -69,7 +69,9 @@ def sliced(variable: Variable, item: Any) -> Variable:
         at = items.index(Ellipsis)
         items[at : at + 1] = [slice(None)] * (len(variable.shape) - len(items) + 1)
     if len(items) > len(variable.shape):
-        raise IndexError(f"{variable.describe()} has fewer axes than {len(items)}")
+        raise IndexError(
+            f"{variable.describe()} has {len(variable.shape)} axes, but {len(items)} indices were given"
+        )
     spans: list[tuple[int, int, int]] = []
     left_out = []
     for axis, each in enumerate(items):
@@ -247,9 +249,13 @@ class Variable(graph.Variable):
         if old is self:
             return
         if self.spec != old.spec or self.persistable != old.persistable:
-            raise FluidError(f"the name {self.name!r} is already used by {old!r}: {self!r} must match it")
+            raise FluidError(
+                f"the name {self.name!r} is already used by {old!r}, which differs from {self!r}: choose another name"
+            )
         if self.type not in (VarType.LOD_TENSOR, old.type):
-            raise FluidError(f"{old!r} has type {VarType(old.type).name}: it cannot become {self.type.name}")
+            raise FluidError(
+                f"{old!r} has type {VarType(old.type).name} and cannot be redeclared as {self.type.name}"
+            )
         self._replace(old)
 
     def _replace(self, old: Variable) -> None:

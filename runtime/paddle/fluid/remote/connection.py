@@ -89,7 +89,7 @@ class Connection:
         self._drop(has_trained=self._has_begun)
 
     def close(self) -> None:
-        """Leave the servers, so that they no longer wait for this trainer. Safe to call twice."""
+        """Disconnect from the servers, so that they no longer wait for this trainer."""
         self._closed = True
         self._outbox.drop()
         if self._client is not None:
@@ -102,7 +102,7 @@ class Connection:
             self._outbox.put(self._number(endpoint), name, to_wire(value))
 
     def finish_sending(self, endpoints: Sequence[str]) -> None:
-        """Mark the end of this step's values, and wait until the servers have computed it."""
+        """Report that all values of this step are sent, and wait until the servers have computed the step."""
         everyone = {self._number(endpoint): () for endpoint in endpoints}
         self._step({**everyone, **self._numbered(self._wanted[0])})
         self._wanted = self._wanted[1:] or [{}]
@@ -198,8 +198,8 @@ class Connection:
         assert self._writes is not None
         if self._closed:
             raise RunError(
-                f"{name!r} has newer rows on the parameter servers, which this trainer has left: read or save it "
-                "before Executor.close"
+                f"{name!r} has newer rows on the parameter servers, from which this trainer has disconnected: read "
+                "or save it before Executor.close"
             )
         return self._wholes(self._writes.served, [name])[name]
 

@@ -119,8 +119,8 @@ class GrowingRows:
         if table.shape[0] == 1 or rows.values.shape[1] != _columns(table):
             if rows.values.shape[1] != width:
                 _log.warning(
-                    "table %r: the states that a different update rule saved for its rows are not used: %s "
-                    "starts from scratch",
+                    "table %r: the saved row states belong to a different update rule and are not used; %s starts "
+                    "from scratch",
                     self.name,
                     self._optimizer.rule,
                 )
@@ -165,7 +165,7 @@ class GrowingRows:
             or value.values.shape[1] not in widths
             or value.values.dtype != np.float32
         ):
-            raise PserverError(f"gradient {name!r}: expected rows (n, {width}) float32")
+            raise PserverError(f"gradient {name!r}: expected selected rows (n, {width}) float32")
         if not np.isfinite(value.values).all():
             raise PserverError(f"gradient {name!r} contains NaN or infinity; nothing was changed")
 

@@ -107,7 +107,7 @@ class ServedVariables:
 
 
 class _TableCell(Cell):
-    """Holds a table of which runs receive the rows of their batch: reading it after a step fetches all rows.
+    """Holds a table that servers store: runs receive the rows of their batch, and reading the cell fetches all rows.
 
     Attributes:
         is_used: whether a run that looks up rows on the servers is in progress; it does not need the other rows.

@@ -133,7 +133,10 @@ class ServedProgram:
             and len(value.ids)
             and not 0 <= value.ids.min() <= value.ids.max() < shape[0]
         ):
-            raise PserverError(f"gradient {name!r}: rows must be from 0 to {shape[0] - 1}")
+            raise PserverError(
+                f"gradient {name!r}: expected rows from 0 to {shape[0] - 1}, got {value.ids.min()} to "
+                f"{value.ids.max()}"
+            )
 
     def check_first(self, name: str, value: Value) -> None:
         """Check trainer 0's initial value. Raises PserverError if its name is unknown or its shape or dtype differs."""
@@ -241,7 +244,7 @@ class ServedProgram:
             raise PserverError(f"variable {name!r} has no value on this server")
         rows = self._scope.get(name)
         if isinstance(rows, SelectedRows) or not rows.ndim:
-            raise PserverError(f"{name!r} is not an array of rows")
+            raise PserverError(f"variable {name!r}: expected an array with rows")
         wrong = (ids < 0) | (ids >= len(rows))
         if wrong.any():
             raise PserverError(
@@ -275,9 +278,9 @@ class ServedProgram:
 
     @contextmanager
     def _updating(self) -> Iterator[None]:
-        """Refuse everything that follows if an error ends an update after its first change.
+        """Refuse all later requests if an error interrupts an update after its first change.
 
-        If memory ends, the change may have begun within a block.
+        An update that runs out of memory may have changed a part of a block.
         """
         self._check_whole()
         self._has_changed = False
@@ -296,7 +299,7 @@ class ServedProgram:
     def _check_whole(self, error: BaseException | None = None) -> None:
         if self._torn:
             raise PserverError(
-                f"an update of this server ended halfway, so some of its parameters have changed and others not: "
+                "an update on this server stopped halfway, so only some of the parameters have changed: "
                 f"{self._torn}. Start the job again from its last checkpoint"
             ) from error
 
@@ -350,7 +353,7 @@ def _moved(cells: Sequence[Cell]) -> list[SharedArray]:
     try:
         shared = SharedArray(int(starts[-1]))
     except MemoryError as error:
-        _log.warning("no shared memory with trainers of this node: %s", error)
+        _log.warning("cannot share memory with trainers on this node: %s", error)
         return []
     for cell, start in zip(cells, starts.tolist(), strict=False):
         place = shared.array[start : start + cell.value.size].reshape(cell.value.shape)

@@ -78,7 +78,7 @@ class Switchboard:
         self._to(endpoints).send(names, values, endpoints)
 
     def finish_sending(self, endpoints: Sequence[str]) -> None:
-        """Mark the end of this step's values, and wait until the servers have computed it."""
+        """Report that all values of this step are sent, and wait until the servers have computed the step."""
         self._to(endpoints).finish_sending(endpoints)
 
     def receive(self, names: Sequence[str], endpoints: Sequence[str]) -> list[Any]:

@@ -20,7 +20,7 @@ Lengths = Sequence[Sequence[int]]
 
 
 class _Misfit:
-    """Rows and the sequences of earlier rows, which do not fit them: any use but setting either is refused."""
+    """A tensor whose LoD does not match its new rows; only setting the rows or the LoD is allowed."""
 
     __slots__ = ("levels", "rows")
 
@@ -29,8 +29,9 @@ class _Misfit:
 
     def __getattr__(self, name: str) -> Any:
         raise FluidError(
-            f"a tensor has rows of shape {self.rows.shape}, but the sequences of earlier rows, with offsets "
-            f"{[level.tolist() for level in self.levels]}: call set_lod after set"
+            f"a tensor has shape {self.rows.shape}, but its LoD, with offsets "
+            f"{[level.tolist() for level in self.levels]}, was set for a different number of rows: call set_lod "
+            "after set"
         )
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -100,7 +101,7 @@ class LoDTensor:
         self._set_levels(tuple(ends_of(whole_numbers(each, "the length of a sequence")) for each in lengths))
 
     def has_valid_recursive_sequence_lengths(self) -> bool:
-        """Return whether the sequences fit the rows; they may not if rows of another number were set after them."""
+        """Return whether the LoD matches the rows; it may not after `set` with a different number of rows."""
         return not isinstance(self._cell.value, _Misfit)
 
     def _levels(self) -> tuple[npt.NDArray[np.int64], ...]:

@@ -71,8 +71,8 @@ def _check_tables(program: Program) -> None:
         for op in block.ops:
             if op.attrs.get("is_distributed"):
                 raise FluidError(
-                    f"embedding {op.inputs['W'][0]!r} is_distributed, but trainers that average "
-                    "parameters hold all of them: use mode='pserver', or is_distributed=False"
+                    f"embedding {op.inputs['W'][0]!r} has is_distributed=True, but trainers that average parameters "
+                    "hold whole parameters: use mode='pserver', or is_distributed=False"
                 )
 
 

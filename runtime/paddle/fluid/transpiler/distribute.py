@@ -131,7 +131,7 @@ class DistributeTranspiler:
                 "DGCMomentumOptimizer trains without servers: use MomentumOptimizer, or a config with mode='nccl2'"
             )
         if self.config.enable_dc_asgd and self.sync_mode:
-            raise FluidError("enable_dc_asgd corrects asynchronous training: pass sync_mode=False")
+            raise FluidError("enable_dc_asgd applies to asynchronous training only: pass sync_mode=False")
         self.trainer_id, self.trainer_num = trainer_id, trainers
         self.pserver_endpoints = [each.strip() for each in pservers.split(",") if each.strip()]
         check_endpoints(self.pserver_endpoints, "pservers: endpoint", first_port=0)

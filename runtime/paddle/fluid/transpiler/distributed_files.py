@@ -105,7 +105,9 @@ def load_persistables(
     overview, block = program._parameters_on_pservers, program.global_block()
     if serving_operator(program) is not None and isinstance(overview, VarsDistributed):
         if filename is not None:
-            raise FluidError("a server loads each variable from its own file: save them without filename")
+            raise FluidError(
+                "a server loads each variable from its own file: call the save function without filename"
+            )
         tables = {
             name: rows_of_server(program, read_table_files(Path(dirname), block.var(name), rule=rule))
             for name, rule in program._distributed_lookup_tables.items()
@@ -147,8 +149,8 @@ def load_slices(folder: Path, parts: list[VarDistributed]) -> None:
         flat = whole.reshape(-1)[part.offset : part.offset + size]
         if len(flat) != size:
             raise ModelFileError(
-                f"{folder / part.origin.name}: {part.slice.name!r} needs {size} elements from "
-                f"{part.offset} on, but the file has {whole.size}"
+                f"{folder / part.origin.name}: {part.slice.name!r} needs {size} elements starting at {part.offset}, "
+                f"but the file has {whole.size}"
             )
         values[part.slice.name] = flat.reshape(part.slice.shape).copy()
     scope = global_scope()

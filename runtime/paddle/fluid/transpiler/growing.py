@@ -122,7 +122,10 @@ def own_rule(
     others = [op for op in updates if "Param" in op.inputs and op.inputs["Param"][0] not in tables]
     rows = {row.op_type: (cls, row) for cls, row in FLUID}
     if not others or others[0].type not in rows:
-        raise FluidError(f"embedding {table.name!r}: no other parameter has an update rule that it could use")
+        raise FluidError(
+            f"embedding {table.name!r}: table_rule='own' needs another parameter whose rule can change single rows, "
+            "but there is none: give table_rule='sgd'"
+        )
     like = others[0]
     cls, row = rows[like.type]
     if cls.needs_whole:

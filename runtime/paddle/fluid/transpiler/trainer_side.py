@@ -70,7 +70,7 @@ def rewrite_startup(
 
 
 def keep_watching(program: Program, watching: Sequence[Operator]) -> list[Operator]:
-    """Leave these operators, and those of the schedule that they need, to the trainers; return the operators."""
+    """Assign these operators, with the schedule operators that they need, to the trainers; return all of them."""
     block, read, kept = program.global_block(), set[str](), []
     for at in reversed(range(len(block.ops))):
         op = block.ops[at]

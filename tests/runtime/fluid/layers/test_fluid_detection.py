@@ -65,7 +65,7 @@ def test_sizes_of_ssd_go_from_ratio_to_ratio_and_its_loss_is_one_of_each_image()
     ("change", "text"),
     [
         ({"inputs": None}, "expected a list of variables as inputs"),
-        ({"aspect_ratios": [[2.0], [2.0]]}, "aspect_ratios has 2 entries for 1 inputs"),
+        ({"aspect_ratios": [[2.0], [2.0]]}, "expected 1 entries of aspect_ratios, .* got 2"),
         ({"min_sizes": None}, "give min_sizes and max_sizes"),
     ],
 )

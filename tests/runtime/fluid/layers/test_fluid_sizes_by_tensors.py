@@ -236,7 +236,7 @@ def test_shapes_of_other_variables_are_sizes() -> None:
 @pytest.mark.parametrize(
     ("layer", "numbers", "told"),
     [
-        (lambda x, n: layers.topk(x, n), [7], "k: expected 1 to 6, the last size of X, got 7"),
+        (lambda x, n: layers.topk(x, n), [7], "k: expected 1 .*, got 7"),
         (lambda x, n: layers.expand(x, [n, 1]), [0], r"expected 2 positive numbers .* got \(0, 1\)"),
         (
             lambda x, n: layers.reshape(x, [n, -1]),

@@ -55,9 +55,7 @@ def test_a_description_is_read_changed_and_written(tmp_path: Path) -> None:
         ("ids", SlotType.UINT64, False, True),
         ("click", SlotType.UINT64, True, True),
     ]
-    with pytest.raises(
-        ValueError, match="set_use_slots: no slot is named 'clik'; known: numbers, ids, click"
-    ):
+    with pytest.raises(ValueError, match=r"set_use_slots: no slot is named 'clik'; .*: numbers, ids, click"):
         desc.set_use_slots(["clik"])
 
 

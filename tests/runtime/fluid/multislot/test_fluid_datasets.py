@@ -255,7 +255,7 @@ def test_values_that_no_slot_takes_are_reported_one_time(
     made = click_net.dataset([str(tmp_path / "x")], click_net.inputs())
     assert batches_of(made) == [[[3]] * 5]
     (record,) = caplog.records
-    assert "x, line 1: more values than its 3 slots" in record.getMessage()
+    assert re.search("x, line 1:.* 3 slots", record.getMessage())
 
 
 @pytest.mark.parametrize("sync", [True, False])

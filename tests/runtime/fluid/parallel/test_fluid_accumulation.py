@@ -227,7 +227,7 @@ def test_faults_of_passes_are_refused_by_name() -> None:
         added.set("num_repeats", 2.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"{MERGE} was added twice"):
         builder.append_pass(MERGE)
-    with pytest.raises(ValueError, match="no pass 1"):
+    with pytest.raises(ValueError, match="index 1"):
         builder.remove_pass(1)
     builder.remove_pass(0)
     assert builder.all_passes() == []

@@ -69,7 +69,7 @@ def test_a_file_without_a_rule_is_accepted_with_a_warning(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         scope = load(unnamed, "lazy adam", side)
-    assert "does not name its update rule" in caplog.text
+    assert "does not name an update rule" in caplog.text
     expected = load(saved, "lazy adam", side)
     assert scope.get("sites").values.tolist() == expected.get("sites").values.tolist()
 

@@ -75,7 +75,7 @@ def density_prior_box(given: dict[str, Any]) -> tuple[Variable, Variable]:
 
 def _boxes(op_type: str, given: dict[str, Any], attrs: dict[str, Any]) -> tuple[Variable, Variable]:
     if len(listed(given["steps"])) != 2:
-        raise FluidError(f"{op_type}: expected steps (across, down), got {given['steps']}")
+        raise FluidError(f"{op_type}: expected steps (horizontal, vertical), got {given['steps']}")
     across, down = listed(given["steps"])
     shared = {**renamed(given, "variances=variance clip offset"), "step_w": across, "step_h": down}
     boxes, variances = LayerHelper(op_type, given["name"]).apply_all(

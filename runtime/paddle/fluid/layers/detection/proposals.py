@@ -36,7 +36,7 @@ def anchor_generator(given: dict[str, Any]) -> tuple[Variable, Variable]:
         FluidError: stride is not two numbers.
     """
     if len(listed(given["stride"])) != 2:
-        raise FluidError(f"anchor_generator: expected stride (across, down), got {given['stride']}")
+        raise FluidError(f"anchor_generator: expected stride (horizontal, vertical), got {given['stride']}")
     attrs = {name: listed(given[name]) for name in ("anchor_sizes", "aspect_ratios", "stride")}
     anchors, variances = LayerHelper("anchor_generator", given["name"]).apply_all(
         "anchor_generator",

@@ -57,7 +57,9 @@ def multi_box_head(given: dict[str, Any]) -> tuple[Variable, Variable, Variable,
     each_has = {"aspect_ratios": given["aspect_ratios"], "min_sizes": least, "max_sizes": most, **steps}
     for name, values in each_has.items():
         if len(values) != len(maps):
-            raise FluidError(f"multi_box_head: {name} has {len(values)} entries for {len(maps)} inputs")
+            raise FluidError(
+                f"multi_box_head: expected {len(maps)} entries of {name}, one per input, got {len(values)}"
+            )
     shared = renamed(given, "image offset variance flip clip min_max_aspect_ratios_order")
     found: list[list[Variable]] = []
     for number, one in enumerate(maps):

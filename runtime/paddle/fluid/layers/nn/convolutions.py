@@ -108,12 +108,12 @@ def sizes(size: Size, dims: int) -> tuple[int, ...]:
     if isinstance(size, int):
         return (size,) * dims
     if len(size) != dims:
-        raise FluidError(f"expected one size or {dims}, got {list(size)}")
+        raise FluidError(f"expected 1 or {dims} sizes, got {list(size)}")
     return tuple(size)
 
 
 def _begun(op_type: str, given: dict[str, Any]) -> tuple[LayerHelper, int, int, dict[str, tuple[int, ...]]]:
-    """Return the helper of a layer, the channels, the groups, and how its windows move."""
+    """Return a layer's helper, its numbers of channels and groups, and its strides, paddings and dilations."""
     helper = LayerHelper(op_type, **renamed(given, "name param_attr bias_attr act"))
     moves = renamed(given, "strides=stride paddings=padding dilations=dilation")
     shape = given["input"].shape

@@ -171,7 +171,7 @@ def group_norm(given: dict[str, Any]) -> Variable:
     """
     if given["data_layout"] != "NCHW":
         raise FluidError(
-            f"group_norm: expected data_layout 'NCHW', got {given['data_layout']!r}: use transpose"
+            f"group_norm: expected data_layout 'NCHW', got {given['data_layout']!r}. Transpose the input first"
         )
     scaled, shifted = given["param_attr"] is not False, given["bias_attr"] is not False
     return _by_rows("group_norm", given, given["input"].shape[1], scaled, shifted, "epsilon groups")

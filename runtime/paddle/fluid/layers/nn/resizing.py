@@ -30,8 +30,8 @@ def _adaptive(dims: int) -> Callable[..., Any]:
         kind, helper = given["pool_type"], LayerHelper(f"adaptive_pool{dims}d", given["name"])
         if kind not in ("max", "avg") or (given["require_index"] and kind == "avg"):
             raise FluidError(
-                f"adaptive_pool{dims}d: pool_type must be 'max' or 'avg', and require_index needs "
-                f"'max', got {kind!r}"
+                f"adaptive_pool{dims}d: expected pool_type 'max' or 'avg', and 'max' with require_index=True; got "
+                f"{kind!r} with require_index={given['require_index']}"
             )
         attrs = {"ksize": sizes(given["pool_size"], dims), "adaptive": True}
         inputs = {"X": given["input"]}

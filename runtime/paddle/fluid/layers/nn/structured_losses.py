@@ -61,8 +61,8 @@ def nce(given: dict[str, Any]) -> Variable:
     drawn = 10 if given["num_neg_samples"] is None else given["num_neg_samples"]
     if sampler not in _SAMPLERS or (sampler == "custom_dist") != (custom_dist is not None):
         raise FluidError(
-            f"nce: sampler must be one of {', '.join(_SAMPLERS)}, with custom_dist only for "
-            f"custom_dist; got {sampler!r}"
+            f"nce: expected sampler to be one of {', '.join(_SAMPLERS)}, and custom_dist only with 'custom_dist'; "
+            f"got {sampler!r}"
         )
     inputs = renamed(given, "Input=input Label=label SampleWeight=sample_weight")
     x = given["input"]
@@ -89,7 +89,9 @@ def hsigmoid(given: dict[str, Any]) -> Variable:
     helper = LayerHelper("hierarchical_sigmoid", **renamed(given, "name bias_attr"))
     is_custom, x = given["is_custom"], given["input"]
     if any(is_custom != (given[each] is not None) for each in ("path_table", "path_code")):
-        raise FluidError("hsigmoid: path_table and path_code must be given for a custom tree, and only then")
+        raise FluidError(
+            "hsigmoid: give path_table and path_code with is_custom=True, and omit both otherwise"
+        )
     nodes = given["num_classes"] - (not is_custom)
     inputs = renamed(given, "X=input Label=label PathTable=path_table PathCode=path_code")
     inputs["W"] = helper.create_parameter(given["param_attr"], (nodes, x.shape[1]), x.dtype)
@@ -127,8 +129,8 @@ def sampled_softmax_with_cross_entropy(
     given = (customized_samples is not None, customized_probabilities is not None)
     if given != (use_customized_samples,) * 2:
         raise FluidError(
-            "sampled_softmax_with_cross_entropy: use_customized_samples needs customized_samples "
-            "and customized_probabilities"
+            "sampled_softmax_with_cross_entropy: give customized_samples and customized_probabilities with "
+            "use_customized_samples=True, and omit both otherwise"
         )
     helper = LayerHelper("sample_logits")
     inputs = {
