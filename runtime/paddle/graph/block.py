@@ -224,7 +224,8 @@ class Block:
             return variable
         if not isinstance(old, type(variable)) or _identity(old) != _identity(variable):
             raise GraphError(
-                f"the name {variable.name!r} is already used by {old!r}: {variable!r} must match it"
+                f"the name {variable.name!r} is already used by {old!r}, which differs from {variable!r}: choose "
+                "another name"
             )
         return old
 

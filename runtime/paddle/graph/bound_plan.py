@@ -162,7 +162,8 @@ class BoundPlan:
         if cell.value is None:
             raise NotInitialisedError(
                 name,
-                f"{name!r} {self._specs[name].shape} has no value in the scope: run the startup program there first",
+                f"{name!r} {self._specs[name].shape} has no value in the scope: run the startup program in this "
+                "scope first",
             )
         if isinstance(cell.value, LoDArray) and name not in self._plan.sequential:
             raise UnexpectedLod(name)

@@ -141,7 +141,7 @@ def exposed(ops: Sequence[Operator], kept: Collection[str]) -> list[Exposed]:
 
 
 def spent_inputs(ops: Sequence[Operator], kept: Collection[str]) -> list[frozenset[str]]:
-    """Return the input slots of each operator, in order, that it may overwrite.
+    """Return, for each operator in order, the input slots that the operator may overwrite.
 
     Args:
         kept: variables whose values come from outside the plan or are returned from it.

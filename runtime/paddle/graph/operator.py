@@ -70,17 +70,17 @@ class Operator:
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
-        """Return the variables that it reads, in slot order."""
+        """Return the variables that the operator reads, in slot order."""
         return _flat(self.inputs.values())
 
     @cached_property
     def writes(self) -> tuple[str, ...]:
-        """Return the variables that it writes, in slot order."""
+        """Return the variables that the operator writes, in slot order."""
         return _flat(self.outputs.values())
 
     @cached_property
     def runs(self) -> Iterator[int]:
-        """Return the counter of its runs, from 0, for kernels that request it."""
+        """Return the counter of the operator's runs, starting at 0, for kernels that request it."""
         return itertools.count()
 
     def with_attrs(self, **changed: object) -> Self:

@@ -48,7 +48,7 @@ class Variable:
 
     @property
     def error_bounds(self) -> Mapping[str, float] | None:
-        """The `min` and `max` to which its gradient is clipped before propagation; None: no clipping."""
+        """The `min` and `max` to which the variable's gradient is clipped before propagation; None: no clipping."""
         return None
 
     @property

@@ -103,7 +103,7 @@ class DenseUpdater:
         return self._rule.states(self._parameter.momentum)
 
     def count(self) -> None:
-        """Count a step of a rule without state that other code has taken."""
+        """Count a step that other code has taken for a rule without state."""
         self._batches += 1
 
     def resume(self, batches: int, columns: dict[str, Array]) -> None:

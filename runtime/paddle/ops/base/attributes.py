@@ -53,7 +53,7 @@ IDLE_ATTRS: Mapping[str, type | tuple[object, ...]] = MappingProxyType(
 
 
 class Limit(NamedTuple):
-    """An attribute with limits, as it stands in the table.
+    """An attribute with limits, as declared in the table of operators.
 
     Attributes:
         default: the default, or the type if the attribute is required.

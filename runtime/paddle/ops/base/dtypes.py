@@ -59,7 +59,7 @@ class VarType(IntEnum):
         """
         found = _DTYPES.get(self.value)
         if found is None:
-            raise AttributeError(f"{self.name} is not a dtype of tensors")
+            raise AttributeError(f"{self.name} is not a dtype of tensors: cast the value first")
         return found
 
     def __eq__(self, other: object) -> bool:

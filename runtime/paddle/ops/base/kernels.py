@@ -52,7 +52,7 @@ def adagrad(w: Array, g: Array, s: Array, eta: float, epsilon: float) -> None:
 def adagrad_rows(w: Array, rows: Array, g: Array, s: Array, eta: float, epsilon: float) -> None:
     """Apply `adagrad` to the distinct rows (k,) int64 of w and s (n, width), with g (k, width)."""
     if len(rows) and not (rows.min() >= 0 and rows.max() < len(w)):
-        raise IndexError(f"rows {rows.min()} to {rows.max()} exceed the {len(w)} rows")
+        raise IndexError(f"expected rows from 0 to {len(w) - 1}, got {rows.min()} to {rows.max()}")
     at, count, width = address(rows, _I64), len(rows), w.shape[1]
     w_at, s_at = _written(w, s)
     KERNELS.loaded.adagrad_rows(w_at, at, address(g, _F32, count * width), s_at, count, width, eta, epsilon)

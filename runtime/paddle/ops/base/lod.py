@@ -146,7 +146,7 @@ class TensorArray:
             InputError: the index has no value.
         """
         if not 0 <= index < len(self.items) or self.items[index] is None:
-            raise InputError(f"nothing was written at index {index} of an array of {len(self.items)}")
+            raise InputError(f"nothing was written at index {index} of an array of length {len(self.items)}")
         return self.items[index]
 
     def copy(self) -> TensorArray:

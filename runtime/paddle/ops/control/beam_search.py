@@ -114,7 +114,9 @@ def beam_search_decode(ids: TensorArray, scores: TensorArray, *, end_id: int) ->
     """
     steps = [(_host(a), _host(b).data.reshape(-1)) for a, b in zip(ids.items, scores.items, strict=True)]
     if not steps:
-        raise InputError("beam_search_decode: no step was written")
+        raise InputError(
+            "beam_search_decode: the arrays are empty: write the ids and scores of at least one step"
+        )
     sources = len(steps[0][0].lod[0]) - 1
     source, words, values, kept = _ways(steps, sources, end_id)
     final = np.array([values[column[0], way] for way, column in enumerate(map(np.flatnonzero, kept.T))])

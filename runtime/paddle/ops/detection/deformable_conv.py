@@ -45,7 +45,10 @@ def _infer(x: Spec, offset: Spec, mask: Spec | None, filters: Spec, *, attrs: di
             f"expected {2 * places} channels of Offset and {places} of Mask, got {offset.shape[1]} and {masked}"
         )
     if any(each <= 0 for each in (*attrs["strides"], *attrs["dilations"], attrs["im2col_step"])):
-        raise AttrError("strides, dilations and im2col_step must be positive")
+        raise AttrError(
+            f"strides, dilations and im2col_step must be positive, got {attrs['strides']}, {attrs['dilations']} and "
+            f"{attrs['im2col_step']}"
+        )
     return Spec((x.shape[0], filters.shape[0], *_sizes(x.shape, filters.shape, attrs)), x.dtype)
 
 

@@ -45,7 +45,7 @@ def _infer(features: Spec, image: Spec, *, attrs: dict[str, Any]) -> tuple[Spec,
     least, most = attrs["min_sizes"], attrs["max_sizes"]
     if not least or (most and len(most) != len(least)):
         raise AttrError(
-            f"expected at least one size in min_sizes, and none or as many in max_sizes; got min_sizes={least}, "
+            f"expected at least one size in min_sizes, and no max_sizes or one per min_size; got min_sizes={least}, "
             f"max_sizes={most}"
         )
     if any(a <= 0 for a in least) or any(b <= a for a, b in zip(least, most, strict=False)):

@@ -93,7 +93,7 @@ def squared_l2_distance_grad(x: Array, y: Array, difference: Array, dout: Array)
 
 @operator("label_smooth", "X PriorDist? -> Out", attrs={"epsilon": 0.0}, infer="X")
 def label_smooth(x: Array, prior: Array | None, *, epsilon: float) -> Array:
-    """Return Out = (1 - epsilon) X + epsilon PriorDist; without PriorDist, it is uniform (1 / classes)."""
+    """Return Out = (1 - epsilon) X + epsilon PriorDist; the default PriorDist is uniform, 1 / classes."""
     share = 1 / x.shape[-1] if prior is None else prior
     return ((1 - epsilon) * x + epsilon * share).astype(x.dtype, copy=False)
 

@@ -15,8 +15,8 @@ from paddle.ops.base.shapes import agree, product
 def _infer(x: Spec, w: Spec, bias: Spec | None, *, in_num_col_dims: int) -> Spec:
     if not 1 <= in_num_col_dims < len(x.shape) or len(w.shape) != 2:
         raise ShapeError(
-            f"expected W (I, O) and 1 to {len(x.shape) - 1} in_num_col_dims of Input {x.shape}, got W {w.shape} and "
-            f"{in_num_col_dims}"
+            f"expected W (I, O) and in_num_col_dims from 1 to {len(x.shape) - 1} for Input {x.shape}, got W "
+            f"{w.shape} and in_num_col_dims={in_num_col_dims}"
         )
     if not agree(product(x.shape[in_num_col_dims:]), w.shape[0]):
         raise ShapeError(

@@ -21,13 +21,14 @@ _FLAT = 128
 def _infer(x: Spec, y: Spec, *, x_num_col_dims: int, y_num_col_dims: int) -> Spec:
     if not 0 < x_num_col_dims < len(x.shape) or not 0 < y_num_col_dims < len(y.shape):
         raise ShapeError(
-            f"x_num_col_dims {x_num_col_dims} and y_num_col_dims {y_num_col_dims} must split the shapes "
-            f"{x.shape} and {y.shape}"
+            f"expected x_num_col_dims from 1 to {len(x.shape) - 1} and y_num_col_dims from 1 to {len(y.shape) - 1} "
+            f"for X {x.shape} and Y {y.shape}, got {x_num_col_dims} and {y_num_col_dims}"
         )
     inner, outer = product(x.shape[x_num_col_dims:]), product(y.shape[:y_num_col_dims])
     if not agree(inner, outer) or x.dtype != y.dtype:
         raise ShapeError(
-            f"X {x.shape} {x.dtype} has {inner} columns, but Y {y.shape} {y.dtype} has {outer} rows"
+            f"expected equal dtypes and as many columns of X as rows of Y, got X {x.shape} {x.dtype} with {inner} "
+            f"columns and Y {y.shape} {y.dtype} with {outer} rows"
         )
     return Spec(x.shape[:x_num_col_dims] + y.shape[y_num_col_dims:], x.dtype, x.lod_level)
 

@@ -70,7 +70,7 @@ def _infer_top_k(x: Spec, given: Spec | None, *, k: int) -> tuple[Spec, Spec]:
     if given is not None and x.shape:
         k = -1
     elif not x.shape or k < 1 or 0 <= x.shape[-1] < k:
-        raise AttrError(f"k: expected 1 to {x.shape[-1:] or 0}, the last size of X, got {k}")
+        raise AttrError(f"k: expected 1 to the last size of X {x.shape}, got {k}")
     out = x._replace(shape=(*x.shape[:-1], k))
     return out, out._replace(dtype=_INT64)
 
@@ -85,7 +85,7 @@ def top_k(x: Array, given: Array | None, *, k: int) -> tuple[Array, Array]:
     xp = array_module(x)
     (k,) = decided(given, (), (k,))
     if not 1 <= k <= x.shape[-1]:
-        raise InputError(f"k: expected 1 to {x.shape[-1]}, the last size of X, got {k}")
+        raise InputError(f"k: expected 1 to the last size of X {x.shape}, got {k}")
     rows = x.reshape(-1, x.shape[-1])
     places = rows.argmax(axis=1)[:, None] if k == 1 and x.size else _chosen(rows, k)
     values = xp.take_along_axis(rows, places, axis=1)

@@ -24,7 +24,8 @@ def _infer(x: Spec, y: Spec, *, transpose_X: bool, transpose_Y: bool) -> Spec:
     outer, columns = right[-2:][::-1] if transpose_Y else right[-2:]
     if not agree(inner, outer) or x.dtype != y.dtype:
         raise ShapeError(
-            f"X {x.shape} {x.dtype} has {inner} columns, but Y {y.shape} {y.dtype} has {outer} rows"
+            f"expected equal dtypes and as many columns of X as rows of Y, got X {x.shape} {x.dtype} with {inner} "
+            f"columns and Y {y.shape} {y.dtype} with {outer} rows"
         )
     if len(left) > 2 and len(right) > 2:
         batch = same(left[:-2], right[:-2], "the batches of X and Y")

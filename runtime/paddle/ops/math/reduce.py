@@ -122,7 +122,7 @@ def _spread(reduced: Array, x: Array, dim: tuple[int, ...], reduce_all: bool) ->
 
 def _infer_logic(x: Spec, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Spec:
     if x.dtype != np.bool_:
-        raise ShapeError(f"expected booleans, got {x.dtype}: compare first")
+        raise ShapeError(f"expected a bool tensor, got {x.dtype}: use the result of a comparison")
     return Spec(_reduced_shape(x.shape, dim, keep_dim, reduce_all), x.dtype)
 
 

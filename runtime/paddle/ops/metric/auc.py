@@ -37,7 +37,7 @@ def auc(
     positive = predict.reshape(len(label), -1)[:, -1]
     if len(positive) and not (float(positive.min()) >= 0 and float(positive.max()) <= 1):
         raise InputError(
-            f"expected probabilities within [0, 1], got {float(positive.min())}..{float(positive.max())}"
+            f"expected probabilities within [0, 1], got {float(positive.min())} to {float(positive.max())}"
         )
     bucket = (positive * num_thresholds).astype(np.int64)
     is_positive = label.reshape(-1) != 0

@@ -24,7 +24,7 @@ def lrn(x: Array, *, n: int, k: float, alpha: float, beta: float) -> tuple[Array
 
 @gradient("lrn", "X Out MidOut Out@GRAD -> X@GRAD")
 def lrn_grad(x: Array, out: Array, mid: Array, dout: Array, *, n: int, alpha: float, beta: float) -> Array:
-    """Return dX = dOut MidOut^-beta - 2 alpha beta X Σ dOut Out / MidOut, summed over the windows that contain it."""
+    """Return dX = dOut MidOut^-beta - 2 alpha beta X Σ dOut Out / MidOut; summed over the element's windows."""
     before = (n - 1) // 2
     around = _neighbours(dout * out / mid, n - 1 - before, before)
     around *= x * x.dtype.type(2 * alpha * beta)

@@ -60,7 +60,9 @@ def attention_lstm(
     """
     data, offsets = sequences(x, "X")
     if (offsets[1:] == offsets[:-1]).any():
-        raise InputError("attention_lstm: X has an empty sequence, which leaves nothing to attend to")
+        raise InputError(
+            "attention_lstm: expected at least one row in each sequence of X, but a sequence is empty"
+        )
     gate, seen, proposed = (
         activation(each).function for each in (gate_activation, cell_activation, candidate_activation)
     )

@@ -101,7 +101,7 @@ def steps_of(inputs: list[Any], reverse: bool) -> TimeSteps:
         sequences(x, "Inputs")
     lods = [lod_of(x) for x in inputs]
     if any(len(lod) > 2 for lod in lods):
-        raise InputError("step inputs must have one or two levels of LoD")
+        raise InputError(f"step inputs must have one or two levels of LoD, got {[len(lod) for lod in lods]}")
     for lod in lods[1:]:
         if not np.array_equal(lods[0][0], lod[0]):
             counts = [np.diff(each[0]).tolist() for each in (lods[0], lod)]

@@ -69,7 +69,7 @@ def lod_reset_grad(dout: Array) -> Array:
 
 @operator("sequence_concat", "X+* -> Out+", infer="X(_, ...) -> X(-1, ..., lod=max(X, 1))")
 def sequence_concat(x: list[Any]) -> LoDArray:
-    """Return the sequences of all inputs, concatenated one by one; all inputs have the same number of them."""
+    """Return the sequences of all inputs, concatenated one by one; all inputs have the same number of sequences."""
     rows, offsets = _joined(x)
     stacked = array_module(x[0].data).concatenate([each.data for each in x])
     return LoDArray(stacked[at(rows, stacked)], (*x[0].lod[:-1], offsets))

@@ -86,7 +86,8 @@ def _sizes(total: int, sections: tuple[int, ...], num: int) -> tuple[int, ...]:
         return sections
     if num <= 0 or total % num:
         raise AttrError(
-            f"an axis of size {total} cannot be split into {num} equal parts: set sections or num"
+            f"an axis of size {total} cannot be split into {num} equal parts: set num to a divisor of {total}, or "
+            "set sections"
         )
     return (total // num if total >= 0 else -1,) * num
 

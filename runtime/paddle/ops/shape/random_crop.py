@@ -20,7 +20,7 @@ def _infer(x: Spec, seed: Spec | None, *, shape: tuple[int, ...]) -> tuple[Spec,
     if len(shape) > len(x.shape) or any(
         0 <= size < wanted for size, wanted in zip(around, shape, strict=True)
     ):
-        raise ShapeError(f"parts {shape} do not fit into X {x.shape}")
+        raise ShapeError(f"expected a shape that fits into X {x.shape}, got {shape}")
     return x._replace(shape=(*x.shape[: len(x.shape) - len(shape)], *shape)), Spec((1,), _INT64)
 
 

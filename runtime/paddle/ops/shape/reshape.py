@@ -57,7 +57,10 @@ def _unsqueezed(x: Shape, *, axes: Shape) -> Shape:
     sizes = list(x)
     for axis in axes:
         if not -len(sizes) - 1 <= axis <= len(sizes):
-            raise AttrError(f"axis {axis} cannot be inserted into a shape of {len(sizes)} dimensions")
+            raise AttrError(
+                f"axes: expected positions from {-len(sizes) - 1} to {len(sizes)} in a shape of {len(sizes)} "
+                f"dimensions, got {axis}"
+            )
         sizes.insert(axis if axis >= 0 else axis + len(sizes) + 1, 1)
     return tuple(sizes)
 
@@ -65,7 +68,7 @@ def _unsqueezed(x: Shape, *, axes: Shape) -> Shape:
 def flattened(x: Shape, *, axis: int) -> Shape:
     """Return the shape of X as a matrix: the product of the first `axis` dimensions, and that of the others."""
     if not 0 <= axis <= len(x):
-        raise AttrError(f"axis {axis} does not split a shape of {len(x)} dimensions")
+        raise AttrError(f"axis: expected 0 to {len(x)} for a shape of {len(x)} dimensions, got {axis}")
     return product(x[:axis]), product(x[axis:])
 
 
@@ -140,7 +143,9 @@ _shaping("flatten", {"axis": 1}, flattened)
 
 def _infer(x: Spec, *, axis: tuple[int, ...]) -> Spec:
     if sorted(axis) != list(range(len(x.shape))):
-        raise AttrError(f"axis {axis} is not a permutation of the dimensions of {x.shape}")
+        raise AttrError(
+            f"axis: expected a permutation of the {len(x.shape)} dimensions of X {x.shape}, got {axis}"
+        )
     return x._replace(shape=tuple(x.shape[at] for at in axis))
 
 

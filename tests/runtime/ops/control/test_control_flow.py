@@ -98,7 +98,7 @@ def test_reading_where_nothing_was_written_is_refused() -> None:
     build = Build()
     array = build.op("create_array", {}, dtype="float64")
     build.op("read_from_array", {"X": array, "I": build.constant(2, "int64")}, "out")
-    with pytest.raises(ExecutionError, match="nothing was written at index 2 of an array of 0"):
+    with pytest.raises(ExecutionError, match="nothing was written at index 2"):
         _run(build, {}, "out")
 
 

@@ -116,5 +116,5 @@ def test_a_step_with_attention_weighs_the_whole_sequence(has_scalar: bool, gate:
     np.testing.assert_allclose(hidden.data, rows_h)
     np.testing.assert_allclose(cell.data, rows_c)
     given["X"] = LoDArray(x, offsets_of([[3, 0, 3]]))
-    with pytest.raises(ExecutionError, match="an empty sequence"):
+    with pytest.raises(ExecutionError, match="sequence is empty"):
         run_op("attention_lstm", given)
