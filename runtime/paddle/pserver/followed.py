@@ -212,10 +212,10 @@ class Followed:
             with self._lock:
                 table.put(rows.take(slice(start, start + _AT_ONCE)))
             if self._closing.is_set():
-                raise PserverError("following ends")
+                raise PserverError("the copy was closed")
         if self._max_bytes and table.nbytes > self._max_bytes:
             raise PserverError(
-                f"its copy takes {table.nbytes} bytes, but only {self._max_bytes} are allowed: increase max_bytes"
+                f"the copy takes {table.nbytes} bytes, but only {self._max_bytes} are allowed: increase max_bytes"
             )
 
 

@@ -133,7 +133,7 @@ class Links:
     def _ask(self, index: int, message: Message) -> Message:
         """Send a request over the base connection, and return the answer.
 
-        The CONFIGURE before has the same number, and if it was sent twice, its reply arrives twice.
+        The CONFIGURE request before it has the same number; if it was sent twice, it has two replies.
 
         Raises:
             WireError: no answer arrived in time, or the connection broke.
@@ -260,7 +260,7 @@ class Links:
             try:
                 message = connection.take()
             except DamagedError as error:
-                _log.warning("%s; requesting it again", error)
+                _log.warning("%s; requesting the message again", error)
                 return Incoming(index, _question_for(error.message))
             if message is None:
                 return None

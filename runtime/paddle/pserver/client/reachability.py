@@ -282,7 +282,10 @@ def _greeted(sock: socket.socket, is_encrypted: bool, timeout_s: float) -> Findi
             Sight.STRANGER,
             f"the process that listens there is not a pserver: ZeroMQ with {theirs[:_SHOWN]!r}",
         )
-    return Finding(Sight.OTHER_WIRE, f"its wire is {_WIRES[theirs]}, but ours is {_WIRES[ours]}; {_ADVICE}")
+    return Finding(
+        Sight.OTHER_WIRE,
+        f"expected PADDLE_WIRE={_WIRES[ours]}, as in this process, but the server uses {_WIRES[theirs]}; {_ADVICE}",
+    )
 
 
 def _exchange(sock: socket.socket, timeout_s: float) -> bytes | None:

@@ -67,7 +67,7 @@ class WithinNode:
         return None if place is None or place[0] not in self._latest else self._latest[place[0]][place[1]]
 
     def fill(self, index: int, flat: Mapping[str, Array]) -> Array:
-        """Copy gradients that are not there yet to the memory that server `index` reads; set omitted gradients to 0.
+        """Copy gradients to the memory that server `index` reads, unless already there; set omitted gradients to 0.
 
         Large gradients are not checked here if there is only one server: it checks them while it adds them, and
         changes nothing if one is not finite. With several servers, another server could already have used its part.

@@ -58,10 +58,12 @@ class Revival:
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
             if folder.is_symlink() or folder.lstat().st_uid != os.geteuid():
-                raise PermissionError(errno.EPERM, "it belongs to another user")
+                raise PermissionError(
+                    errno.EPERM, "expected a directory of this user, found a link or another user's directory"
+                )
         except OSError as error:
             _log.warning(
-                "the state of this server is not saved: %s: %s; if it is killed, it cannot be restarted",
+                "the state of this server is not saved: %s: %s; a killed server cannot be restarted",
                 folder,
                 error.strerror,
             )

@@ -226,8 +226,8 @@ class FolderWriter:
         for base in self._root.glob(f"{BASE}-*"):
             if not said.since and base.name > said.name and Description.read(base).table == said.table:
                 raise ConfigError(
-                    f"{base} has a later batch of table {said.table} than {said.name}, probably from a different run, "
-                    "and would be used instead: move it, or export into a different directory"
+                    f"{base} has a later batch of table {said.table} than {said.name}, probably from a different "
+                    f"run, and would be used instead: move {base}, or export into a different directory"
                 )
 
 

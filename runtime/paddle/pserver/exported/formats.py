@@ -63,7 +63,7 @@ def read_file(path: Path, key: str = "", *, is_foreign: bool = False) -> Iterato
     names = _names(path, shapes, key, with_states=not is_foreign)
     lengths = {shapes[name][0] for name in names.values()}
     if len(lengths) > 1:
-        raise ConfigError(f"{path}: its arrays have different lengths: {shapes}")
+        raise ConfigError(f"{path}: expected arrays of equal length, got {shapes}")
     width = max(sum(shapes[name][1] for name in names.values() if shapes[name][1:]), 1)
     if is_foreign and len(shapes[names.get("ids", names["rows"])]) == 1:
         _check_distinct(path, module.read(path, {"ids": names["ids"]}, PIECE))

@@ -88,7 +88,7 @@ def _plain(column: Any, path: Path) -> npt.NDArray[Any]:
     n = len(column)
     values = column.flatten() if hasattr(column, "flatten") and hasattr(column.type, "value_type") else column
     if column.null_count or values.null_count:
-        raise ConfigError(f"{path}: a value is null")
+        raise ConfigError(f"{path}: expected no null values")
     found: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
     if values is column:
         return found
@@ -99,5 +99,7 @@ def _plain(column: Any, path: Path) -> npt.NDArray[Any]:
         else set(column.value_lengths().to_pylist())
     )
     if n and (lengths != {width} or not 0 < width <= MAX_WIDTH):
-        raise ConfigError(f"{path}: its rows have different lengths, or more than {MAX_WIDTH} numbers")
+        raise ConfigError(
+            f"{path}: expected rows of one width from 1 to {MAX_WIDTH}, got widths {sorted(lengths)[:5]}"
+        )
     return found.reshape(n, width)

@@ -105,11 +105,13 @@ def _place(each: Mapping[str, Any], start: int, size: int) -> tuple[str, tuple[i
     if code not in _DTYPES and code != _BF16:
         raise ValueError(f"dtype {code!r}: expected {', '.join((*_DTYPES, _BF16))}")
     if not all(type(n) is int and 0 <= n < 1 << 48 for n in (*shape, begin, end)) or not 0 < len(shape) <= 2:
-        raise ValueError(f"invalid shape {shape} or offsets {begin}..{end}")
+        raise ValueError(
+            f"expected one or two sizes and valid offsets, got shape {shape} and offsets {begin} to {end}"
+        )
     if shape[1:] and not 0 < shape[1] <= MAX_WIDTH:
         raise ValueError(f"shape {shape}: expected rows of width 1 to {MAX_WIDTH}")
     itemsize = 2 if code == _BF16 else _DTYPES[code].itemsize
     count = shape[0] * (shape[1] if len(shape) == 2 else 1)
     if end - begin != count * itemsize or start + end > size:
-        raise ValueError(f"bytes {begin}..{end} do not hold {shape} {code} in a file of {size} bytes")
+        raise ValueError(f"bytes {begin} to {end} do not hold {shape} {code} in a file of {size} bytes")
     return code, shape, start + begin

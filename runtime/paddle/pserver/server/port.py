@@ -99,7 +99,7 @@ class Port:
         try:
             message = decode(frames, found)
         except DamagedError as error:
-            self._complain(address, f"{error}; requesting it again")
+            self._complain(address, f"{error}; requesting the message again")
             damaged = error.message
             record = None if damaged is None else damaged.record
             which = record.number if isinstance(record, Chunk) else WHOLE

@@ -249,7 +249,7 @@ class Service(Protocol):
         return False
 
     def is_cut(self, trainer: int) -> bool:
-        """Return whether a trainer must repeat its request from the beginning but seems not to know it."""
+        """Return whether a trainer must repeat its request from the beginning but does not seem to know that."""
         return False
 
     def forget(self, trainer: int) -> None:

@@ -75,7 +75,7 @@ class Sessions:
                 "and close() the first of two trainers in one script"
             )
         if session is not None and not is_new and message.request < session.last:
-            raise PserverError(f"trainer {trainer} sent hello in a session that had already begun")
+            raise PserverError(f"trainer {trainer} sent another greeting in a session that had already begun")
         if session is None or is_new:
             session = self._by_trainer[trainer] = Session(trainer, message.session, address)
         session.address, session.lost_at = address, None

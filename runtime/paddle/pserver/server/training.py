@@ -114,7 +114,7 @@ class Training(Service):
         try:
             return store.share_slabs()
         except MemoryError as error:
-            _log.warning("no shared memory with trainers of this node: %s", error)
+            _log.warning("cannot share memory with trainers on this node: %s", error)
             return []
 
     def shown(self) -> ReaderView | None:
@@ -249,7 +249,7 @@ class Training(Service):
         if not gradient.follows:
             store.check(gradient)
         elif self._model.lag is not None:
-            raise WireError("a trainer of asynchronous training cannot follow the batches of others")
+            raise WireError("in asynchronous training, a trainer cannot follow the batches of other trainers")
         if gradient.slab is None and chunks != store.num_chunks:
             raise WireError(f"the push has {chunks} chunks; expected {store.num_chunks}")
         if self._model.lag is None:

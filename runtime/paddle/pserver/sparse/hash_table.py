@@ -109,7 +109,7 @@ class HashTable:
         self.apply(gradients, learning_rate)
 
     def apply(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
-        """Take one step with the sum of gradients, added in the given order, and within each in its own order.
+        """Take one step with the sum of gradients, added in the given order and, within each, in the order of its rows.
 
         Call this directly after `reserve` with the same arguments. Ids can be in any order and may repeat. An empty
         sequence also counts as a batch: the clock advances.
@@ -381,11 +381,11 @@ class HashTable:
             self._steps.decay(self._slabs, numbers, at)
 
     def _leave(self, ids: Ids, numbers: Numbers, which: npt.NDArray[np.bool_]) -> None:
-        """Remove the marked ones of some rows from memory."""
+        """Remove the rows marked in `which` from memory."""
         self._drop(ids, numbers, which)
 
     def _drop(self, ids: Ids, numbers: Numbers, which: npt.NDArray[np.bool_]) -> None:
-        """Drop the marked ones of some rows, in the order of their ids."""
+        """Drop the rows marked in `which`, in the order of their ids."""
         places = np.flatnonzero(which)
         places = places[np.argsort(ids[places])]
         ids, numbers = ids[places], numbers[places]

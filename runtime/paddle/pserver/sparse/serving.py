@@ -149,7 +149,7 @@ class ServedTable:
         self.share.check(RowGradient(rows.ids, rows.rows))
         n, name, size = len(rows.ids), self.share.spec.name, self.table.state_size
         if rows.rows.shape[1] != self.width:  # shows and clicks are of gradients alone
-            raise PserverError(f"table {name}: expected rows of {self.width}, got {rows.rows.shape[1]}")
+            raise PserverError(f"table {name}: expected rows of width {self.width}, got {rows.rows.shape[1]}")
         if rows.ages.shape != (n,) or rows.ages.dtype != np.int32:
             raise PserverError(
                 f"table {name}: ages: expected ({n},) int32, got {rows.ages.shape} {rows.ages.dtype}"

@@ -50,7 +50,10 @@ class TableSpec:
         if len(parameter.shape) != 2 or parameter.shape[0] != 1:
             raise ConfigError(f"{what}: shape: expected (1, width), got {parameter.shape}")
         if not parameter.sparse or parameter.static:
-            raise ConfigError(f"{what}: expected a parameter that is sparse and not static")
+            raise ConfigError(
+                f"{what}: expected a sparse parameter that is not static, got sparse={parameter.sparse} and "
+                f"static={parameter.static}"
+            )
         for name, least, most in (
             ("entry", 1, MAX_ENTRY),
             ("max_age", 0, MAX_AGE),

@@ -91,7 +91,7 @@ class Cursor(NamedTuple):
 
 
 class Walking(Protocol):
-    """A walk over one server's rows, with the ids whose rows left during it; see `pserver.reader.TableWalk`."""
+    """A walk over one server's rows, with the ids of rows removed during the walk; see `pserver.reader.TableWalk`."""
 
     clock: int
     since: int | None

@@ -336,7 +336,7 @@ class Store:
         self.pass_version = self.version
 
     def _cut(self, error: Exception) -> PserverError:
-        """Set `failure`, because an error cut a change that must be complete; return the exception to raise."""
+        """Set `failure`, because an error interrupted a change that must be complete; return the exception to raise."""
         cause, remedy = "memory ran out", ", with more servers or with GrowingTable(memory=...)"
         if isinstance(error, DiskError):
             cause, remedy = "a disk failed", ""

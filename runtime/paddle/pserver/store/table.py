@@ -44,7 +44,10 @@ class Table:
                 f"{self._values.shape} on this server, got {values.shape} from {start} on"
             )
         if values.dtype != np.float32 or not np.isfinite(values).all():
-            raise PserverError(f"values of parameter {self.share.parameter.name}: expected finite float32")
+            raise PserverError(
+                f"values of parameter {self.share.parameter.name}: expected finite float32 values, got NaN, infinity "
+                f"or dtype {values.dtype}"
+            )
         self.watch.rows(self.share.parameter.name, np.arange(start, stop))
         self._values[start:stop] = values
 

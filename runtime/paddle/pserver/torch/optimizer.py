@@ -122,7 +122,7 @@ class ServerOptimizer:
         return found
 
     def prefetch(self, ids: Any, steps: int = 1) -> Prefetched:
-        """Request rows that arrive with the answer to a later step, as of its end, for the lookups that follow it.
+        """Request rows for the lookups after a later step; the answer to that step contains them, as updated by it.
 
         Args:
             ids: the argument of a module's call: ids, a pair (values, offsets) or a jagged tensor if the model has

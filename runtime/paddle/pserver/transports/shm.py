@@ -328,7 +328,7 @@ def listen(site: Site) -> ShmListener | None:
     try:
         return ShmListener(site.stamp, site.port, site.keys)
     except (OSError, AttributeError) as error:
-        _log.info("no shared memory with trainers of this node: %s", error)
+        _log.info("cannot share memory with trainers on this node: %s", error)
         return None
 
 

@@ -72,7 +72,7 @@ def _address_of(device: str) -> str:
     except OSError as error:
         names = ", ".join(name for _, name in socket.if_nameindex())
         raise ConfigError(
-            f"flag --nics: device {device!r} has no IPv4 address ({error.strerror}); there are {names}"
+            f"flag --nics: device {device!r} has no IPv4 address ({error.strerror}); available devices: {names}"
         ) from None
 
 

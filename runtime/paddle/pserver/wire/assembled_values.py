@@ -48,7 +48,7 @@ class _Assembly:
             or not 2 <= span.size <= 2 + MAX_DIMS
             or not held_by(part).ndim
         ):
-            raise WireError(f"cannot read a part of {name!r}")
+            raise WireError(f"malformed part of {name!r}: expected an int64 row range and an array")
         start, total, *shape = map(int, span)
         before = self._parts.get(name)
         due = 0 if before is None else before.rows
@@ -57,7 +57,7 @@ class _Assembly:
         if shape and (
             held_by(part).ndim > 1 or isinstance(part, Rows) or min(shape) < 1 or math.prod(shape) != total
         ):
-            raise WireError(f"cannot read a part of {name!r} of shape {shape}")
+            raise WireError(f"malformed part of {name!r}: the rows do not fit shape {shape}")
         if total * row_bytes > _MAX_BYTES:
             raise WireError(f"{name!r} is too large: {total} rows of {row_bytes} bytes")
         if name in self.values or start != due or not 0 < count <= total - due or not is_same:
@@ -148,7 +148,7 @@ class Gathering(_Assembly):
                 raise WireError(f"received values of {name!r}, which were not requested")
             if name in ranges:
                 if isinstance(value, Rows):
-                    raise WireError(f"cannot read a part of {name!r}")
+                    raise WireError(f"malformed part of {name!r}: expected an array, got selected rows")
                 self._total(name, value, ranges[name])
             self._put(name, value, ranges.get(name))
         if before and self.missing == before:

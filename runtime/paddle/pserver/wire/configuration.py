@@ -136,7 +136,7 @@ def ports_section(dense: int, sparse: int) -> Section:
 
 
 def reported_range(reply: Message) -> PortRange | None:
-    """Return the numbers of ports in an answer to HELLO; None if it has none."""
+    """Return the numbers of ports that an answer to HELLO reports, or None if it reports none."""
     for section in reply.sections:
         words = section.as_text().split() if section.name == _PORTS else []
         if len(words) == len(PortRange._fields) and all(

@@ -66,7 +66,7 @@ def to_sections(values: Mapping[str, Value]) -> list[Section]:
     sections = []
     for name, value in values.items():
         if len(name.encode()) > _MAX_NAME_BYTES:
-            raise ConfigError(f"variable {name!r}: its name is longer than {_MAX_NAME_BYTES} bytes")
+            raise ConfigError(f"variable {name!r}: the name is longer than {_MAX_NAME_BYTES} bytes")
         if isinstance(value, Rows):
             # The height travels before the row numbers.
             sections.append(Section(_ROWS + name, np.concatenate([np.array([value.height]), value.ids])))
@@ -93,7 +93,10 @@ def from_sections(sections: Iterable[Section]) -> dict[str, Value]:
         kind, name = section.name[:1], section.name[1:]
         if kind == _ROWS:
             if section.array.ndim != 1 or section.array.dtype != np.int64 or not section.array.size:
-                raise WireError(f"variable {name!r}: cannot read its row numbers")
+                raise WireError(
+                    f"variable {name!r}: expected row numbers (n,) int64, got {section.array.shape} "
+                    f"{section.array.dtype}"
+                )
             numbers[name] = section.array
         elif kind == _WHOLE:
             found = numbers.pop(name, None)
@@ -133,7 +136,10 @@ def names_of(sections: Iterable[Section]) -> list[str]:
 def _rows(name: str, found: Ids, values: Array) -> Rows:
     height, ids = int(found[0]), found[1:]
     if not values.ndim or len(values) != len(ids) or height < 0:
-        raise WireError(f"variable {name!r}: {len(ids)} row numbers below {height}, values {values.shape}")
+        raise WireError(
+            f"variable {name!r}: expected one row of values per row number, got {len(ids)} row numbers below "
+            f"{height} and values {values.shape}"
+        )
     return Rows(ids, values, height)
 
 

@@ -107,7 +107,7 @@ class FinishPass(NamedTuple):
 
 
 class PushPull(NamedTuple):
-    """Sends gradients of one batch, and requests the values as of its end.
+    """Sends the gradients of one batch, and requests the values at the end of that batch.
 
     Attributes:
         num_samples: number of samples in the trainer's batch.

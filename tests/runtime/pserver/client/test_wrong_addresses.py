@@ -185,8 +185,8 @@ def test_zeromq_that_never_answers_is_told_and_waited_for(caplog: pytest.LogCapt
 
 KEYS = {
     "another key": (KEY, "00" * 32, "its PADDLE_JOB_KEY or --wire may differ"),
-    "no key": (KEY, None, "its wire is curve, but ours is plain; give both sides the same PADDLE_JOB_KEY"),
-    "a key where none is": (None, KEY, "its wire is plain, but ours is curve; give both sides the same"),
+    "no key": (KEY, None, "uses curve; give both sides the same PADDLE_JOB_KEY"),
+    "a key where none is": (None, KEY, "uses plain; give both sides"),
 }
 
 

@@ -121,8 +121,8 @@ def newest(
     what = "no complete checkpoint" if version is None else f"no complete checkpoint of batch {version}"
     told = "".join(f"; {text}" for text in wrong[:5])
     raise CheckpointError(
-        f"{what} in {root}{told}. Name the directory that a job has as --checkpoint_dir on its nodes; "
-        "a job with --resume=auto starts from scratch if there is none yet"
+        f"{what} in {root}{told}. Give the --checkpoint_dir of an earlier job; with --resume=auto, a job without a "
+        "checkpoint starts from scratch"
     )
 
 
@@ -142,7 +142,9 @@ def read_manifest(part: Path) -> Manifest:
     except CheckpointError as error:
         raise CheckpointError(f"{part.name}: {error}") from None
     if Path(manifest.folder).parts != part.parts[-2:]:
-        raise CheckpointError(f"{part.name}: its manifest belongs to {manifest.folder}")
+        raise CheckpointError(
+            f"{part.name}: the manifest belongs to {manifest.folder}; restore the folder's name"
+        )
     return manifest
 
 
@@ -243,7 +245,7 @@ def _parts(folder: Path, visible: frozenset[int] | None) -> tuple[Manifest, ...]
     needed = set(range(count)) if visible is None else visible
     missing = sorted(needed - set(by_server))
     if missing or len(found) != len(needed):
-        raise CheckpointError(f"expected the parts of {count} servers, missing {missing or 'none'}")
+        raise CheckpointError(f"expected the parts of {count} servers; missing: {missing or 'none'}")
     return tuple(by_server[server] for server in sorted(by_server))
 
 

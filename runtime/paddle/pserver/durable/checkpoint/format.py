@@ -118,11 +118,12 @@ class Manifest:
             said = checked_json.as_object(outer.body)
             if said.get("format") != FORMAT:
                 raise CheckpointError(
-                    f"the manifest is not of format {FORMAT}: use the release that wrote it"
+                    f"expected a manifest of format {FORMAT}, got {said.get('format')!r}: use the release that wrote "
+                    "it"
                 )
             found = read(cls, said, "manifest", "the file")
             if wrong := [file.path for file in found.files if not _PATH.match(file.path)]:
-                raise ValueError(f"{wrong[0]!r} is not a checkpoint file")
+                raise ValueError(f"the manifest lists {wrong[0]!r}, which is not a checkpoint file")
         except ValueError as error:
             raise CheckpointError(f"cannot read the manifest: {error}") from None
         return found
@@ -190,7 +191,7 @@ def head_of(data: bytes) -> tuple[int, int]:
         CheckpointError: the bytes do not begin a piece.
     """
     if len(data) != HEAD.size:
-        raise CheckpointError(f"a piece of a parameter ends after {len(data)} bytes")
+        raise CheckpointError(f"the header of a piece has {len(data)} bytes; expected {HEAD.size}")
     magic, length, nbytes = HEAD.unpack(data)
     if magic != _MAGIC or length > _MAX_DESCRIPTION:
         raise CheckpointError("expected a piece of a parameter, found none")
@@ -215,5 +216,5 @@ def _read(description: bytes, data: memoryview) -> Piece:
         arrays[name] = np.frombuffer(data[at : at + nbytes], dtype).reshape(shape)
         at += nbytes
     if at != len(data):
-        raise ValueError(f"the arrays of a piece need {at} bytes, but it has {len(data)}")
+        raise ValueError(f"the arrays of a piece need {at} bytes, but the piece has {len(data)}")
     return Piece(said.parameter, said.place, arrays)

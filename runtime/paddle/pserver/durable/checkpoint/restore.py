@@ -223,8 +223,8 @@ def _latest(numbers: Sequence[Mapping[str, Mapping[str, float]]], name: str) -> 
     found = [each[name] for each in numbers if name in each]
     if any("tau" in each and dict(each) != dict(found[0]) for each in found):
         raise CheckpointError(
-            f"parameter {name}: after asynchronous training, its sparse momentum differs between "
-            "servers; use as many servers as before"
+            f"parameter {name}: the sparse momentum of asynchronous training differs between servers; resume with as "
+            "many servers as before"
         )
     return max(found, key=lambda each: each.get("version", each.get("batches", 0)))
 
