@@ -33,7 +33,7 @@ class Flag:
         self._set.put(None)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the flag is set; return False if it still is not after `timeout_s` seconds."""
+        """Wait until the flag is set; return False if the flag is not set after `timeout_s` seconds."""
         try:
             self._set.get(timeout=timeout_s)
         except queue.Empty:

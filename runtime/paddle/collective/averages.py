@@ -115,7 +115,7 @@ class Averages:
 
 
 class _Last:
-    """The unposted progress of a rank that ends.
+    """The progress that a rank has not posted when it ends.
 
     Attributes:
         arrays: the arrays of the last step.

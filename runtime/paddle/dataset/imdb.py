@@ -93,5 +93,5 @@ def _reviews(pattern: re.Pattern[str]) -> Iterator[tuple[re.Match[str], list[str
 
 
 def _words(text: bytes) -> list[str]:
-    """Split bytes instead of characters: some reviews contain characters that str.split would treat as spaces."""
+    """Return the words of a text, split as bytes: some reviews contain characters that str.split treats as spaces."""
     return [word.decode("utf-8", "replace") for word in text.translate(None, PUNCTUATION).lower().split()]

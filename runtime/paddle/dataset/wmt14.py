@@ -94,7 +94,7 @@ def _reader(name: str, dict_size: int) -> Reader[Sample]:
 
 
 def _words(text: bytes) -> list[str]:
-    """Split bytes instead of characters: French uses non-breaking spaces within words."""
+    """Return the words of a text, split as bytes: French uses non-breaking spaces within words."""
     return [word.decode("utf-8", "replace") for word in text.split()]
 
 

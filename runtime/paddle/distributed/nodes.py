@@ -129,7 +129,7 @@ def _index(addresses: tuple[str, ...], where: str, node_ip: str | None, environ:
         return 0
     if own not in addresses:
         raise ConfigError(
-            f"cannot tell which of {', '.join(addresses)} is this node; "
+            f"cannot determine which of {', '.join(addresses)} is this node; "
             + (f"{own} is not one of them; " if own else "")
             + "give --node_ip, or set POD_IP"
         )

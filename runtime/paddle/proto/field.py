@@ -80,7 +80,7 @@ class Field(NamedTuple):
                 raise ConfigError(f"{self.name} is {_short(found)}, which is outside the range of {kind}")
         if not fits:
             name = kind if isinstance(kind, str) else kind.__name__
-            raise MessageTypeError(f"{self.name} has the type {name}, got {value!r:.80}")
+            raise MessageTypeError(f"{self.name}: expected type {name}, got {value!r:.80}")
         return found
 
 

@@ -213,14 +213,16 @@ class _Machine:
     def extend(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if not isinstance(target, list):
-            raise PickleRefused(f"damaged pickle: it appends to a {type(target).__name__}, not to a list")
+            raise PickleRefused(
+                f"damaged pickle: expected a list to append to, got a {type(target).__name__}"
+            )
         target.extend(items)
 
     def set_items(self, items: list[Any]) -> None:
         target = self.stack[-1]
         if not isinstance(target, dict):
             raise PickleRefused(
-                f"damaged pickle: it sets items of a {type(target).__name__}, not of a dictionary"
+                f"damaged pickle: expected a dictionary to set items of, got a {type(target).__name__}"
             )
         if not all(isinstance(key, _KEYS) for key in items[::2]):
             raise PickleRefused("unsupported in samples: dictionary keys other than strings and numbers")

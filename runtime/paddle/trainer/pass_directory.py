@@ -78,7 +78,8 @@ def load(parameters: Parameters, directory: Path, if_missing: str = "fail") -> N
                     )
         elif if_missing == "fail":
             raise ModelFileError(
-                f"{directory} has no parameter {name!r}; --load_missing_parameter_strategy=rand or zero ignores that"
+                f"{directory} has no parameter {name!r}; to initialize missing parameters, give "
+                "--load_missing_parameter_strategy=rand or zero"
             )
         elif if_missing == "zero":
             parameters.set(name, 0 * parameters.get(name))

@@ -43,7 +43,7 @@ class Inference:
         self._machine = GradientMachine(self._network, parameters, [], device=settings.current().device)
 
     def iter_infer(self, input: Sequence[Any], feeding: Feeding = None) -> Iterator[list[dict[str, Array]]]:
-        """Yield the arrays of all output layers by field, once, computed for all samples together."""
+        """Yield one result, the arrays of all output layers by field, computed for all samples together."""
         if isinstance(input, (list, tuple)) and not input:
             return
         feed = DataFeeder(self._network.data_types, feeding)(input)

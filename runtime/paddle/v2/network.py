@@ -119,7 +119,7 @@ class Network:
             seen.add(layer.name)
         if not self.outputs or not seen.issuperset(self.outputs):
             raise ModelFileError(
-                f"the topology is damaged: its outputs {list(self.outputs)} are not all layers"
+                f"the topology is damaged: expected at least one output, each a layer, got {list(self.outputs)}"
             )
 
 
@@ -354,7 +354,7 @@ def _layer_from_json(content: dict[str, Any]) -> LayerConfig:
 def _attrs(content: dict[str, Any]) -> dict[str, Any]:
     for name, value in content.items():
         if not isinstance(value, (bool, int, float, str, list)):
-            raise TypeError(f"attribute {name!r} is {value!r}")
+            raise TypeError(f"attribute {name!r}: expected a bool, int, float, str or list, got {value!r}")
     return {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
 
 
@@ -368,5 +368,5 @@ def _build(kind: type[_T], content: dict[str, Any]) -> _T:
         value = content[item.name]
         expected = {"str": str, "int": int, "bool": bool, "float": (int, float)}.get(str(item.type))
         if expected is not None and not isinstance(value, expected):  # type: ignore[arg-type]
-            raise TypeError(f"{kind.__name__}.{item.name} is {value!r}")
+            raise TypeError(f"{kind.__name__}.{item.name}: expected {item.type}, got {value!r}")
     return kind(**content)

@@ -81,7 +81,7 @@ class ParameterConfig:
         return self.dims or (1, self.size)
 
     def has_layout_of(self, other: ParameterConfig) -> bool:
-        """Return whether values of the other parameter fit: sizes agree, and so do dims, apart from those of 1."""
+        """Return whether the other parameter has the same size and the same dims, ignoring dims of 1."""
         shapes = [[size for size in config.dims if size != 1] for config in (self, other)]
         return self.size == other.size and (not self.dims or not other.dims or shapes[0] == shapes[1])
 
@@ -115,7 +115,9 @@ class ParameterConfig:
     def _check_size(self) -> None:
         count = math.prod(self.shape)
         if not 0 < self.size <= MAX_ELEMENTS:
-            raise ModelFileError(f"parameter {self.name!r} declares {self.size} elements")
+            raise ModelFileError(
+                f"parameter {self.name!r} declares {self.size} elements; expected 1 to {MAX_ELEMENTS}"
+            )
         # An lstm weight stores [size, size, 4] and the same count; a bias may store [1, size].
         if count != self.size:
             raise ModelFileError(

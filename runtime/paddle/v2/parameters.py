@@ -193,7 +193,8 @@ class Parameters:
             value = self._values.get(config.name)
             if value is not None and value.size != config.size:
                 raise UsageError(
-                    f"parameter {config.name!r} has {value.size} values here, but {config.size} in the given network"
+                    f"parameter {config.name!r} has {value.size} values in these Parameters, but {config.size} in "
+                    "the given network"
                 )
             self._configs[config.name] = config
 
@@ -224,7 +225,7 @@ class Parameters:
         return found
 
     def init_from_tar(self, f: IO[Any], exclude_params: str | Sequence[str] = ()) -> None:
-        """Load a tar's values of the parameters in both, except excluded ones; after an error, nothing is changed.
+        """Load the values of all parameters that are also in the tar, except excluded ones; an error changes nothing.
 
         Raises:
             ModelFileError: the tar is damaged or does not contain parameters.

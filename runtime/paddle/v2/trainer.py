@@ -197,7 +197,9 @@ class SGD:
         if name not in self._remote_tables:
             return self._machine.newest(name)
         if self._closed:
-            raise UsageError(f"parameter {name!r} is on parameter servers, and this trainer has left them")
+            raise UsageError(
+                f"parameter {name!r} is on parameter servers, from which this trainer has disconnected"
+            )
         return self._parameters.array(name) if self._updater is None else self._updater.table(name)
 
     def replace(self, name: str, value: NDArray[np.float32]) -> None:
@@ -296,7 +298,9 @@ class SGD:
         average = self._optimizer.model_average
         if average is not None:
             if updater.continues:
-                _log.warning("model_average: the mean lacks the batches before this process started")
+                _log.warning(
+                    "model_average: the mean does not include the batches before this process started"
+                )
             parameters = self._topology.network.parameters
             trained = [name for name, config in parameters.items() if not config.is_static]
             self._averager = Averager(average, trained, self._machine.flat, self._machine.show)

@@ -63,8 +63,8 @@ class Task(NamedTuple):
         if words != self.words():
             theirs = _of(words)
             raise PeerDiffers(
-                f"rank {rank} is at {theirs.describe()}, this rank at {self.describe()}: all ranks "
-                "must run the same program for the same number of batches",
+                f"rank {rank} runs {theirs.describe()}, but this rank runs {self.describe()}: all ranks must run "
+                "the same program for the same number of batches",
                 rank,
             )
 

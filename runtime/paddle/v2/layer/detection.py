@@ -47,8 +47,8 @@ def priorbox(
     features, whole = geometry(input, None, "priorbox"), geometry(image, image.num_filters or 3, "priorbox")
     if len(variance) != 4 or not min_size or len(max_size) not in (0, len(min_size)):
         raise UsageError(
-            "priorbox: variance needs 4 numbers, min_size at least one, and max_size none or as many as min_size; got "
-            f"{variance=}, {min_size=}, {max_size=}"
+            "priorbox: variance needs 4 numbers, min_size at least one, and max_size none or one per min_size; got "
+            f"variance={variance!r}, min_size={min_size!r}, max_size={max_size!r}"
         )
     ratios = [each for each in aspect_ratio if abs(each - 1) >= 1e-6]
     count = (2 * len(dict.fromkeys(ratios)) + 1) * len(min_size) + len(max_size)

@@ -170,7 +170,7 @@ class Emitter:
             config = self.layers[name]
             if name not in self._images:
                 raise UsageError(
-                    f"layer {self._layer!r} cannot use {name!r} ({config.input_type or config.type}) as numbers"
+                    f"layer {self._layer!r} cannot use {name!r} ({config.input_type or config.type}) as numeric input"
                 )
             # If samples determine the height and width of an image, its rows may have a different size from the layer.
             batch = 0 if -1 in self._images[name].shape[1:] else -1

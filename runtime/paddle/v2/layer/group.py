@@ -147,8 +147,8 @@ def memories_of(group: str) -> dict[str, str]:
             raise UsageError(f"recurrent group {group!r}: memory {memory!r} has neither name nor set_input")
         if target not in layers:
             raise UsageError(
-                f"recurrent group {group!r}: no layer is named {_outside(target, group)!r} for its "
-                "memory: give a layer of the step that name"
+                f"recurrent group {group!r}: a memory refers to layer {_outside(target, group)!r}, but no layer of "
+                "the step has that name: name the layer that the memory should store"
             )
     return found
 

@@ -77,10 +77,12 @@ class MixedLayer(LayerOutput):
         """Declare the layer from the terms added so far."""
         unfinished = self.config
         if not self._terms:
-            raise UsageError(f"mixed layer {self.name!r} has no projection")
+            raise UsageError(f"mixed layer {self.name!r} has no projection: add at least one")
         size = unfinished.size or max(term.size for term in self._terms)
         if size == 0:
-            raise UsageError(f"mixed layer {self.name!r}: give it or one of its projections a size")
+            raise UsageError(
+                f"mixed layer {self.name!r}: give size to the layer or to one of its projections"
+            )
         links = tuple(term.bind(self.name, index, size) for index, term in enumerate(self._terms))
         for link in links:
             if link.size != size:

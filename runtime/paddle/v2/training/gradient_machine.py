@@ -277,7 +277,7 @@ class GradientMachine:
             ) from error
 
     def _follow(self) -> None:
-        """Use the arrays that currently hold a trainer's values: values shared with a server of its node move."""
+        """Refer to the arrays that now hold the values; arrays shared with a server on this node have moved."""
         for name, config in self.network.parameters.items():
             if config.sparse_update or not self.scope.has(name):
                 continue

@@ -184,10 +184,7 @@ class RemoteUpdater(Updater):
         self._take(far)
 
     def _take(self, far: Mapping[str, Value]) -> None:
-        """Set the weights to the received values: `far` was filled.
-
-        The others are views of memory of a server on this node.
-        """
+        """Set the weights to the received values: those in `far`, and those in memory of a server on this node."""
         lost: dict[str, Value] = {}
         for name in sorted(self._near):
             value = self._client.value_array(name)
@@ -205,7 +202,7 @@ class RemoteUpdater(Updater):
                 self._machine.replace(name, value)
 
     def _go_home(self) -> None:
-        """Copy weights from memory that a server may change from now on."""
+        """Copy the weights out of shared memory that a server may change later."""
         if not self._on_gpu:
             for name in self._near:
                 self._home[name][...] = self._machine.flat(name)

@@ -67,7 +67,7 @@ class Updater:
         """Apply deferred decay to all rows of sparse parameters."""
 
     def caught_up(self) -> AbstractContextManager[None]:
-        """Show rows with their pending decay within a ``with`` block; servers send whole tables so in any case."""
+        """Apply pending decay to rows within a ``with`` block; servers always send whole tables with decay applied."""
         return nullcontext()
 
     def table(self, name: str) -> Value:
@@ -123,7 +123,7 @@ class LocalUpdater(Updater):
 
     @contextmanager
     def caught_up(self) -> Iterator[None]:
-        """Show rows with their pending decay within a ``with`` block; training then continues as if without it."""
+        """Apply pending decay to rows within a ``with`` block; training afterwards is unaffected."""
         kept = {name: self.table(name).copy() for name in self._tables}
         try:
             for name, updater in self._tables.items():

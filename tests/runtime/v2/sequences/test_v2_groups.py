@@ -181,7 +181,7 @@ def test_what_a_group_cannot_do_is_told() -> None:
         layer.memory(name="state", size=6)
         return layer.addto([row], name="other")
 
-    with pytest.raises(UsageError, match="no layer is named 'state' for its memory"):
+    with pytest.raises(UsageError, match="layer 'state'"):
         layer.recurrent_group(forgets, rows)
 
     def begins(row: LayerOutput) -> LayerOutput:
