@@ -107,4 +107,4 @@ def test_a_trainer_without_data_is_named_in_its_log_and_in_the_last_lines_of_the
     logs = [path.read_text() for path in sorted((bench.place / "ws" / "log").glob("node_0/train*.log"))]
     assert ["pass 0: the reader returned no batch" in text for text in logs] == [False, True]
     last = done.stdout[done.stdout.rindex("exit 0") - 600 :]
-    assert "WARNING: trainer-1 of 2 trainers got no sample" in last, done.stdout
+    assert "WARNING: trainer-1 of 2 trainers " in last, done.stdout

@@ -145,14 +145,12 @@ def _refuse_dangerous(text: str) -> None:
     if not text:
         raise HostError("a host must not be empty")
     if len(text) > MAX_TEXT:
-        raise HostError(f"a host may have at most {MAX_TEXT} characters, this one has {len(text)}")
+        raise HostError(f"a host may have at most {MAX_TEXT} characters, got {len(text)}")
     if text.startswith("-"):
         raise HostError("a host must not begin with '-': ssh would read it as an option")
     for character in text:
         if character.isspace() or not character.isprintable():
-            raise HostError(
-                f"a host must not contain spaces or control characters, this one has {character!r}"
-            )
+            raise HostError(f"a host must not contain spaces or control characters, got {character!r}")
         if character in _SHELL_CHARACTERS:
             raise HostError(f"a host must not contain {character!r}; expected [user@]host[:port]")
 

@@ -337,7 +337,7 @@ class Link:
     def _acknowledge(self, carrier: Carrier, fields: Fields) -> None:
         try:
             if self.key is None:
-                raise ValueError("its 'received' message was not requested")
+                raise ValueError("the node sent a 'received' message that was not requested")
             self._outgoing.acknowledged(read_message("received", fields, "it").position)
         except ValueError as error:
             raise FrameError(str(error)) from error

@@ -73,7 +73,7 @@ class TlsStream:
         """
         self._shake_hands(deadline)
         if self._tls.getpeercert(binary_form=True) != certificate:
-            raise ValueError("its certificate does not match")
+            raise ValueError("the peer's certificate does not match")
         self._tls.write(request)
         while not self._left:  # until then it can still refuse this certificate
             self._exchange(deadline)

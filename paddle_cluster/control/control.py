@@ -175,7 +175,7 @@ class Control:
         self._outcome = Outcome(int(code), tuple(left), tuple(why))
 
     def _post_stop(self, number: int, force: bool, by: str) -> None:
-        """Post what Ctrl+C posts, twice if the stop is forced; called on the server's thread."""
+        """Post the stop event of Ctrl+C, or two of them for a forced stop; runs on the server's thread."""
         for _ in range(2 if force and not self._requests else 1):
             self._requests += 1
             self._events.put(SignalEvent(number, self._requests, by))

@@ -127,7 +127,7 @@ class _Round(Generic[R]):
         elif isinstance(event, LinkLost):
             self._note(event.node_id, None, f"the connection ended: {event.reason}")
         elif isinstance(event, Unreadable):
-            self._note(event.node_id, None, f"cannot read its {event.kind!r} message: {event.error}")
+            self._note(event.node_id, None, f"cannot read the node's {event.kind!r} message: {event.error}")
         elif isinstance(event, MessageEvent):
             self._receive(event)
 
@@ -151,9 +151,9 @@ class _Round(Generic[R]):
         if event.kind == "hello":
             self._hostnames[event.node_id] = event.message.hostname[:HOSTNAME_KEPT]
         elif event.kind == "failed":
-            self._note(event.node_id, None, f"it refused: {event.message.detail}")
+            self._note(event.node_id, None, f"the node refused the request: {event.message.detail}")
         elif isinstance(event.message, self._answer):
-            parts = [f"its answer is incomplete: {fault}" for fault in event.faults[:SHOWN]]
+            parts = [f"the answer is incomplete: {fault}" for fault in event.faults[:SHOWN]]
             if len(event.faults) > SHOWN:
                 parts.append(f"{len(event.faults) - SHOWN} more rows are missing")
             self._note(event.node_id, event.message, "; ".join(parts))

@@ -50,7 +50,7 @@ class CallbackAgentsEnded(Protocol):
     """The function to call, from any thread, when callback agents have ended permanently."""
 
     def __call__(self, why: str, rank: int | None = None) -> None:
-        """Report the end of one callback agent, or the end of all, after which none will connect."""
+        """Report that one callback agent has ended, or that all have ended and none will connect."""
 
 
 class CallbackAgents(Protocol):

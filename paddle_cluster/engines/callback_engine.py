@@ -114,7 +114,7 @@ class CallbackEngine(Engine):
             _send_request(stream, request)
         except OSError as error:
             stream.end()
-            raise ConnectError(self._names[node_id], f"its connection ended: {error}.") from error
+            raise ConnectError(self._names[node_id], f"the connection ended: {error}.") from error
         return stream
 
     def _take(self, node_id: int) -> TlsStream:
@@ -241,7 +241,7 @@ class CallbackEngine(Engine):
 
 def _send_request(stream: TlsStream, request: Mapping[str, Any]) -> None:
     if not stream.write(json.dumps(request).encode() + b"\n"):
-        raise ConnectionError("it accepts no data")
+        raise ConnectionError("the node agent accepts no data")
 
 
 def _same(name: str, host: str) -> bool:

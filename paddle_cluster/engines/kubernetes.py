@@ -153,7 +153,7 @@ class KubernetesJob:
         return api.call("get", resource, self._job) if resource == "jobs" else body
 
     def _watch(self, api: Api) -> str:
-        """Watch the pods until a final problem, which is returned, or until the end.
+        """Watch the pods until the job ends; return the problem that ended it, if any.
 
         Raises:
             ApiError: watching is forbidden, and not all pods have been up yet.

@@ -63,7 +63,7 @@ class ApiError(Exception):
 
 
 class _Again(NamedTuple):
-    """The reason of a failure that a retry may overcome."""
+    """A failure that a retry may overcome, with its reason."""
 
     text: str
     wait_s: float
@@ -262,7 +262,7 @@ def _has_kubeconfig(config: Any) -> bool:
 
 
 def _events(answer: Any, stopping: threading.Event) -> Iterator[Object]:
-    """Yield the objects of a watch's lines."""
+    """Yield the objects in the lines of a watch response."""
     rest = b""
     for piece in answer.stream(1 << 16, decode_content=True):
         *lines, rest = (rest + piece).split(b"\n")

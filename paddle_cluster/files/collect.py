@@ -393,7 +393,7 @@ class Collector:
 
 
 def _within(target: Path, root: Path) -> Iterator[Path]:
-    """Yield a path and its parents below another one."""
+    """Yield a path and those of its parents that are below `root`."""
     while target != root:
         yield target
         target = target.parent

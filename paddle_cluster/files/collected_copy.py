@@ -308,7 +308,7 @@ def date(place: int | Path, mtime_ns: int) -> None:
 
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:
-    """Return what changes when another process writes or replaces a file."""
+    """Return a file's metadata that changes when another process writes or replaces the file."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -317,7 +317,7 @@ def _fingerprint() -> Fingerprint:
 
 
 def _beside(target: Path) -> Path:
-    """Return the path of a file until it is complete, which no other file of the job uses."""
+    """Return the temporary path of an incomplete file; no other file of the job uses this path."""
     name = f".{target.name}.{_digest(target.name)}.part"
     if len(os.fsencode(name)) > _name_limit(target.parent):
         name = f".{_digest(target.name)}.part"

@@ -103,11 +103,11 @@ class Ledger:
         """
         name = row.path or row.text
         if self.is_complete or self.listed >= MOST_ROWS:
-            raise RecordError("it sent more rows than expected")
+            raise RecordError("the node listed more files than expected")
         if self._requested is None:
             self.listed += 1
         elif name not in self._requested or name not in self.differing:
-            raise RecordError(f"it sent {name!r:.80}, which was not requested again")
+            raise RecordError(f"the node listed {name!r:.80} again, which was not requested")
         if difference is None:
             self.differing.pop(name, None)
             self.verified += 1

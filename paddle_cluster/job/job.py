@@ -294,7 +294,7 @@ def idle(roster: Roster) -> list[str]:
     if not found:
         return []
     return [
-        f"WARNING: {some(found, _MOST_LISTED)} of {counted(len(roster.trainers()), 'trainer')} got no sample: "
+        f"WARNING: {some(found, _MOST_LISTED)} of {counted(len(roster.trainers()), 'trainer')} received no samples: "
         "give each trainer its own part of the data"
     ]
 

@@ -119,7 +119,7 @@ class Watch:
         return self._note_failures()
 
     def _note_failures(self) -> bool:
-        """Count processes that stay frozen as failed; return whether any has."""
+        """Mark processes that stay frozen as failed; return whether there are any."""
         now = time.monotonic()
         for record in self._roster.processes.values():
             stall = record.stall
@@ -171,7 +171,7 @@ class Watch:
         ]
 
     def _find_awaited_process(self) -> None:
-        """If all hanging trainers wait for peers, find the cause: one that makes no step either and waits for none."""
+        """If all hanging trainers wait for peers, find the cause: a process without steps that waits for no peer."""
         failures = self._roster.failures
         if not self._all_wait(failures):
             return

@@ -152,7 +152,7 @@ class NodeRecord:
 
     @property
     def link(self) -> Link | None:
-        """Return the link to its agent, if there is one."""
+        """Return the link to the node's agent, if there is one."""
         return self.contact.link
 
     @property
@@ -162,7 +162,7 @@ class NodeRecord:
 
     @property
     def is_broken(self) -> bool:
-        """Return whether its link has no connection now."""
+        """Return whether the node's link has no connection now."""
         return self.link is not None and self.link.is_broken
 
     def set_apart(self, job_dir: str) -> None:
@@ -217,7 +217,7 @@ class NodeRecord:
         self.send("ping", seq=seq)
 
     def pong(self, pong: Pong) -> None:
-        """Handle its answer to a ping, which also measures its clock."""
+        """Handle the node's answer to a ping, which also measures its clock."""
         self.reports.pong(pong)
         self._compare_clocks()
 

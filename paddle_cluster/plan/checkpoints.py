@@ -284,7 +284,7 @@ def unreadable(found: Mapping[int, Sequence[Part]], nodes: Sequence[int]) -> tup
 
 
 def _lacking(one: Checkpoint, names: Mapping[int, str]) -> str:
-    """Return why a checkpoint is not whole."""
+    """Return why a checkpoint is incomplete."""
     batch = f"batch {one.first.version}"
     damaged = [node for node, parts in one.parts.items() if any(part.problem for part in parts)]
     if damaged:

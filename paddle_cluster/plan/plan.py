@@ -310,7 +310,10 @@ def _job_facts(
 
 
 def _threads(plan: Plan, addresses: Mapping[int, str], cpus: Mapping[int, int]) -> dict[int, dict[str, str]]:
-    """Return by node ID: cores divided by the job's processes on that machine; embedded nodes all share this one."""
+    """Return each node's thread variables: the machine's cores divided by the job's processes on it.
+
+    All embedded nodes share one machine.
+    """
     machines = {n.node_id: "" if n.host.is_local else addresses[n.node_id] for n in plan.nodes}
     sharing = Counter(machines[node_id] for node_id in (*plan.pserver_nodes, *plan.trainer_nodes))
     return {

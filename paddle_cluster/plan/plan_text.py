@@ -102,7 +102,7 @@ def _head(plan: Plan) -> Iterator[str]:
 
 
 def _bootstrap(plan: Plan) -> Iterator[str]:
-    """Yield lines about what nodes get besides the runtime."""
+    """Yield lines about the packages that --bootstrap sends to the nodes."""
     if plan.settings.job.bootstrap:
         asked = requirements.of_workspace(plan.settings.job.package)
         more = f" and the packages in {asked.path}" if asked is not None else ""
@@ -155,7 +155,7 @@ def _argv(processes: Sequence[Process], columns: dict[str, list[str]]) -> str:
 def _environment(
     plan: Plan, processes: Sequence[Process], columns: dict[str, list[str]]
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Yield the common variables, and other names of columns; add the differing ones to the columns."""
+    """Return the common variables and the aliases of columns; add variables that differ by process to the columns."""
     added = {name: _HIDDEN if name == JOB_KEY else "(on the node)" for name in ADDED_ON_NODE}
     made = {name: text for name, text in _MADE_OF.items() if name in processes[0].env}
     shown = [

@@ -252,7 +252,7 @@ class LiveView(View):
         return self._sink.size()[0]
 
     def tick(self) -> float:
-        """Write pending output, immediately after a pause; also redraw when only the time has changed."""
+        """Write pending output, immediately after a pause; redraw also if only the elapsed time has changed."""
         if self._finished:
             return REDRAW_S
         now = time.monotonic()
@@ -288,7 +288,7 @@ class LiveView(View):
         self._sink.write(text)
 
     def _take_off(self) -> str:
-        """Move to the start of the lower part; a terminal that became narrower has wrapped its lines."""
+        """Return the control codes that erase the lower part; a terminal that became narrower has wrapped its lines."""
         if not self._drawn:
             return ""
         width, _ = self._sink.size()

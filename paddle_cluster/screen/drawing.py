@@ -216,7 +216,7 @@ class _Shown:
 
 
 class Tracebacks:
-    """Shows a traceback that several processes wrote only once, with the names of these processes.
+    """Shows a traceback only once if several processes wrote it, with the names of these processes.
 
     Output that follows the start of a traceback is held until its process pauses, so that complete tracebacks are
     compared; numbers in messages and paths, such as ranks and addresses, can differ. Not thread-safe.

@@ -55,7 +55,7 @@ class _Reader:
         self._local_user = local_user
 
     def read(self, lines: Sequence[PlacedLine]) -> None:
-        """Apply matching options; a file whose Include is in a section for other hosts has none."""
+        """Apply matching options; no option of a file matches if its Include is in a section for other hosts."""
         sections = [True]  # by depth: whether the current section is for this host
         for line, depth, is_first in lines:
             is_active = depth == 0 or sections[depth - 1]

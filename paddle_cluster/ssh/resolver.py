@@ -52,7 +52,7 @@ def open_tcp(host: str, port: int, timeout_s: float, greeting: bytes) -> socket.
 
 
 class _Race:
-    """Connections that wait for an answer; the first one to get it is kept."""
+    """Competing connections; the first one that receives an answer is used."""
 
     def __init__(self, port: int, greeting: bytes) -> None:
         self.error: OSError = OSError("the host has no address")
@@ -94,7 +94,7 @@ class _Race:
         self._poll.register(connection, select.POLLOUT)
 
     def wait(self, until: float) -> socket.socket | None:
-        """Return the connection that has an answer; None if all have failed, or at a time of the monotonic clock."""
+        """Return the first connection with an answer; None if all have failed, or after `until` (monotonic clock)."""
         while self._waiting and (left_s := until - time.monotonic()) > 0:
             for fd, _ in self._poll.poll(left_s * 1000):
                 connection = self._waiting[fd]

@@ -160,7 +160,7 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         self.on_data()
 
     def start(self) -> None:
-        """Start the thread with the small stack that it needs, because there can be thousands."""
+        """Start the thread, with a small stack because there can be thousands of connections."""
         with _stack_size:
             before = threading.stack_size(STACK_SIZE)
             try:
@@ -235,7 +235,7 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
 
 
 def _set_timeout(sock: Any, timeout_s: float) -> None:
-    """Set a timeout in the kernel if possible: the interpreter's own costs a second system call for each other one."""
+    """Set a timeout in the kernel if possible: Python's own timeout needs a second system call per operation."""
     if isinstance(sock, socket.socket):
         seconds, rest = divmod(timeout_s, 1)
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):

@@ -28,7 +28,7 @@ EXAMPLES_DIR = _HOME / "examples"
 
 
 def _name() -> str:
-    """Return the name by which it was called: a checkout may also be installed (`pip install --editable`)."""
+    """Return the name by which the launcher was called; a checkout can also be installed (`pip install --editable`)."""
     called = Path(sys.argv[0])
     as_installed = called.name == "paddle-cluster" or called.parent.name == "paddle_cluster"
     return "paddle-cluster" if as_installed or not IS_CHECKOUT else "paddle.py"

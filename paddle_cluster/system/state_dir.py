@@ -89,7 +89,9 @@ def own_directory(path: Path) -> Path:
         path.mkdir(0o700)
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        raise PermissionError(1, "it is a link or belongs to another user", str(path))
+        raise PermissionError(
+            1, "expected a directory of your own, found a link, a file or another user's directory", str(path)
+        )
     if stat.S_IMODE(status.st_mode) != 0o700:
         path.chmod(0o700)
     return path
@@ -163,7 +165,7 @@ def read_own_file(path: Path) -> bytes:
         is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
         if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(
-                errno.EPERM, "it is not a file of your own, or other users can write to it", str(path)
+                errno.EPERM, "expected a regular file of your own that other users cannot write to", str(path)
             )
         return file.read()
 
@@ -206,7 +208,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
             pieces.append(piece)
             size += len(piece)
             if size > limit:
-                raise OSError(errno.EFBIG, f"it is larger than {limit >> 20} MiB", str(path))
+                raise OSError(errno.EFBIG, f"the file is larger than {limit >> 20} MiB", str(path))
     finally:
         os.close(descriptor)
 

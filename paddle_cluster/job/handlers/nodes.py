@@ -200,7 +200,7 @@ PAUSE_S = 0.5  # between two attempts
 
 @dataclass
 class _Tries:
-    """The attempts to give a link another connection.
+    """The attempts to reconnect a link.
 
     Attributes:
         broken: why the previous connection ended; empty if the node is only silent.

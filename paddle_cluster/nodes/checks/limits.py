@@ -85,7 +85,7 @@ def check_clocks(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding
         offset_s, error_s = reply.clock_offset_s, reply.clock_error_s
         if not reply.error and abs(offset_s) - (error_s if error_s < float("inf") else 0.0) > CLOCK_REMARK_S:
             text = (
-                f"its clock differs by {offset_s:+.0f} s from this machine's, and so do log times "
-                "(chrony or ntpd corrects it)"
+                f"the clock differs by {offset_s:+.0f} s from this machine's, which shifts the times in logs; run "
+                "chrony or ntpd there"
             )
             yield Finding(reply.name, "clock", text, serious=False)

@@ -63,7 +63,7 @@ def shared_folders(replies: Sequence[Reply]) -> list[tuple[int, ...]]:
 
 
 def _twins(replies: Sequence[Reply]) -> Iterator[tuple[str, str]]:
-    """Yield (name, the earlier name) of nodes that are the same machine, with one ROOT_DIR, under two names."""
+    """Yield (name, earlier name) of nodes that are the same machine with the same ROOT_DIR under two names."""
     first: dict[tuple[str, ...], str] = {}
     for reply in replies:
         if reply.error:

@@ -200,7 +200,7 @@ class JobRequests:
 
     def _root(self) -> str:
         if self._root_dir is None:
-            raise ValueError("expected hello first")
+            raise ValueError("expected a hello message first")
         return self._root_dir
 
 

@@ -96,14 +96,14 @@ class PendingClient:
             if not self._has_shown:
                 self.connection.do_handshake()
                 if self.connection.getpeercert(binary_form=True) != certificate:
-                    raise ValueError("a different certificate")
+                    raise ValueError("the launcher's certificate differs from the expected one")
                 self._has_shown = True
             data = self.connection.recv(REQUEST_LIMIT)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
         self._request += data
         if not data or len(self._request) > REQUEST_LIMIT:
-            raise ValueError("not a valid request")
+            raise ValueError("the request is empty or too long")
         return read_text(Job, self._request, "job", "a client") if self._request.endswith(b"\n") else None
 
 

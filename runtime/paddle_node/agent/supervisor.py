@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent proper: reads the launcher's frames and acts on them, in one loop that never blocks.
 
-Whatever ends the conversation (a `bye`, an expired lease, the guard's death, TERM) first ends the job's processes and
-then this process. So does the loss of the connection, unless the launcher may reconnect: then the agent waits for it,
-and the stream continues where it was interrupted.
+Any end of the conversation (a `bye`, an expired lease, the guard's exit, TERM) first ends the job's processes and then
+this process. The loss of the connection has the same effect, unless the launcher can reconnect: the agent then waits
+for a new connection, and the stream continues where it was interrupted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ POLL_S = 0.05
 
 
 def supervise(received: bytes, guard_alive: int, marks: int, signs: int) -> bool:
-    """Serve the launcher on descriptors 0 and 1 until it leaves; return whether to leave a resident agent behind.
+    """Serve the launcher on descriptors 0 and 1 until it disconnects; return whether to leave a resident agent running.
 
     Args:
         received: data received so far, beginning with the launcher's `hello`; ours was already sent.
@@ -245,7 +245,7 @@ class Supervisor:
 
     def _on_probe(self, asked: to_agent.Probe, _body: bytes) -> None:
         if self._probe is None:
-            raise ValueError("expected hello first")
+            raise ValueError("expected a hello message first")
         self._probe.run(asked, lambda found: self._outbox.send("probed", **found))
 
     def _on_reach(self, asked: to_agent.Reach, _body: bytes) -> None:
@@ -274,7 +274,7 @@ class Supervisor:
     def _on_fetch(self, asked: to_agent.Fetch, _body: bytes) -> None:
         trees = self._need_trees()
         if self._relay is None:
-            raise ValueError("expected relay first")
+            raise ValueError("expected a relay message first")
         self._relay.fetch(asked.sources, trees.shared.request(asked.trees))
 
     def _close_relay(self) -> None:
@@ -284,7 +284,7 @@ class Supervisor:
 
     def _on_start(self, asked: to_agent.Start, body: bytes) -> None:
         if not self._job_dir:
-            raise ValueError("expected commit first: there is no job directory to run in")
+            raise ValueError("expected a commit message first: there is no job directory to run in")
         if self._probe is not None:
             self._probe.leave_to_job(asked.env.get("POD_IP", ""))
         self._stopped = None
@@ -299,7 +299,7 @@ class Supervisor:
     def _stop(
         self, procs: Optional[Sequence[str]], grace_s: float, then: Optional[Callable[[], None]] = None
     ) -> None:
-        """Stop processes and report it; before `then`, which ends the job, only if the last report said otherwise."""
+        """Stop processes and report the result; with `then`, which ends the job, report it only if it has changed."""
 
         def done(left: List[FoundProcess], killed: int, unsure: str = "") -> None:
             self._loop.reap()  # so that `exited` comes before `stopped`
@@ -331,7 +331,7 @@ class Supervisor:
         self._leave(time.monotonic() + FAREWELL_S)
 
     def _leave(self, deadline: float) -> None:
-        """Exit when everything was sent; a launcher that can reconnect closes the connection when it has all."""
+        """Exit when everything was sent; a launcher that can reconnect closes the connection by itself."""
         if self._reconnect_listener is not None:
             return
         if self._outbox.empty or time.monotonic() >= deadline:
@@ -394,7 +394,7 @@ class Supervisor:
 
     def _need_trees(self) -> Trees:
         if self._trees is None:
-            raise ValueError("expected hello first")
+            raise ValueError("expected a hello message first")
         if self._probe is not None:
             self._probe.leave_to_job()
         return self._trees

@@ -26,7 +26,7 @@ def loads(data: bytes | str) -> Any:
     """
     encoded = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if encoded.count(b"[") + encoded.count(b"{") > DEPTH and _depth(encoded) > DEPTH:
-        raise ValueError(f"it is nested more than {DEPTH} levels deep")
+        raise ValueError(f"the JSON is nested more than {DEPTH} levels deep")
     return _DECODER.decode(encoded.decode("utf-8", "surrogatepass"))
 
 

@@ -163,7 +163,7 @@ def test_a_clock_that_is_late_is_a_remark(cluster: Cluster, job: JobRunner, orac
     found = data(launch)
     (remark,) = [one for one in found["remarks"] if one["what"] == "clock"]
     assert remark["node"] == "root@node-b"
-    assert remark["text"].startswith("its clock differs by -7200 s")
+    assert " -7200 s " in remark["text"]
 
 
 def test_ports_that_the_same_program_keeps_on_all_hosts_are_one_line(

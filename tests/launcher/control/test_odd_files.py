@@ -203,7 +203,7 @@ def test_a_conf_may_name_its_encoding(tmp_path: Path) -> None:
 
 
 def test_a_conf_without_an_end_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfError, match="/dev/zero: cannot be read: it is larger than 4 MiB"):
+    with pytest.raises(ConfError, match=r"/dev/zero: cannot be read: .* 4 MiB"):
         read_conf(Path("/dev/zero"))
 
 

@@ -171,7 +171,7 @@ class Sender:
         return frame
 
     def _prove(self) -> Iterator[None]:
-        """Read files that changed while being sent again; then list the sent files, or send those that differ."""
+        """Reread files that changed while being sent; then list the sent files, or send those that differ."""
         has_changed = False
         for path, tailed in self.files.items():
             if not (tailed.is_old or tailed.is_proven or tailed.problem):

@@ -41,7 +41,7 @@ def unpack(wheels: List[Tuple[str, str]], folder: str, limit: int) -> Iterator[N
                 for member in archive.infolist():
                     limit -= member.file_size
                     if limit < 0:
-                        raise ValueError("its files are larger than its manifest says")
+                        raise ValueError("the unpacked files are larger than the manifest specifies")
                     target = _target(member)
                     if target:
                         parent = target.rpartition("/")[0]

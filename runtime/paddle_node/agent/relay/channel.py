@@ -170,7 +170,7 @@ class Channel:
         finally:
             self._flush()
         if self._tls.getpeercert(binary_form=True) != self._certificate:
-            self._end("its certificate does not match")
+            self._end("the peer's certificate does not match")
             return False
         self.known = True
         self._deadline.cancel()
