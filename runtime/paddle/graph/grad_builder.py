@@ -247,9 +247,9 @@ class BodyGradients:
     reached: set[str]
 
     def wanted(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names whose gradient must be computed."""
-        return [name for name in names if name in self.required]
+        """Return those of the names, each once, whose gradient must be computed."""
+        return [name for name in dict.fromkeys(names) if name in self.required]
 
     def arriving(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names for which later operators have computed a gradient."""
-        return [name for name in names if name in self.reached]
+        """Return those of the names, each once, for which later operators have computed a gradient."""
+        return [name for name in dict.fromkeys(names) if name in self.reached]

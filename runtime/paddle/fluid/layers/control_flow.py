@@ -60,14 +60,25 @@ class _Unrolled:
             raise FluidError(f"{self._helper.layer_type}.{what} must be called inside its block")
         return self._body
 
+    def _open_for(self, what: str, outer: Variable) -> Block:
+        """Return the body, after checking that it does not compute `outer` itself."""
+        body = self._open(what)
+        if outer.block is body:
+            raise FluidError(
+                f"{self._helper.layer_type}.{what}: the block computes {outer.describe()}; compute it before the block"
+            )
+        return body
+
     def _inner(self, outer: Variable, shape: Sequence[int], lod_level: int = 0) -> Variable:
         """Add the variable that replaces an outer one within a step; it has the same name, which it shadows."""
-        variable = self._open("input").create_var(outer.name, shape, outer.dtype, lod_level=lod_level)
+        variable = self._open_for("input", outer).create_var(
+            outer.name, shape, outer.dtype, lod_level=lod_level
+        )
         variable.stop_gradient = outer.stop_gradient
         return variable
 
     def _state(self, first: Variable) -> Variable:
-        body = self._open("memory")
+        body = self._open_for("memory", first)
         name = unique_name.generate(f"{self._helper.name}.mem")
         inner = body.create_var(name, (-1, *first.shape[1:]), first.dtype)
         self._first.append(first)
@@ -136,7 +147,7 @@ class DynamicRNN(_Unrolled):
 
     def _seen(self, x: Variable, given: list[Variable], lod_level: int) -> Variable:
         """Return the variable with a step's part of x; its name is new, since a step may also read all of x."""
-        with bodies.around(self._open("input")):
+        with bodies.around(self._open_for("input", x)):
             own = assign(x)
         given.append(own)
         return self._inner(own, x.shape, lod_level)

@@ -32,7 +32,7 @@ from paddle.ops.base.lod import (
 )
 from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
 from paddle.ops.base.segments import TimeSteps, at, lengths, ranges
-from paddle.ops.recurrent.unroll import Names, unroll, unroll_back
+from paddle.ops.recurrent.unroll import Names, summed, unroll, unroll_back
 
 
 class StepRows(NamedTuple):
@@ -245,7 +245,7 @@ def dynamic_recurrent_grad(
         name: [plain(part) for part in StepRows.of(steps, ran.inner[name]).cut(dout)]
         for name, dout in zip(arriving, douts, strict=True)
     }
-    asked = {slot: [name for name in names[slot] if name in wanted] for slot in _READ}
+    asked = {slot: [name for name in dict.fromkeys(names[slot]) if name in wanted] for slot in _READ}
     bound = Names(before, after, ())
     given = asked["Inputs"] + asked["Statics"]
     found = unroll_back(ran.tapes, parts, bound, given, asked["Parameters"], ran.heights)
@@ -254,7 +254,7 @@ def dynamic_recurrent_grad(
         for slot, values in zip(_READ, (inputs, statics, first, parameters), strict=True)
         for name, each in zip(names[slot], values, strict=True)
     }
-    dfirst = dict(zip(names["States"], found.first, strict=True))
+    dfirst = summed(names["States"], found.first)
     return (
         [
             StepRows.of(steps, lod_of(value[name])[1:]).joined(
@@ -263,7 +263,7 @@ def dynamic_recurrent_grad(
             for name in asked["Inputs"]
         ],
         [unranked(value[name], [step.get(name) for step in found.steps], steps) for name in asked["Statics"]],
-        [unranked(value[name], [dfirst[name]], steps) for name in asked["States"]],
+        [unranked(value[name], [dfirst.get(name)], steps) for name in asked["States"]],
         [
             found.fixed[name] if name in found.fixed else zeros_like(value[name])
             for name in asked["Parameters"]

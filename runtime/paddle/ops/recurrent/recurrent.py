@@ -14,7 +14,7 @@ from paddle.ops.base.body import Body, Tape
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import plain, zeros_like
 from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
-from paddle.ops.recurrent.unroll import Names, unroll, unroll_back
+from paddle.ops.recurrent.unroll import Names, summed, unroll, unroll_back
 
 _ATTRS = {
     "sub_block": int,
@@ -125,12 +125,10 @@ def recurrent_grad(
             if name in step:
                 dx[at] = step[name]
         dinputs.append(dx)
-    known = {
-        name: (value, grad)
-        for name, value, grad in zip(names["initial_states"], first, found.first, strict=True)
-    }
+    states_by_name = dict(zip(names["initial_states"], first, strict=True))
+    dstates = summed(names["initial_states"], found.first)
     dfirst = [
-        zeros_like(known[name][0]) if known[name][1] is None else known[name][1]
+        dstates[name] if name in dstates else zeros_like(states_by_name[name])
         for name in wanted_initial_states
     ]
     fixed = dict(zip(names["parameters"], parameters, strict=True))

@@ -76,7 +76,7 @@ def unroll(
             body.run(values, turn)
         states = [as_before(values[name], state) for name, state in zip(names.after, states, strict=True)]
         heights.append([len(state) for state in states])
-        for name in names.outputs:
+        for name in outputs:
             outputs[name].append(values[name])
     return Unrolled(outputs, tuple(tapes), heights)
 
@@ -120,6 +120,15 @@ def unroll_back(
             rows, douts_of = (xp.concatenate(each) for each in zip(*pairs, strict=True))
             _add(totals, name, rows.T @ douts_of)
     return Gradients(steps[::-1], totals, carried)
+
+
+def summed(names: Sequence[str], grads: Sequence[Array | None]) -> dict[str, Array]:
+    """Return the gradients of initial states by name; a variable that initializes several states gets the sum."""
+    totals: dict[str, Array] = {}
+    for name, grad in zip(names, grads, strict=True):
+        if grad is not None:
+            _add(totals, name, grad)
+    return totals
 
 
 def padded(value: Array, rows: int) -> Array:

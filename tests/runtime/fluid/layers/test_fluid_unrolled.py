@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StaticRNN and DynamicRNN take the same variable several times: as input, memory, static input and output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle.fluid as fluid
+from paddle.fluid import layers
+
+Variable = fluid.framework.Variable
+Twin = Callable[[Variable], Variable]
+
+
+def _static(x: Variable, first: Variable, twin: Twin) -> Any:
+    rnn = layers.StaticRNN()
+    others = twin(x), twin(first)
+    with rnn.step():
+        now, other = rnn.step_input(x), rnn.step_input(others[0])
+        one, two = rnn.memory(init=first), rnn.memory(init=others[1])
+        after = layers.tanh(now + 2 * one) * layers.sigmoid(other + two)
+        rnn.update_memory(one, after)
+        rnn.update_memory(two, after)
+        rnn.output(after, twin(after), one)
+    return rnn()
+
+
+def _dynamic(x: Variable, first: Variable, twin: Twin) -> Any:
+    rnn = layers.DynamicRNN()
+    others = twin(x), twin(first)
+    with rnn.block():
+        now, other = rnn.step_input(x), rnn.step_input(others[0])
+        still, also = rnn.static_input(first), rnn.static_input(others[1])
+        one, two = rnn.memory(init=first), rnn.memory(init=others[1])
+        after = layers.tanh(now + 2 * one + still * also) * layers.sigmoid(other + two)
+        rnn.update_memory(one, after)
+        rnn.update_memory(two, after)
+        rnn.output(after, twin(after), one)
+    return rnn()
+
+
+def _results(rnn: Callable[..., Any], twin: Twin) -> list[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(3)
+    with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.scope_guard(fluid.Scope()):
+        if rnn is _static:
+            x = layers.data("x", [3, 2, 4], append_batch_size=False)
+            fed: Any = rng.normal(size=(3, 2, 4)).astype("float32")
+        else:
+            x = layers.data("x", [4], lod_level=1)
+            fed = fluid.create_lod_tensor(rng.normal(size=(5, 4)).astype("float32"), [[2, 3]])
+        first = layers.data("first", [2, 4], append_batch_size=False)
+        x.stop_gradient = first.stop_gradient = False
+        outs = rnn(x, first, twin)
+        loss = layers.reduce_sum(outs[0] * outs[1]) + layers.reduce_sum(outs[2])
+        grads: Any = fluid.gradients(loss, [x, first])
+        feed = {"x": fed, "first": rng.normal(size=(2, 4)).astype("float32")}
+        fetched = fluid.Executor().run(feed=feed, fetch_list=[loss, *outs, *grads], return_numpy=False)
+        return [np.array(each) for each in fetched]
+
+
+@pytest.mark.parametrize("rnn", [_static, _dynamic])
+def test_a_variable_given_twice_is_like_its_copy(rnn: Callable[..., Any]) -> None:
+    for once, copy in zip(_results(rnn, lambda x: x), _results(rnn, layers.assign), strict=True):
+        np.testing.assert_allclose(once, copy, rtol=1e-6)
+
+
+@pytest.mark.parametrize("given", ["memory", "input"])
+def test_a_step_cannot_start_from_what_it_computes(given: str) -> None:
+    rnn = layers.StaticRNN()
+    with rnn.step():
+        inner = layers.relu(rnn.step_input(layers.data("x", [3, 2, 4], append_batch_size=False)))
+        with pytest.raises(fluid.core.EnforceNotMet, match=rf"static_rnn\.{given}.*relu"):
+            rnn.memory(init=inner) if given == "memory" else rnn.step_input(inner)
+        rnn.step_output(inner)
