@@ -23,6 +23,7 @@ from paddle_cluster.ssh.known_hosts import (
     UnknownHostKeyError,
     fingerprint,
 )
+from paddle_cluster.ssh.private_keys import ManyKeysError
 from paddle_cluster.ssh.reasons import Reason, where
 from paddle_cluster.ssh.resolver import NameTimeoutError, SilentError
 from paddle_cluster.ssh.route import HostConfig
@@ -86,6 +87,8 @@ def _reason(error: Exception, attempt: Attempt) -> Reason:
         return reasons.nothing_in_common(where(attempt.hop), error.kind, error.offered)
     if isinstance(error, PasswordRequiredException):
         return _refused(attempt, "a private key is encrypted", reasons.ADD_TO_AGENT)
+    if isinstance(error, ManyKeysError):
+        return _refused(attempt, str(error), reasons.MANY_KEYS)
     if isinstance(error, AuthenticationException):
         return _refused(attempt, str(error))
     if isinstance(error, NameTimeoutError):

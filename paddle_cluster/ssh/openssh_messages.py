@@ -108,6 +108,7 @@ class SshOutput:
 
     def _note_authenticating(self, host: str, port: str, user: str) -> None:
         self.server = _Server(host, int(port), user)
+        self.host_key = ""
         self.keys, self.has_accepted_key, self.is_let_in = [], False, False
 
     def _note_offered(self, key: str) -> None:
@@ -199,6 +200,11 @@ def _late(output: SshOutput, attempt: FailedLogin) -> Reason | None:
             "Remove SessionType and ForkAfterAuthentication for this host from your ssh config: they keep ssh from "
             "running commands.",
         )
+    if output.host_key and not output.is_let_in:
+        return Reason(
+            f"{where(output.server)} answers, but the authentication was not complete within {attempt.limit_s:g} s.",
+            "Check that your ssh agent answers: ssh-add -l.",
+        )
     return reasons.no_answer(where(output.server), attempt.limit_s)
 
 
@@ -232,8 +238,7 @@ def _refused(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
 
 
 def _too_many(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
-    hint = "Name the right key in your ssh config, with `IdentitiesOnly yes`."
-    return reasons.refused(output.server, "too many keys for this server", output.keys, hint)
+    return reasons.refused(output.server, "too many keys for this server", output.keys, reasons.MANY_KEYS)
 
 
 def _open_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:

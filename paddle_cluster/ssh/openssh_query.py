@@ -62,6 +62,7 @@ def _lines(settings: SshSettings, is_fresh: bool) -> Iterator[str]:
     yield f"ConnectTimeout {math.ceil(settings.connect_timeout_s)}"
     yield f"ServerAliveInterval {ALIVE_S}"
     yield f"ServerAliveCountMax {ALIVE_COUNT}"
+    yield "VisualHostKey no"  # a picture would be taken for the reason of a failure
     yield "LogLevel DEBUG1"  # reports the server, the keys offered, and the end of the login
     if is_fresh:
         yield "ControlPath none"

@@ -7,23 +7,32 @@ import base64
 import binascii
 import contextlib
 import copy
+import io
 import socket
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import paramiko
+from cryptography.hazmat.primitives import serialization
 from paramiko.agent import AgentKey, AgentSSH
 from paramiko.pkey import PublicBlob
-from paramiko.ssh_exception import PasswordRequiredException, SSHException
+from paramiko.ssh_exception import AuthenticationException, PasswordRequiredException, SSHException
 
 from paddle_cluster.ssh.reasons import OPENSSH
 from paddle_cluster.ssh.route import HostConfig
 from paddle_node.contract.classes import dataclass
 
-AGENT_S = 30.0  # seconds for the ssh agent to answer: it may prompt the user
+LIST_S = 5.0  # seconds for the ssh agent to list its keys, and those to sign: it may prompt the user
+SIGN_S = 30.0
 _BEGIN, _END = "-----BEGIN OPENSSH PRIVATE KEY-----", "-----END OPENSSH PRIVATE KEY-----"
 _MAGIC = b"openssh-key-v1\0"
+_PKCS8 = b"-----BEGIN PRIVATE KEY-----"
+_KINDS = {b"ssh-rsa": paramiko.RSAKey, b"ssh-ed25519": paramiko.Ed25519Key}
+
+
+class ManyKeysError(AuthenticationException):  # type: ignore[misc]
+    """The server closed the connection before all keys were offered."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +65,12 @@ class KeyRing:
         """
         refused = SSHException("No authentication methods available")
         with contextlib.closing(_Agent(hop.agent)) as agent:
+            offered = 0
             for key in self._keys(hop, agent):
                 if isinstance(key, SSHException):
                     refused = key
                     continue
+                offered += 1
                 try:
                     if not transport.auth_publickey(hop.user, key):
                         return
@@ -67,6 +78,8 @@ class KeyRing:
                 except SSHException as error:
                     refused = error
                 if not transport.is_active():  # too many keys for this server
+                    if offered > 1:
+                        refused = ManyKeysError(f"the server closed the connection after {offered} keys")
                     break
         raise refused
 
@@ -91,23 +104,33 @@ class KeyRing:
                     yield one.private
                 continue
             yield from _with_certificates(one.private, certificates)
+        if agent.problem:
+            yield AuthenticationException(agent.problem)
         for key in held:
             if not hop.identities_only or key.asbytes() in public:
                 yield from _with_certificates(key, certificates)
 
 
 class _Agent(AgentSSH):  # type: ignore[misc]
-    """The ssh agent at a socket; it has no keys if it does not answer."""
+    """The ssh agent at a socket; it has no keys if it does not answer.
+
+    Attributes:
+        problem: why the agent has no keys, if it did not answer in time.
+    """
 
     def __init__(self, path: str) -> None:
         super().__init__()
+        self.problem = ""
         if path:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            connection.settimeout(AGENT_S)
+            connection.settimeout(LIST_S)
             try:
                 connection.connect(path)
                 self._connect(connection)
-            except (OSError, SSHException):
+                connection.settimeout(SIGN_S)
+            except (OSError, SSHException) as error:
+                if isinstance(error, TimeoutError):
+                    self.problem = f"the ssh agent at {path} does not answer within {LIST_S:g} s"
                 connection.close()
 
     def keys(self) -> tuple[paramiko.PKey, ...]:
@@ -159,6 +182,10 @@ def _fields(blob: bytes, count: int) -> bytes | None:
 def _load(path: Path) -> _KeyFile:
     public = _public_half(path)
     try:
+        content = path.read_bytes()
+        if _PKCS8 in content:
+            key = _from_pkcs8(content)
+            return _KeyFile(key.asbytes(), key, next(_certificates([Path(f"{path}-cert.pub")]), None))
         key = paramiko.PKey.from_path(path)
         certificate, key.public_blob = key.public_blob, None
         return _KeyFile(key.asbytes(), key, certificate)
@@ -168,6 +195,17 @@ def _load(path: Path) -> _KeyFile:
         return _KeyFile(public, SSHException(_unusable(path, public, error)))
     except SSHException as error:
         return _KeyFile(public, error)
+
+
+def _from_pkcs8(content: bytes) -> paramiko.PKey:
+    """Return the private key in a PKCS#8 file, a format that paramiko identifies but does not read."""
+    found = serialization.load_pem_private_key(content, None)
+    form = serialization.PrivateFormat.OpenSSH
+    text = found.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode("ascii")
+    public = found.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    return _KINDS.get(public.split()[0], paramiko.ECDSAKey).from_private_key(io.StringIO(text))
 
 
 def _unusable(path: Path, public: bytes, error: Exception) -> str:

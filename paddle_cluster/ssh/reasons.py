@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+MANY_KEYS = "Name the right key in your ssh config, with `IdentitiesOnly yes`."
 ADD_TO_AGENT = "Add it to your ssh agent: ssh-add KEY."
 UNKNOWN_KEY = "host key unknown"
 OPENSSH = 'Set SSH_CLIENT = "openssh" in conf.py to use your own `ssh`'

@@ -52,6 +52,7 @@ def test_the_users_configuration_follows_what_holds_for_every_login(
         "ConnectTimeout 3\n"
         "ServerAliveInterval 10\n"
         "ServerAliveCountMax 2\n"
+        "VisualHostKey no\n"
         "LogLevel DEBUG1\n"
         'Include "/home/ada/.ssh/config"\n'
         "Host *\n"

@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import paramiko
 import pytest
 from paramiko.hostkeys import HostKeys
 
+from paddle_cluster.config.options import SshClient
 from paddle_cluster.ssh.known_hosts import ChangedHostKeyError, KnownHosts
-from tests.launcher.login_server import LoginServer, make_key
+from tests.launcher.login_server import LoginServer, make_key, public_key
 from tests.launcher.logins import BOTH, Client, url
 
 OURS = paramiko.ECDSAKey.generate()
@@ -112,22 +115,86 @@ def test_an_encrypted_key_is_not_asked_for_its_passphrase(
     assert "encrypted" in client.error(url(server), identity_files=(encrypted,)).reason
 
 
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """The user's ssh agent, without keys."""
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.DEVNULL)
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    yield agent
+    agent.kill()
+    agent.wait()
+
+
+def add(key: Path) -> None:
+    deadline = time.monotonic() + 10
+    while subprocess.run(["ssh-add", "-q", str(key)], capture_output=True).returncode:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @BOTH
 def test_a_key_in_the_agent_lets_in(
-    client: Client, server: LoginServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, server: LoginServer, agent: subprocess.Popen[bytes]
 ) -> None:
     client.knows(server)
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.DEVNULL)
-    try:
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
-        deadline = time.monotonic() + 10
-        while subprocess.run(["ssh-add", "-q", str(server.client_key)], capture_output=True).returncode:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        client.get_in(url(server))
-    finally:
-        agent.terminate()
-        agent.wait()
+    add(server.client_key)
+    client.get_in(url(server))
+
+
+@BOTH
+def test_a_server_that_hangs_up_after_several_keys_of_an_agent_gets_the_right_advice(
+    client: Client, make_server: Callable[..., LoginServer], agent: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    server = make_server("MaxAuthTries 2")
+    client.knows(server)
+    for number in range(3):
+        add(make_key(tmp_path / f"key-{number}"))
+    add(server.client_key)
+    error = client.error(url(server))
+    assert re.search(r"2 keys|too many keys", error.reason)
+    assert "IdentitiesOnly yes" in error.hint
+    client.get_in(url(server), identity_files=(server.client_key,))
+
+
+def test_an_agent_that_hangs_is_named_and_does_not_keep_key_files_out(
+    client: Client, server: LoginServer, agent: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    client.knows(server)
+    add(server.client_key)
+    agent.send_signal(signal.SIGSTOP)
+    error = client.error(url(server), identity_files=(make_key(tmp_path / "other"),))
+    assert f"{tmp_path / 'agent'} does not answer" in error.reason
+    client.get_in(url(server), identity_files=(server.client_key,))
+
+
+@pytest.mark.parametrize("client", [SshClient.OPENSSH], indirect=True)
+def test_a_login_that_waits_for_an_agent_does_not_blame_the_node(
+    client: Client, server: LoginServer, agent: subprocess.Popen[bytes]
+) -> None:
+    client.knows(server)
+    add(server.client_key)
+    agent.send_signal(signal.SIGSTOP)
+    error = client.error(url(server), connect_timeout_s=1)
+    assert "ssh-add -l" in error.hint
+
+
+@BOTH
+@pytest.mark.parametrize("kind", ["rsa", "ecdsa"])
+def test_a_key_in_the_form_of_pkcs8_lets_in(
+    client: Client, server: LoginServer, tmp_path: Path, kind: str
+) -> None:
+    client.knows(server)
+    key = make_key(tmp_path / "key", kind=kind)
+    (server.folder / "authorized_keys").write_text(public_key(key))
+    subprocess.run(
+        ["ssh-keygen", "-q", "-p", "-m", "PKCS8", "-N", "", "-f", str(key)],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=30,
+    )
+    assert key.read_text().startswith("-----BEGIN PRIVATE KEY-----")
+    client.get_in(url(server), identity_files=(key,))
 
 
 @BOTH
