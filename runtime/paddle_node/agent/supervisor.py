@@ -314,7 +314,7 @@ class Supervisor:
             return
         sessions = {pid for name in procs or () for pid in self._processes.sessions(name)}
         scope = Scope(self._marks, self._processes.leaders, None if procs is None else sessions, procs)
-        Stop(self._loop, scope, grace_s, done)
+        self._processes.settle(scope, lambda: Stop(self._loop, scope, grace_s, done))
 
     def _drain(self, deadline: float) -> None:
         """Send everything written so far, and exit after the launcher has compared it."""

@@ -14,7 +14,7 @@ import fcntl
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.link.outbox import Outbox
@@ -26,10 +26,12 @@ from paddle_node.agent.processes.report import Report
 from paddle_node.agent.processes.spawn import START_LIMIT_S, spawn
 from paddle_node.agent.processes.stacks import SIGNAL
 from paddle_node.agent.processes.stall_detector import Limits, StallDetector
+from paddle_node.agent.processes.stopper import Scope
 from paddle_node.agent.processes.tapped_log import TappedLog
 from paddle_node.contract.names import PROC, REPORT_FD, REPORT_PIPE, STACKS_SIGNAL
 from paddle_node.contract.records import read_text
 from paddle_node.contract.to_agent import Pieces, Start
+from paddle_node.linux import proc, process_tree
 from paddle_node.linux.descriptors import identity
 
 MOST_BYTES = 64 << 20  # limit for all pieces of a job: the endpoints of a million processes have 20 MB
@@ -211,6 +213,8 @@ def _widen(fd: int) -> None:
         return  # the user has reached the limit of pipe pages: the default size works too
 
 
+SETTLE_S = 1.0  # helpers, such as those of multiprocessing, end soon after the process that they serve
+SHOWN = 80  # characters of a command line in a message
 HUNG_START_LIMIT_S = 1.0  # after a start that hung: many such starts together must not outlast the lease
 
 
@@ -247,6 +251,7 @@ class Processes:
         self._logged = logged
         self.group = ""
         self._running: Dict[str, Running] = {}
+        self._succeeded: Set[str] = set()
         self._sessions: Dict[str, Set[int]] = {}
         self._long_values = LongValues()
         self._start_limit_s = START_LIMIT_S
@@ -265,6 +270,29 @@ class Processes:
     def sessions(self, name: str) -> Set[int]:
         """Return the pids of all processes of this name, including earlier ones."""
         return self._sessions.get(name, set())
+
+    def settle(self, scope: Scope, then: Callable[[], object]) -> None:
+        """Call `then`; first wait for and report processes that scripts left running when they exited with code 0."""
+        marks = [{PROC: name} for name in self._succeeded]
+
+        def find() -> List[int]:
+            found = [one.pid for one in scope.find()] if marks else []
+            return [pid for pid in found if any(process_tree.has_marks(pid, mark) for mark in marks)]
+
+        def report() -> None:
+            left = find()
+            if left:
+                self._outbox.notice(
+                    "a script exited with code 0 but left %d process%s running, such as pid %d (%s); the job stops "
+                    "them. A script that starts processes in the background must wait for them"
+                    % (len(left), "es"[: 2 * (len(left) > 1)], left[0], proc.command(left[0])[:SHOWN])
+                )
+            then()
+
+        if find():
+            self._loop.after(SETTLE_S, report)
+        else:
+            then()
 
     def start(self, asked: Start, body: bytes, job_dir: str) -> int:
         """Start the process of a `start` message, whose body is pieces of long values; return its pid.
@@ -323,6 +351,7 @@ class Processes:
             lambda body, partial, moment: self._outbox.line(name, body, asked.log, partial, moment),
             progress.heard if asked.patterns else None,
         )
+        self._succeeded.discard(name)
         self._running[name] = Running(output, report, MonitoredProcess(pid, log, detector), progress)
         for known in self._sessions.values():
             known.discard(pid)  # a pid is reused only after the session of that number is empty
@@ -360,6 +389,7 @@ class Processes:
             number = os.WTERMSIG(status)
         else:
             code = os.WEXITSTATUS(status)
+            self._succeeded.update([name] if code == 0 else ())
         fields: Dict[str, Any] = {"proc": name, "code": code, "signal": number, "tail": running.output.tail()}
         fields["out_of_memory"] = self._health.kills.recent() if number == signal.SIGKILL else ""
         self._outbox.send("exited", **fields)

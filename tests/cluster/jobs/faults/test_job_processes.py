@@ -51,6 +51,15 @@ def a_trainer_that_forks_without_end_fails_alone_and_all_its_children_go(
 
 
 @scenarios.add
+def processes_that_a_script_leaves_in_the_background_are_reported_before_they_are_stopped(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    launch = job.start("--act=done", "--act_of_1=background", ALONE)
+    end = oracle.check(launch, 0, r"root@node-b: .* 2 processes .* pid \d+ \(sh -c sleep 1000; echo never\)")
+    assert "root@node-a: " not in end.output
+
+
+@scenarios.add
 def a_trainer_that_is_killed_from_outside_is_named(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     launch = job.start("--act=hold", ALONE)
     job.wait_until_holding(launch)

@@ -60,6 +60,12 @@ def leave_bare_orphan() -> None:
     hold()
 
 
+def leave_in_background() -> None:
+    """As a shell script does that ends with `&` and no `wait`; and one that ends by itself."""
+    subprocess.Popen(["sh", "-c", "sleep 1000; echo never"])
+    subprocess.Popen(["sleep", "0.1"])
+
+
 def multiply() -> NoReturn:
     """Fork until this user may not, every child in a session of its own; no limit of processes holds for root."""
     resource.setrlimit(resource.RLIMIT_NPROC, (1000, 1000))
@@ -90,6 +96,7 @@ ACTS: dict[str, Callable[[], None]] = {
     "kill": lambda: say_and_die(signal.SIGKILL),
     "orphan": leave_stubborn_orphan,
     "bare": leave_bare_orphan,
+    "background": leave_in_background,
     "multiply": multiply,
     "model": write_model,
 }
