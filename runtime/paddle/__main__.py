@@ -96,6 +96,8 @@ def _of_module(name: str) -> Callable[[Sequence[str]], int]:
         except PaddleError as error:
             sys.stderr.write(f"paddle: {error}\n")
             return 1
+        except KeyboardInterrupt:
+            return 130
         return done
 
     return run

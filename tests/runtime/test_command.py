@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +76,45 @@ def test_every_command_of_the_usage_is_there() -> None:
     for line in paddle().stdout.splitlines():
         if line.startswith("    ") and (command := line.split()[0]) != "pserver-leave":
             assert "unknown command" not in paddle(command, "--help").stderr
+
+
+def test_serve_ends_without_a_traceback_while_it_waits_for_servers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with subprocess.Popen(
+            [sys.executable, "-P", "-m", "paddle", "serve", f"--servers=127.0.0.1:{port}"],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(RUNTIME)},
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as serve:
+            silent.settimeout(60)
+            with silent.accept()[0]:
+                serve.terminate()
+                assert serve.communicate(timeout=60) == (None, "")
+            assert serve.returncode == 0
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(60)
+        with subprocess.Popen(
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "paddle",
+                "tables",
+                "list",
+                f"--servers=127.0.0.1:{silent.getsockname()[1]}",
+            ],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(RUNTIME)},
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as tables:
+            with silent.accept()[0]:
+                tables.send_signal(signal.SIGINT)
+                assert tables.communicate(timeout=60) == (None, "")
+            assert tables.returncode == 130
 
 
 def test_the_command_that_reports_usage_is_refused() -> None:

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     servers = given.servers.split(",") if given.servers else None
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    with contextlib.ExitStack() as stack:
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         with Reader.connect(servers, timeout_s=given.timeout_s, wait_s=given.timeout_s) as reader:
             names = [name for name, info in reader.tensors.items() if info.growing]
             wanted = given.tables.split(",") if given.tables else names
@@ -47,8 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         server = stack.enter_context(TableHTTPServer(tables, given.host, given.port, token))
         sys.stdout.write(f"serving {', '.join(tables)} at http://{given.host}:{server.server_port}\n")
         sys.stdout.flush()
-        with contextlib.suppress(KeyboardInterrupt):
-            server.serve_forever()
+        server.serve_forever()
     return 0
 
 
