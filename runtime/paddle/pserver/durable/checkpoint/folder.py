@@ -79,7 +79,7 @@ def check_all(found: Checkpoint) -> None:
 
 def is_blank(root: Path) -> bool:
     """Return whether a folder does not exist, or contains neither a checkpoint nor a part of one."""
-    return not _versions(root)
+    return not any(_part_folders(folder) for folder in _versions(root))
 
 
 def newest(
