@@ -119,7 +119,7 @@ def open_log(
 ) -> logging.Logger:
     """Make the logger "paddle" and its children write to glog's log file, or to stderr.
 
-    A second call replaces the first. If the file cannot be created, lines are written to stderr, with the reason.
+    A second call replaces the first. If the file cannot be created, only warnings are written to stderr.
 
     Args:
         program: `TRAINER` or `PSERVER`; part of the file's name.
@@ -141,16 +141,16 @@ def open_log(
     if environment.glog_to_stderr is not False:
         return logger
     folder = environment.glog_log_dir or Path(tempfile.gettempdir())
-    try:
-        file = _FileHandler(folder.absolute(), program, environment.glog_max_log_size << 20)
-    except OSError as error:
-        logger.warning("cannot create a log file of %s, logging to stderr: %s", program, error)
-        return logger
     if echo:
         logger.removeHandler(stderr)
         logger.addHandler(_LineHandler(_descriptor_of(sys.stdout, 1), owned=False))
-    else:
-        stderr.setLevel(logging.ERROR)
+    try:
+        file = _FileHandler(folder.absolute(), program, environment.glog_max_log_size << 20)
+    except OSError as error:
+        logger.warning("cannot create a log file of %s: %s", program, error)
+        stderr.setLevel(logging.WARNING)  # on a full disk, all lines would hide its errors
+        return logger
+    stderr.setLevel(logging.ERROR)
     logger.addHandler(file)
     return logger
 
