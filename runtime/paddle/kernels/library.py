@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).resolve().parent
+_MISSING = "is missing"
 BUILT = "built"  # folder of the libraries, next to the sources
 
 ABI = 1
@@ -179,7 +180,10 @@ def _library() -> _Library:
     else:
         found = _Library(None, 0, f"no compiled kernels: {FOLDER} is in an archive")
     if found.reason:
-        _log.warning("%s; slower code in Python and NumPy is used", found.reason)
+        # before a job with servers starts, a missing library is reported once for all processes
+        is_reported = _MISSING in found.reason and {"PADDLE_JOB_ID", "PADDLE_PSERVERS"} <= os.environ.keys()
+        level = logging.INFO if is_reported else logging.WARNING
+        _log.log(level, "%s; slower code in Python and NumPy is used", found.reason)
     return found
 
 
@@ -189,7 +193,7 @@ def _opened(path: Path) -> _Library:
         handle.paddle_kernels_digest.restype = ctypes.c_char_p
         made_from = handle.paddle_kernels_digest().decode()
     except (OSError, AttributeError) as error:
-        why = f"cannot load {path.name}: {error}" if os.path.exists(path) else f"{path.name} is missing"
+        why = f"cannot load {path.name}: {error}" if os.path.exists(path) else f"{path.name} {_MISSING}"
         return _Library(None, 0, f"no compiled kernels: {why}; run `python -m paddle.kernels.build`")
     if made_from != digest():
         return _Library(

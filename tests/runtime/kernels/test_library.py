@@ -66,6 +66,21 @@ def test_without_a_library_the_reason_names_it_and_what_makes_it(runtime: Path) 
     assert "is missing; run `python -m paddle.kernels.build`" in told
 
 
+def test_in_a_job_with_servers_only_its_checks_report_a_missing_library(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warned() -> bool:
+        argv = [sys.executable, "-P", "-c", ASK]
+        env = {**os.environ, "PYTHONPATH": str(runtime)}
+        return b"slower code" in subprocess.run(argv, env=env, capture_output=True, timeout=60).stderr
+
+    assert warned()
+    monkeypatch.setenv("PADDLE_JOB_ID", "JOB1")
+    assert warned()
+    monkeypatch.setenv("PADDLE_PSERVERS", "10.0.0.7")
+    assert not warned()
+
+
 def test_a_library_is_found_once_it_is_built_and_not_built_again(runtime: Path) -> None:
     needs_compiler()
     assert make(runtime).returncode == 0
