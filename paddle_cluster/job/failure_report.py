@@ -109,6 +109,14 @@ _REMEDIES = tuple(
             "Python whose torch has CUDA (PYTHON in conf.py)",
         ),
         (
+            r"^IndexError: list index out of range \(sys\.argv\)",
+            (
+                "the script expects an argument that it did not get. Arguments behind the options of "
+                f"{COMMAND} reach every process; a value for each role or rank comes from a shell script, "
+                f"--entry=./run.sh (`{COMMAND} help fluid-jobs`)"
+            ),
+        ),
+        (
             r"^TypeError: only 0-dimensional arrays can be converted to Python scalars",
             (
                 "numpy 2.5 and newer convert only arrays of rank 0 to numbers: write x.item() for an array of one "
@@ -247,6 +255,8 @@ def _last_output(cause: Failure) -> str:
 def remedy(cause: Failure) -> str:
     """Return advice for a common cause, or ""."""
     error = last_error(cause) or cause.what
+    if any("sys.argv" in line for line in cause.tail[-3:]):  # the line of code that raised it
+        error += " (sys.argv)"
     return next((text.format(*found.groups()) for end, text in _REMEDIES if (found := end.search(error))), "")
 
 

@@ -213,6 +213,11 @@ def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Fa
             "FileNotFoundError: [Errno 2] No such file or directory: '/data/a'",
             "/data/a must exist on every node",
         ),
+        (
+            "    role = sys.argv[1]\n           ~~~~~~~~^^^\nIndexError: list index out of range",
+            "--entry=./run.sh",
+        ),
+        ("    row = rows[1]\nIndexError: list index out of range", ""),
         ("MemoryError", "fewer processes per node"),
         ("OSError: [Errno 28] No space left on device", "free space on that node"),
         ("ValueError: no", ""),
@@ -220,7 +225,13 @@ def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Fa
 )
 def test_what_many_scripts_die_of_is_told_with_what_helps(error: str, helps: str) -> None:
     lines = report(
-        judge([trainer(0, "exit code 1", "Traceback (most recent call last):", '  File "x"', error)])
+        judge(
+            [
+                trainer(
+                    0, "exit code 1", "Traceback (most recent call last):", '  File "x"', *error.splitlines()
+                )
+            ]
+        )
     )
     found = [line for line in lines if line.startswith("  try: ")]
     assert len(found) == bool(helps)

@@ -19,6 +19,7 @@ from paddle_node.linux.ports import Owner, owner_of
 
 LOOPBACK = "127.0.0.1"
 MOST = 8
+COMMAND = 80  # characters of a command line in a message
 # Networks of containers and virtual machines inside one machine; the address that a login arrived at always counts.
 _INSIDE = (
     "docker",
@@ -143,4 +144,5 @@ def _bind_problem(address: str, port: int) -> Optional[int]:
 def _named(owner: Optional[Owner]) -> str:
     if owner is None:
         return "unknown"
-    return "pid %d: %s" % (owner.pid, owner.command) if owner.pid else "a process of uid %d" % owner.uid
+    command = owner.command if len(owner.command) <= COMMAND else owner.command[:COMMAND] + " ..."
+    return "pid %d: %s" % (owner.pid, command) if owner.pid else "a process of uid %d" % owner.uid

@@ -43,6 +43,7 @@ def test_the_owner_is_the_one_on_this_address(idle: Node) -> None:
             for address, owner in (("127.0.0.2", os.getpid()), ("127.0.0.1", other.pid)):
                 ((_, told),) = probe(idle, ports=[port], address=address)["busy_ports"]
                 assert told.startswith(f"pid {owner}:")
+                assert len(told) < 110
             other.kill()
 
 
