@@ -90,7 +90,7 @@ def test_serve_ends_without_a_traceback_while_it_waits_for_servers() -> None:
             silent.settimeout(60)
             with silent.accept()[0]:
                 serve.terminate()
-                assert serve.communicate(timeout=60) == (None, "")
+                assert serve.communicate(timeout=60)[1] == ""
             assert serve.returncode == 0
 
 
@@ -113,7 +113,7 @@ def test_ctrl_c_ends_a_command_without_a_traceback() -> None:
         ) as tables:
             with silent.accept()[0]:
                 tables.send_signal(signal.SIGINT)
-                assert tables.communicate(timeout=60) == (None, "")
+                assert tables.communicate(timeout=60)[1] == ""
             assert tables.returncode == 130
 
 
