@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-_IDLE = 4  # pauses last so many times as long as probes, which take the processor from what is waited for
+_IDLE = 9  # pauses last so many times as long as probes, which take the processor from what is waited for
 
 
 def wait_for(what: str, probe: Callable[[], T], deadline_s: float, every_s: float = 0.02) -> T:

@@ -30,6 +30,8 @@ MOST_AT_ONCE = (1 << 31) - 3
 SALT = np.frombuffer(os.urandom(16), np.uint64) | np.uint64(1)
 """Two random odd numbers of this process that decide where ids lie, so that ids cannot be chosen to collide."""
 
+_NO_IDS, _NO_NUMBERS = np.empty(0, np.int64), np.empty(0, np.uint32)  # a small map has many empty segments
+
 KERNELS = library.Kernels(
     index_new="p:q",
     index_free="p",
@@ -110,7 +112,8 @@ class Index:
 
         The positions of ids depend on `SALT`, so the order of `in_any_order` differs between processes.
         """
-        count = self._loops.index_segment(self.address, segment, None, None)
+        if not (count := self._loops.index_segment(self.address, segment, None, None)):
+            return _NO_IDS, _NO_NUMBERS
         ids, numbers = np.empty(count, np.int64), np.empty(count, np.uint32)
         self._loops.index_segment(self.address, segment, ids.ctypes.data, numbers.ctypes.data)
         if in_any_order:
@@ -169,7 +172,8 @@ class PlainIndex:
 
     def segment(self, segment: int, *, in_any_order: bool = False) -> tuple[Ids, Numbers]:
         """Return copies of the ids in one segment, and of their numbers; see `Index.segment`."""
-        found = sorted(self._segments[segment].items())
+        if not (found := sorted(self._segments[segment].items())):
+            return _NO_IDS, _NO_NUMBERS
         return np.array([each for each, _ in found], np.int64), np.array([n for _, n in found], np.uint32)
 
     def segments(self) -> Iterator[tuple[Ids, Numbers]]:
