@@ -2,7 +2,7 @@
 # ruff: noqa: T201  scripts print their results
 """Hugging Face accelerate: the Accelerator reads torchrun's variables; on CPUs it needs ACCELERATE_USE_CPU=true.
 
-    python paddle.py --job_dispatch_package=examples --entry=accelerate_train.py --mode=collective --nproc_per_node=2 \\
+    python paddle.py -p examples --entry=accelerate_train.py --mode=collective --nproc_per_node=2 \\
         --env=ACCELERATE_USE_CPU=true
 """
 

@@ -4,7 +4,7 @@
 
 `jax.distributed.initialize()` finds the other processes by itself, through variables that paddle.py sets.
 
-    python paddle.py --job_dispatch_package=examples --entry=jax_allreduce.py --mode=collective --nproc_per_node=2
+    python paddle.py -p examples --entry=jax_allreduce.py --mode=collective --nproc_per_node=2
 """
 
 import argparse

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch Lightning: its cluster environment finds NODE_RANK, LOCAL_RANK and the master by itself.
 
-python paddle.py --job_dispatch_package=examples --entry=lightning_fit.py --mode=collective --nproc_per_node=2
+python paddle.py -p examples --entry=lightning_fit.py --mode=collective --nproc_per_node=2
 """
 
 import os

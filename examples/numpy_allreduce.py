@@ -4,7 +4,7 @@
 
 No MPI and no parameter server: the processes find each other through PADDLE_TRAINER_ENDPOINTS, which paddle.py sets.
 
-    python paddle.py --job_dispatch_package=examples --entry=numpy_allreduce.py --mode=collective --nproc_per_node=2
+    python paddle.py -p examples --entry=numpy_allreduce.py --mode=collective --nproc_per_node=2
 
 Without paddle.py, it runs as one process with all the data, and finds the same weights.
 """

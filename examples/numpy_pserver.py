@@ -5,7 +5,7 @@
 Each process has a share of the pairs. The table grows with the number of distinct words. A step fetches the rows of its
 words and sends their gradients. The answer to this push contains the only dense tensor, a bias.
 
-    python paddle.py --job_dispatch_package=examples --entry=numpy_pserver.py
+    python paddle.py -p examples --entry=numpy_pserver.py
 
 Without paddle.py, with a separate server (`paddle pserver --port=7164 --wire=plain`):
 

@@ -5,7 +5,7 @@
 It reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as scripts for torchrun do. Every job includes
 `paddle_job`; under torchrun, `pip install paddle-cluster` provides it, and `report` does nothing.
 
-    python paddle.py --job_dispatch_package=examples --entry=torch_ddp.py --mode=collective --nproc_per_node=2
+    python paddle.py -p examples --entry=torch_ddp.py --mode=collective --nproc_per_node=2
 """
 
 import argparse

@@ -6,7 +6,7 @@ Predicts which person clicks on which ad. People and ads have numbers below 10^1
 of all of them. A growing table creates a row when its number first gets a gradient. Each person and each ad belongs to
 one of a few hidden themes, and vectors of people and ads with the same theme become similar.
 
-    python paddle.py --job_dispatch_package=examples --entry=torch_embedding.py
+    python paddle.py -p examples --entry=torch_embedding.py
 """
 
 import argparse

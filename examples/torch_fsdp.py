@@ -2,7 +2,7 @@
 # ruff: noqa: T201  scripts print their results
 """PyTorch FSDP on CPUs or GPUs: parameters, gradients and Adam's state are sharded over all processes.
 
-python paddle.py --job_dispatch_package=examples --entry=torch_fsdp.py --mode=collective --nproc_per_node=2
+python paddle.py -p examples --entry=torch_fsdp.py --mode=collective --nproc_per_node=2
 """
 
 import argparse

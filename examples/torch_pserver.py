@@ -5,7 +5,7 @@
 PyTorch only computes gradients; they are sent to the servers, and the values are returned into the same tensors, in
 place. Only `spirals_in_torch` uses PyTorch: `train` accepts tensors of any library that supports DLPack.
 
-    python paddle.py --job_dispatch_package=examples --entry=torch_pserver.py
+    python paddle.py -p examples --entry=torch_pserver.py
 """
 
 import argparse

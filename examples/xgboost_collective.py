@@ -5,7 +5,7 @@
 XGBoost 2.1 and newer take the location of the other processes as arguments, older versions from environment variables
 of the same names: DMLC_TRACKER_URI, DMLC_TRACKER_PORT and DMLC_TASK_ID, which paddle.py sets.
 
-    python paddle.py --job_dispatch_package=examples --entry=xgboost_collective.py --mode=collective --nproc_per_node=2
+    python paddle.py -p examples --entry=xgboost_collective.py --mode=collective --nproc_per_node=2
 """
 
 import argparse
