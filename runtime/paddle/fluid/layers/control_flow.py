@@ -91,6 +91,11 @@ class _Unrolled:
             raise FluidError(f"{self._helper.layer_type}: call update_memory for {', '.join(missing)}")
         return [self._after[state.name].name for state in self._before]
 
+    def _output(self, what: str, out: Variable) -> None:
+        """Declare an output; its own name allows any variable, even the same one again, or one from outside."""
+        self._open(what)
+        self._outputs.append(self._helper.apply("rnn_memory_helper", {"X": out}))
+
     @contextmanager
     def _filling(self) -> Iterator[Block]:
         self._body = bodies.begin()
@@ -183,8 +188,8 @@ class DynamicRNN(_Unrolled):
 
     def output(self, *outputs: Variable) -> None:
         """Declare the outputs of a step; the RNN's results have the LoD of the step inputs."""
-        self._open("output")
-        self._outputs += outputs
+        for each in outputs:
+            self._output("output", each)
 
 
 class StaticRNN(_Unrolled):
@@ -251,8 +256,7 @@ class StaticRNN(_Unrolled):
 
     def step_output(self, o: Variable) -> None:
         """Declare a variable as an output of each step."""
-        self._open("step_output")
-        self._outputs.append(o)
+        self._output("step_output", o)
 
     def output(self, *outputs: Variable) -> None:
         """Declare several variables as outputs of each step."""

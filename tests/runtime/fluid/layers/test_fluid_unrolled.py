@@ -68,6 +68,30 @@ def test_a_variable_given_twice_is_like_its_copy(rnn: Callable[..., Any]) -> Non
         np.testing.assert_allclose(once, copy, rtol=1e-6)
 
 
+def test_a_step_returns_its_input_its_memory_and_a_variable_from_outside() -> None:
+    x = layers.data("x", [2, 1], append_batch_size=False)
+    y = layers.data("y", [1], lod_level=1)
+    first = layers.data("first", [1], append_batch_size=False)
+    rows = layers.reshape(first, [1, 1])
+    static, dynamic = layers.StaticRNN(), layers.DynamicRNN()
+    with static.step():
+        memory = static.memory(init=first)
+        static.update_memory(memory, static.step_input(x))
+        static.output(static.step_input(x), memory, first)
+    with dynamic.block():
+        memory, now = dynamic.memory(init=rows), dynamic.step_input(y)
+        dynamic.update_memory(memory, now)
+        dynamic.output(now, memory, dynamic.static_input(rows))
+    feed = {
+        "x": np.array([[3], [4]], "float32"),
+        "y": fluid.create_lod_tensor(np.array([[3], [4]], "float32"), [[2]]),
+        "first": np.array([7], "float32"),
+    }
+    results: Any = [*static(), *dynamic()]
+    found = fluid.Executor().run(feed=feed, fetch_list=results, return_numpy=False)
+    assert [np.array(each).ravel().tolist() for each in found] == [[3, 4], [7, 3], [7, 7]] * 2
+
+
 @pytest.mark.parametrize("given", ["memory", "input"])
 def test_a_step_cannot_start_from_what_it_computes(given: str) -> None:
     rnn = layers.StaticRNN()
