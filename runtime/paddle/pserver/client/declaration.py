@@ -166,7 +166,7 @@ class Declaration(NamedTuple):
 
 
 def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> Declaration:
-    """Parse the arguments of `neutral_client.Client.create`.
+    """Parse the arguments of `client.Client.create`.
 
     Raises:
         ConfigError: a value, name or option is invalid.

@@ -342,7 +342,7 @@ class ProgramService(Service):
 
         Args:
             trainer: receiver of the answer.
-            wanted: see `value_parts.wish`.
+            wanted: see `wire.named_values.wish`.
             shared: answers of this step so far; None: values may change while they are sent, and are copied. (After
                 a synchronous step they do not change: the next step needs gradients of every trainer that waits for
                 this answer.)
