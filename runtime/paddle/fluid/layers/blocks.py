@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""While, Switch, ConditionalBlock and IfElse, which run blocks of operators."""
+"""While, Switch, ConditionalBlock, IfElse and ParallelDo, which run blocks of operators."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.program import bodies
 from paddle.fluid.program.variable import Variable
+from paddle.fluid.run.places import Place
 
-__all__ = ["ConditionalBlock", "IfElse", "Switch", "While"]
+__all__ = ["ConditionalBlock", "IfElse", "ParallelDo", "Switch", "While"]
 
 
 class While:
@@ -176,3 +177,33 @@ class IfElse:
             yield
         finally:
             self._way = None
+
+
+class ParallelDo:
+    """Runs a block on the whole batch.
+
+    Use `with pd.do(): pd.write_output(f(pd.read_input(x)))`; then `pd()` returns the outputs.
+
+    Fluid 0.x divided the batch among `places`; run the program as a `CompiledProgram` for that. `use_nccl` is ignored.
+    """
+
+    def __init__(self, places: Sequence[Place], use_nccl: bool = False, name: str | None = None) -> None:
+        self._outputs: list[Variable] = []
+
+    def do(self) -> AbstractContextManager[None]:
+        """Return the block; fill it in a `with` statement."""
+        return nullcontext()
+
+    def read_input(self, var: Variable) -> Variable:
+        """Return the variable, for use in the block."""
+        return var
+
+    def write_output(self, var: Variable) -> None:
+        """Declare an output of the block."""
+        self._outputs.append(var)
+
+    def __call__(self) -> Variable | list[Variable]:
+        """Return the outputs: one variable, or a list."""
+        if not self._outputs:
+            raise FluidError("ParallelDo: the block has no output: call write_output in it")
+        return self._outputs[0] if len(self._outputs) == 1 else self._outputs

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from paddle.fluid.errors import FluidError, answering
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.layers.blocks import ConditionalBlock, IfElse, Switch, While
+from paddle.fluid.layers.blocks import ConditionalBlock, IfElse, ParallelDo, Switch, While
 from paddle.fluid.layers.nn.sequences import sequence_first_step
 from paddle.fluid.layers.plain import layer, several
 from paddle.fluid.layers.tensor import assign, cast, fill_constant_batch_size_like
@@ -25,9 +25,9 @@ from paddle.graph import unique_name
 from paddle.signatures import takes
 
 __all__ = [
-    "ConditionalBlock", "DynamicRNN", "IfElse", "Print", "StaticRNN", "Switch", "While", "array_length", "array_read",
-    "array_to_lod_tensor", "array_write", "create_array", "equal", "greater_equal", "greater_than", "increment",
-    "is_empty", "less_equal", "less_than", "lod_rank_table", "lod_tensor_to_array", "max_sequence_len",
+    "ConditionalBlock", "DynamicRNN", "IfElse", "ParallelDo", "Print", "StaticRNN", "Switch", "While", "array_length",
+    "array_read", "array_to_lod_tensor", "array_write", "create_array", "equal", "greater_equal", "greater_than",
+    "increment", "is_empty", "less_equal", "less_than", "lod_rank_table", "lod_tensor_to_array", "max_sequence_len",
     "merge_lod_tensor", "not_equal", "reorder_lod_tensor_by_rank", "shrink_memory", "split_lod_tensor",
 ]  # fmt: skip
 

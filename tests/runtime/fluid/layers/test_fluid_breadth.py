@@ -278,3 +278,14 @@ def test_device_gives_the_places_that_there_are(monkeypatch: pytest.MonkeyPatch)
     assert get_places(1, "CUDA") == [fluid.CUDAPlace(4)]
     with pytest.raises(FluidTypeError, match="expected device_type CPU or CUDA, got 'TPU'"):
         get_places(device_type="TPU")
+
+
+def test_a_block_of_parallel_do_runs_on_the_whole_batch() -> None:
+    parallel = layers.ParallelDo(get_places(2, "cpu"))
+    with parallel.do():
+        parallel.write_output(layers.mean(parallel.read_input(layers.data("x", [1]))))
+    loss: Any = parallel()
+    (found,) = fluid.Executor().run(feed={"x": np.array([[1], [5]], "float32")}, fetch_list=[loss])
+    assert found.tolist() == [3]
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"ParallelDo.*write_output"):
+        layers.ParallelDo(())()
