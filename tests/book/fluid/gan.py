@@ -10,7 +10,7 @@ import paddle.fluid as fluid
 
 NOISE_SIZE = 16
 BATCH_SIZE = 64
-BATCHES = 80
+BATCHES = 60
 DIGIT = 0
 
 

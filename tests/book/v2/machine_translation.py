@@ -127,7 +127,7 @@ def train(dict_size, model):
             paddle.reader.shuffle(mine(paddle.dataset.wmt14.train(dict_size)), buf_size=8192), 40 // trainers
         ),
         event_handler=event_handler,
-        num_passes=6,
+        num_passes=5,
     )
     with open(model, "w") as f:
         trainer.save_parameter_to_tar(f)

@@ -110,15 +110,13 @@ def refused(job: JobRunner, oracle: Oracle, how: str, *says: str) -> None:
     )
 
 
-@scenarios.each("latest", "auto")
-def one_bit_on_one_node_costs_that_batch_alone(
-    how: str, cluster: Cluster, job: JobRunner, oracle: Oracle
-) -> None:
+@scenarios.add
+def one_bit_on_one_node_costs_that_batch_alone(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     prepare(job)
     expected = on_hosts.into(folders_of(cluster), job, oracle)
     flip(states([cluster["node-b"].path(FOLDER)], 28)[0])
     refused(job, oracle, "28", DAMAGED)
-    assert resumed(job, oracle, how, 21, DAMAGED) == expected
+    assert resumed(job, oracle, "auto", 21, DAMAGED) == expected
 
 
 @scenarios.add
@@ -169,9 +167,9 @@ def files_that_later_checkpoints_build_upon_are_verified(
     assert resumed(job, oracle, "latest", 7, says) == expected
 
 
-@scenarios.each("latest", "auto")
+@scenarios.add
 def in_a_shared_folder_all_servers_pass_over_the_same(
-    how: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+    cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     prepare(job)
     job.conf["HOSTS"] = ["local"] * 3
@@ -179,7 +177,7 @@ def in_a_shared_folder_all_servers_pass_over_the_same(
     kept = (f"--checkpoint_dir={shared}", *KEPT[1:])
     expected = in_one_folder.into([shared], job, oracle, kept)
     flip(states([shared], 28)[0])
-    launch = job.start(*TRAIN, *kept, f"--resume={how}")
+    launch = job.start(*TRAIN, *kept, "--resume=latest")
     oracle.check(
         launch, 0, "batch 28 is damaged on", "continues from batch 21", within_s=60, never=["end of pass 0"]
     )
@@ -190,7 +188,7 @@ def in_a_shared_folder_all_servers_pass_over_the_same(
     for path in states([shared], 28, 30):
         flip(path)
     oracle.check(
-        job.start(*TRAIN, *kept, f"--resume={how}"), 3, "no checkpoint is complete", never=["end of pass"]
+        job.start(*TRAIN, *kept, "--resume=latest"), 3, "no checkpoint is complete", never=["end of pass"]
     )
 
 
