@@ -79,11 +79,13 @@ def _write():
     line = json.dumps({"event": "numbers", "values": _waiting}).encode() + b"\n"
     try:
         if len(line) > _LONGEST:
-            what = f"its {len(_waiting)} names take more than {_LONGEST} bytes; report fewer"
+            what = f"{len(_waiting)} names take more than {_LONGEST} bytes; report fewer"
             _complain("a report", what)
         elif _waiting:
             if _identity(_descriptor) != _pipe:
-                raise OSError("the script closed it, and the descriptor now belongs to a different file")
+                raise OSError(
+                    "the script closed the report pipe, and the descriptor now belongs to a different file"
+                )
             os.write(_descriptor, line)
     except BlockingIOError:
         return

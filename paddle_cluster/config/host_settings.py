@@ -193,7 +193,7 @@ def of_nodes(
                 continue
             node_id = listed.node_of(reference)
             if node_id in found:
-                raise ValueMismatchError(f"it is node {node_id}, which is already listed")
+                raise ValueMismatchError(f"node {node_id} is already listed")
             if settings.key is not None and hosts[node_id].is_local:
                 raise ValueMismatchError("key: an embedded node needs no login; remove it")
         except ValueMismatchError as error:

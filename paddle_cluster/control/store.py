@@ -312,7 +312,7 @@ def find(where: StatePlaces, word: str) -> KnownJob:
         )
     if len(found) > 1:
         names = ", ".join(job.job_id for job in found[:5])
-        raise UsageError(f"{word!r} matches several jobs: {names}; give more of the id")
+        raise UsageError(f"{word!r} matches several jobs: {names}; give more characters of the id")
     return found[0]
 
 

@@ -266,7 +266,7 @@ def stop(job: KnownJob, *, force: bool) -> str:
         for frame in _frames(job, events, ANSWER_S):
             if frame.kind == "status":
                 return f"asked {job.title} to " + ("end immediately" if force else "stop")
-    raise ControlLost(f"{job.job_id}: its launcher has not answered for {ANSWER_S:.0f} s")
+    raise ControlLost(f"{job.job_id}: the launcher has not answered for {ANSWER_S:.0f} s")
 
 
 def stacks(job: KnownJob, names: Sequence[str]) -> dict[str, str]:
@@ -313,7 +313,7 @@ def _frames(job: KnownJob, events: queue.SimpleQueue[Any], timeout_s: float) -> 
         except queue.Empty:
             return
         if not isinstance(event, Frame):
-            raise ControlLost(f"{job.job_id}: its launcher has exited: {event.reason}")
+            raise ControlLost(f"{job.job_id}: the launcher has exited: {event.reason}")
         if event.kind == "refused":
-            raise ControlLost(f"{job.job_id}: its launcher refused the request: {event.record.reason}")
+            raise ControlLost(f"{job.job_id}: the launcher refused the request: {event.record.reason}")
         yield event

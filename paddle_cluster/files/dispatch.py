@@ -223,7 +223,7 @@ class Dispatch:
         files = self._package.by_digest
         unknown = next((digest for digest in answer.digests if digest not in files), None)
         if unknown is not None:
-            self._fail(f"cannot read its 'lacking' message: it requested {unknown}, which was not offered")
+            self._fail(f"cannot read the node's 'lacking' message: it lists {unknown}, which was not offered")
             return
         self._named.update(dict.fromkeys(answer.digests))
         self._offsets.update(answer.offsets)

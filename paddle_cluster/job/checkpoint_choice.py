@@ -106,7 +106,7 @@ def _verify(
     lost = [record for record in records if record.reports.damaged is None]
     if lost:
         first = lost[0]
-        raise PreflightError(f"{first.name}: lost: {first.contact.error or 'its connection ended'}")
+        raise PreflightError(f"{first.name}: lost: {first.contact.error or 'the connection ended'}")
     return [
         (record.node.node_id, part, said[part.path])
         for record in records

@@ -61,7 +61,7 @@ def prepare(plan: Plan, roster: Roster, loop: Loop, console: Console) -> Prepare
     for record in roster.all():
         if record.link is None:
             problems.append(
-                Finding(record.name, "", f"lost: {record.contact.error or 'its connection ended'}")
+                Finding(record.name, "", f"lost: {record.contact.error or 'the connection ended'}")
             )
     return Prepared(found, finding_lines(problems, len(roster.all())))
 

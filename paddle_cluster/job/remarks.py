@@ -64,7 +64,9 @@ class Remarks:
         refused = limit.refused
         if not limit.take():
             if not refused:
-                self._console.note(f"{record.name}: its messages arrive too fast; some are not shown")
+                self._console.note(
+                    f"{record.name}: messages of this node arrive too fast; some are not shown"
+                )
             return
         if refused:
             limit.refused = 0

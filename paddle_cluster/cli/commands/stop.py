@@ -115,7 +115,7 @@ def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) 
             event = events.get(timeout=TURN_S)
         except queue.Empty:
             if time.monotonic() - heard_at >= SILENT_S:
-                raise ControlLost(f"no message from its launcher for {SILENT_S:.0f} s") from None
+                raise ControlLost(f"no message from the launcher for {SILENT_S:.0f} s") from None
             continue
         heard_at = time.monotonic()
         if isinstance(event, ConnectionClosed):
@@ -123,7 +123,7 @@ def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) 
             if again is not None and again.ended:
                 left = tuple(map(str, again.status.get("left") or ()))
                 return _print_end(job.title, again.exit_code or 0, left)
-            raise ControlLost(f"its launcher has exited: {event.reason}")
+            raise ControlLost(f"the launcher has exited: {event.reason}")
         if isinstance(event, Frame) and event.kind == "end":
             return _print_end(job.title, event.record.exit_code, event.record.left)
         if isinstance(event, Frame) and event.kind == "shown" and event.fields.get("event") == "PhaseEntered":
@@ -148,7 +148,7 @@ def _stop_on_nodes(where: StatePlaces, given: CommandArguments) -> ExitCode:
     }
     if len(found) > 1:
         raise UsageError(
-            f"{job_id_part!r} matches several jobs: {', '.join(sorted(found))}; give more of the id"
+            f"{job_id_part!r} matches several jobs: {', '.join(sorted(found))}; give more characters of the id"
         )
     if found:
         job_id_part = found.pop()

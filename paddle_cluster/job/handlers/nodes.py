@@ -192,7 +192,9 @@ class NodeHandlers:
     def _lost(self, record: NodeRecord, what: str) -> None:
         self._roster.fail_node(record, what)
         if self._roster.is_done_with(record):
-            self._console.note(f"{record.name}: {what}; its trainers had finished, so the job continues")
+            self._console.note(
+                f"{record.name}: {what}; the trainers on this node had finished, so the job continues"
+            )
 
 
 PAUSE_S = 0.5  # between two attempts
@@ -246,7 +248,7 @@ class ReconnectHandlers:
         if record.link is event.link:
             why = f" ({tries.broken})" if tries is not None and tries.broken else ""
             self._context.console.note(
-                f"{record.name}: its connection was lost{why}; the job continues over a new connection"
+                f"{record.name}: the connection was lost{why}; the job continues over a new connection"
             )
 
     def reconnect_failed(self, event: ReconnectFailed) -> None:

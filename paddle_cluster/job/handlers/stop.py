@@ -59,7 +59,7 @@ class StopHandlers:
     def goodbye(self, record: NodeRecord) -> None:
         """Handle the agent's last frame; if it arrives during a job, the node counts as lost."""
         if not self._context.stopping:
-            lost = LinkLost(record.node.node_id, "its agent exited in the middle of the run", record.link)
+            lost = LinkLost(record.node.node_id, "the node agent exited during the run", record.link)
             self._context.events.put(lost)
             return
         record.drop(None)

@@ -147,8 +147,8 @@ def _other_code(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]
             yield Finding(
                 name,
                 "workspace",
-                f"its code differs from that of most nodes: {text}{more}; copy one version to all "
-                f"nodes, or use --job_dispatch_package{hint}",
+                f"the code differs from that of most nodes: {text}{more}; copy one version to all nodes, or use "
+                f"--job_dispatch_package{hint}",
                 serious=not demands.allow_mismatch,
             )
 

@@ -94,7 +94,7 @@ def palette_indexes(raw: bytes) -> NDArray[np.uint8]:
         ValueError: the file is damaged, interlaced, or not a PNG file with a palette.
     """
     if not raw.startswith(_SIGNATURE):
-        raise ValueError("it is not a PNG file")
+        raise ValueError("not a PNG file")
     header, packed = b"", []
     for kind, data in _chunks(raw):
         if kind == b"IHDR":

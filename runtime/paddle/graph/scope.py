@@ -114,7 +114,7 @@ class Fetched(np.ndarray[Any, Any]):
     def __index__(self) -> int:
         number = self._number()
         if not isinstance(number, int):
-            raise TypeError(f"an array of {self.dtype} cannot be an index: it contains {number!r}")
+            raise TypeError(f"an array of {self.dtype} cannot be an index: expected integers, got {number!r}")
         return number
 
     def __round__(self, ndigits: int | None = None) -> float:

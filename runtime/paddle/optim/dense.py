@@ -31,7 +31,7 @@ class DenseUpdater:
             ConfigError: the parameter is static, or has a momentum although the rule has its own.
         """
         if parameter.static:
-            raise ConfigError(f"parameter {parameter.name} is static: it cannot be updated")
+            raise ConfigError(f"parameter {parameter.name} is static and cannot be updated")
         self._optimizer, self._parameter, self._size = optimizer, parameter, size
         self._rule = rule_of(optimizer)
         if self._rule.row_keeps:

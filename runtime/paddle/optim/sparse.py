@@ -92,7 +92,7 @@ class SparseUpdater(ABC):
             ConfigError: the rule cannot update single rows, or the parameter has momentum or is static.
         """
         if parameter.static:
-            raise ConfigError(f"parameter {parameter.name} is static: it cannot be updated")
+            raise ConfigError(f"parameter {parameter.name} is static and cannot be updated")
         kind = _MomentumRows if optimizer.rule == "sparse_momentum" else _LazyRows
         return kind(optimizer, parameter, height, width)
 

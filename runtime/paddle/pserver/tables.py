@@ -271,7 +271,7 @@ def _check_run(what: str, table: str, earlier: Description, lineages: Sequence[L
         return
     if len(earlier.generations) != len(lineages):
         raise ConfigError(
-            f"{what}: it was exported from {len(earlier.generations)} servers, but table {table} now has "
+            f"{what}: the table was exported from {len(earlier.generations)} servers, but table {table} now has "
             f"{len(lineages)}: export all rows (without since)"
         )
     for lineage, generation, clock in zip(lineages, earlier.generations, earlier.clocks, strict=True):
@@ -285,7 +285,7 @@ def _check_run(what: str, table: str, earlier: Description, lineages: Sequence[L
 def _unknown(since: int | str | Path, table: str, asked: Sequence[int | None], clocks: Sequence[int]) -> str:
     if any(batch is not None and batch > clock for batch, clock in zip(asked, clocks, strict=True)):
         return (
-            f"table {table}: it is at batch {min(clocks)}, so batch {since} belongs to a different run: "
+            f"table {table}: the table is at batch {min(clocks)}, so batch {since} belongs to a different run: "
             "export all rows (without since)"
         )
     return (

@@ -237,8 +237,8 @@ class _Machine:
         known = _NAMES.get(text)
         if known is None:
             raise PickleRefused(
-                f"the pickle refers to {text.replace(' ', '.')!r:.80}, which samples must not "
-                "contain; it was not unpickled"
+                f"the pickle refers to {text.replace(' ', '.')!r:.80}, which samples must not contain; the pickle "
+                "was not executed"
             )
         self.push(_Name(known))
 

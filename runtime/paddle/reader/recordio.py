@@ -114,7 +114,7 @@ def chunk_places(path: str | PathLike[str]) -> list[int]:
             at += _FIELDS.size + fields[size_at]
             if magic != MAGIC or at > end:
                 raise RecordFileError(
-                    path, f"it is truncated or damaged: the chunk at byte {places[-1]} is incomplete"
+                    path, f"the file is truncated or damaged: the chunk at byte {places[-1]} is incomplete"
                 )
     return places
 
@@ -201,7 +201,7 @@ class Writer:
 def _chunk(file: BinaryIO, path: str | PathLike[str], at: int, end: int) -> tuple[_Header, bytes]:
     raw = file.read(_FIELDS.size)
     if len(raw) < _FIELDS.size:
-        raise RecordFileError(path, f"it is truncated: the chunk at byte {at} ends inside its header")
+        raise RecordFileError(path, f"the file is truncated: the chunk at byte {at} ends inside its header")
     magic, *fields = _FIELDS.unpack(raw)
     if magic != MAGIC:
         raise RecordFileError(
@@ -220,7 +220,7 @@ def _chunk(file: BinaryIO, path: str | PathLike[str], at: int, end: int) -> tupl
         if zlib.crc32(payload) == header.checksum:
             return header, payload
     if cut:
-        raise RecordFileError(path, f"it is truncated or damaged: the chunk at byte {at} is incomplete")
+        raise RecordFileError(path, f"the file is truncated or damaged: the chunk at byte {at} is incomplete")
     raise RecordFileError(path, f"the chunk at byte {at} is damaged: its checksum does not match")
 
 
@@ -253,9 +253,9 @@ def _gunzip(payload: bytes) -> bytes:
     reader = zlib.decompressobj(wbits=31)
     plain = reader.decompress(payload, MAX_CHUNK)
     if reader.unconsumed_tail:
-        raise ValueError(f"it has more than {MAX_CHUNK} bytes")
+        raise ValueError(f"the decompressed chunk has more than {MAX_CHUNK} bytes")
     if not reader.eof:
-        raise ValueError("its gzip data is truncated")
+        raise ValueError("the gzip data is truncated")
     return plain
 
 

@@ -180,7 +180,9 @@ class GradientMachine:
         """
         columns = given.columns()
         if len(columns) < len(self._inputs):
-            raise UsageError(f"the network has the inputs {self._inputs}, but {len(columns)} slots are given")
+            raise UsageError(
+                f"the network needs a slot for each of the inputs {self._inputs}, got {len(columns)} slots"
+            )
         types = tuple(kind for kind, _ in columns)
         if self._machine is None or types != self._types:
             named = dict(zip(self._inputs, types, strict=False))

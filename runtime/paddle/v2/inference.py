@@ -98,7 +98,7 @@ def infer(
 def _field(arrays: dict[str, Array], layer: str, field: str) -> Array:
     found = arrays.get(field)
     if found is None:
-        raise UsageError(f"layer {layer!r} has no field {field!r}; it has {sorted(arrays)}")
+        raise UsageError(f"layer {layer!r} has no field {field!r}; known fields: {sorted(arrays)}")
     return fetched(found.reshape(-1).astype(np.int32) if found.dtype.kind == "i" else found)
 
 

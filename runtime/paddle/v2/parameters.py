@@ -235,8 +235,8 @@ class Parameters:
         shared = [name for name in found if name in self._configs]
         if not shared:
             raise UsageError(
-                f"the tar has none of the network's parameters: it has {list(found)}, but the network "
-                f"has {self.names()}"
+                f"the tar has none of the network's parameters: the tar has {list(found)}, the network has "
+                f"{self.names()}"
             )
         excluded = {exclude_params} if isinstance(exclude_params, str) else {*exclude_params}
         unknown = sorted(excluded - self._configs.keys() - found.keys())

@@ -62,7 +62,7 @@ class Ploter:
     def append(self, title: str, step: float, value: float) -> None:
         """Add a point to a curve."""
         if title not in self.__plot_data__:
-            raise UsageError(f"Ploter: unknown curve {title!r}; it has {list(self.__plot_data__)}")
+            raise UsageError(f"Ploter: unknown curve {title!r}; known curves: {list(self.__plot_data__)}")
         self.__plot_data__[title].append(step, value)
         self._reporter.point(title, step, value)
 

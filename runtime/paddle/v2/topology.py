@@ -42,7 +42,9 @@ class Topology:
             UsageError: the network has no layer of this name.
         """
         if name not in self.network.layers:
-            raise UsageError(f"unknown layer {name!r} in this topology; it has {list(self.network.layers)}")
+            raise UsageError(
+                f"unknown layer {name!r} in this topology; known layers: {list(self.network.layers)}"
+            )
         found = {layer.name: layer for layer in self._known}
         waiting = list(self._known)
         while name not in found and waiting:

@@ -57,7 +57,7 @@ class Offer:
         try:
             address = usual(login_address())
             if is_link_local(address) or not descriptors.HAS_MEMORY:
-                raise ValueError("it cannot accept a connection or receive a descriptor")
+                raise ValueError("this node cannot accept a connection or receive a descriptor")
             self.listener, self._port = _listen(address)
             hello = hello._replace(resident=ResidentRequest(address=address, port=self._port))
         except (OSError, ValueError):  # the next job logs in as usual

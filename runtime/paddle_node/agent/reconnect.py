@@ -51,19 +51,19 @@ def _connect(connection: socket.socket, at: str, request: bytes, fds: "list[int]
         if not descriptors.is_our_user(
             connection
         ):  # another process that took the name after the agent exited
-            return {"reason": "gone", "detail": "its node agent has exited"}
+            return {"reason": "gone", "detail": "the node agent has exited"}
         descriptors.send(connection, request, fds)
         if connection.recv(1) != WELCOME:
             return {
                 "reason": "gone",
-                "detail": "its node agent is ending the job, or does not know this launcher",
+                "detail": "the node agent is ending the job, or does not know this launcher",
             }
     except socket.timeout:
-        return {"reason": "late", "detail": "its node agent does not answer"}
+        return {"reason": "late", "detail": "the node agent does not answer"}
     except OSError as error:
         late = isinstance(error, BlockingIOError)  # too many are waiting already
         return {
             "reason": "late" if late else "gone",
-            "detail": "its node agent has exited: %s" % error.strerror,
+            "detail": "the node agent has exited: %s" % error.strerror,
         }
     return {}

@@ -39,7 +39,8 @@ def transpile_collective(
         raise FluidError(f"current_endpoint {current_endpoint!r} is not one of the trainers: {trainers}")
     if endpoints[trainer_id] != current_endpoint:
         raise FluidError(
-            f"trainer_id {trainer_id} is {endpoints[trainer_id]!r}, but current_endpoint is {current_endpoint!r}"
+            f"trainer_id {trainer_id} has endpoint {endpoints[trainer_id]!r}, but current_endpoint is "
+            f"{current_endpoint!r}"
         )
     _check_groups(config, len(endpoints))
     program._trainer_id, program._trainers_endpoints = trainer_id, endpoints

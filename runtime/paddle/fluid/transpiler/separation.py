@@ -92,9 +92,9 @@ def check_apart(
                         "one: add the losses and call minimize once"
                     )
                 raise FluidError(
-                    f"the update of {param!r} needs {name!r}, which is computed from other parameters "
-                    "that may be on other servers: the only such value that a server knows is the global "
-                    "norm of all parameters"
+                    f"the update of {param!r} needs {name!r}, which is computed from other parameters that may be on "
+                    "other servers: the only such value that a server knows is the global norm of all parameters. "
+                    "Remove this dependency"
                 )
             known.update(op.writes)
 

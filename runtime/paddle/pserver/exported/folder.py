@@ -96,7 +96,7 @@ class Description:
                 text = file.read(_MAX_MANIFEST + 1)
             data: dict[str, Any] = json.loads(text)
             if data.pop("version") not in _READABLE:
-                raise ValueError("it was written by a different release")
+                raise ValueError("a different release wrote the table")
             fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in data.items()}
             made = cls(**fields)
             made._check()
@@ -280,7 +280,7 @@ def _described(folder: Path) -> Description:
     """Return the description of a folder in a chain."""
     said = Description.read(folder)
     if said.name != folder.name:
-        raise ConfigError(f"{folder}: its {MANIFEST} belongs to {said.name}: restore the folder's name")
+        raise ConfigError(f"{folder}: {MANIFEST} belongs to {said.name}: restore the folder's name")
     return said
 
 
@@ -324,7 +324,7 @@ def read_folder(folder: Path, *, with_states: bool = True) -> Iterator[TableRows
             rows, digest = rows + len(piece.ids), (digest + digest_of(piece)) % (1 << 64)
             yield piece if with_states else piece._replace(states=None)
     if (rows, f"{digest:016x}") != (said.rows, said.digest):
-        raise ConfigError(f"{folder}: its files do not match its manifest; export it again")
+        raise ConfigError(f"{folder}: the files do not match the manifest; export the table again")
 
 
 def read_start(path: Path, key: str, width: int, rule: str) -> Iterator[TableRows]:

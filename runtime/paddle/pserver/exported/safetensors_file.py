@@ -86,7 +86,7 @@ def _header(
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(_MAX_HEADER, size - 8):
-            raise ConfigError(f"{path} is not a safetensors file: its header would have {length} bytes")
+            raise ConfigError(f"{path} is not a safetensors file: the header would have {length} bytes")
         text = file.read(length)
     try:
         data = json.loads(text)

@@ -173,7 +173,7 @@ def _columns(names: list[str], feeding: Feeding) -> dict[str, int]:
         raise UsageTypeError(f"feeding must be a dict, list or tuple, got {type(feeding).__name__}")
     missing = [name for name in names if name not in columns]
     if missing:
-        raise UsageError(f"feeding does not name the data layers {missing}; it has {list(columns)}")
+        raise UsageError(f"feeding does not name the data layers {missing}; it names {list(columns)}")
     for name in names:
         if not isinstance(columns[name], (int, np.integer)) or columns[name] < 0:
             raise UsageError(

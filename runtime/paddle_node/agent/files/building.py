@@ -157,9 +157,7 @@ class Builder:
             return
         found = yield from digest_of(target)
         if found != entry.digest:
-            raise OSError(
-                errno.EAGAIN, "another job changed it while it was being copied; start again", target
-            )
+            raise OSError(errno.EAGAIN, "another job changed the file during the copy; start again", target)
 
 
 def _copy_small(source: str, target: int, size: int) -> None:

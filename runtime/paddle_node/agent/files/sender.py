@@ -201,7 +201,7 @@ class Sender:
         """Send a file again that another program changed after the job's processes had exited."""
         tailed.late_changes += 1
         if tailed.late_changes > MOST_LATE:
-            tailed.problem = "it keeps changing on the node during collection"
+            tailed.problem = "the file keeps changing on the node during collection"
             return
         try:
             tailed.restart(os.stat(self._absolute(path)))
@@ -216,7 +216,7 @@ class Sender:
             if tailed.is_old or (again and path not in again):
                 continue
             if tailed.problem or tailed.sent.size != tailed.size:
-                yield [path, "lost", 0, tailed.problem or "it could not be sent completely"]
+                yield [path, "lost", 0, tailed.problem or "the file could not be sent completely"]
             else:
                 yield [path, "file", tailed.size, tailed.sent.hexdigest()]
         for path, target in self.links.items():

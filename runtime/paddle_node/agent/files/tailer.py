@@ -201,8 +201,8 @@ class Tailer:
             if size:
                 self._lost_told_at = moment
                 self._outbox.notice(
-                    "%s: %d bytes were dropped before they were sent: it grows faster than the connection can send"
-                    % (path, size)
+                    "%s: %d bytes were dropped before they were sent: the file grows faster than the connection can "
+                    "send" % (path, size)
                 )
         self._lost.clear()
 

@@ -132,7 +132,7 @@ def _compared(path: str, nbytes: int, expected: Any) -> Iterator[int]:
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ValueError("it is not a regular file")
+            raise ValueError("not a regular file")
         crc, at, buffer = 0, 0, bytearray(_READ)
         while True:
             os.posix_fadvise(fd, at, _AHEAD, os.POSIX_FADV_WILLNEED)

@@ -80,7 +80,7 @@ class Giver:
             self._closed(str(error))
             return
         if len(self._pending) > PENDING_LIMIT:
-            self._closed("its request for files is too large")
+            self._closed("the request for files is too large")
             return
         if self._timer is None:
             self._channel.want_room(bool(self._pending))

@@ -114,7 +114,7 @@ class Manifest:
         try:
             outer = read(_Sealed, checked_json.loads(data), "manifest", "the file")
             if crc32(outer.body.encode()) != outer.crc32:
-                raise CheckpointError("the manifest is damaged: its checksum differs")
+                raise CheckpointError("the manifest is damaged: the checksum differs")
             said = checked_json.as_object(outer.body)
             if said.get("format") != FORMAT:
                 raise CheckpointError(
