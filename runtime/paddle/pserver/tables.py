@@ -285,7 +285,7 @@ def _check_run(what: str, table: str, earlier: Description, lineages: Sequence[L
 def _unknown(since: int | str | Path, table: str, asked: Sequence[int | None], clocks: Sequence[int]) -> str:
     if any(batch is not None and batch > clock for batch, clock in zip(asked, clocks, strict=True)):
         return (
-            f"table {table}: the table is at batch {min(clocks)}, so batch {since} belongs to a different run: "
+            f"table {table} is at batch {min(clocks)}, so batch {since} belongs to a different run: "
             "export all rows (without since)"
         )
     return (

@@ -64,7 +64,7 @@ WRONG = [
     ),
     (
         HOSTS + "HOST_SETTINGS = {'a': {}, 0: {}}",
-        "conf.py:2: HOST_SETTINGS[0]: it is node 0, which is already listed",
+        "conf.py:2: HOST_SETTINGS[0]: node 0 is already listed",
     ),
     (HOSTS + "PADDLE_PORT = 0", "conf.py:2: PADDLE_PORT: expected an integer from 1 to 65535, got 0"),
     (HOSTS + "PADDLE_PORT = 70000", "conf.py:2: PADDLE_PORT: expected an integer from 1 to 65535, got 70000"),

@@ -361,4 +361,4 @@ def test_a_node_that_asks_for_what_was_not_offered_fails_alone(
         return
     dispatch.handle(event.message)
     assert dispatch.state is DispatchState.FAILED
-    assert "cannot read its 'lacking' message: " in str(dispatch.error)
+    assert "'lacking' message: " in str(dispatch.error)

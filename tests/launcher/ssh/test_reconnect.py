@@ -160,7 +160,7 @@ def test_who_does_not_know_the_word_gets_nothing_and_the_job_goes_on(returning: 
 
 def test_where_no_agent_listens_it_is_told_to_be_gone(returning: Returning) -> None:
     assert returning.node.link.key is not None
-    with pytest.raises(ReconnectError, match="its node agent has exited") as caught:
+    with pytest.raises(ReconnectError, match="node agent has exited") as caught:
         returning.ask_as(returning.node.link.key._replace(at="paddle-agent-nobody"))
     assert caught.value.is_final
 

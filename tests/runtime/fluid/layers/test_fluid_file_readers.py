@@ -261,7 +261,7 @@ def test_files_that_do_not_fit_are_named(tmp_path: Path) -> None:
     assert "text: record 0" in str(fails(tmp_path / "text"))
     (tmp_path / "cut").write_bytes(path.read_bytes()[:-1])
     cut = fails(tmp_path / "cut")
-    assert "cut: it is truncated or damaged" in str(cut)
+    assert "truncated or damaged" in str(cut)
     assert isinstance(cut.__cause__, RecordFileError)
     with pytest.raises(ValueError, match="2 shapes, 1 lod_levels and 2 dtypes"):
         fluid.layers.open_files([str(path)], [[1], [2]], [0], ["float32", "int64"])

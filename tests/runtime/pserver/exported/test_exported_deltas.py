@@ -156,7 +156,7 @@ def test_a_batch_of_another_run_is_refused(tmp_path: Path) -> None:
         base = export(reader, "t", tmp_path / "a")
         push(client, rng, 1)
         delta = export(reader, "t", tmp_path / "a", since=3)
-        with pytest.raises(ConfigError, match=r"table t: it is at batch 4, .*batch 9"):
+        with pytest.raises(ConfigError, match=r"table t .* batch 4, .*batch 9"):
             export(reader, "t", tmp_path / "b", since=9)
     with begun(jobs[1], PLAIN) as client, reader_of(jobs[1]) as reader:
         push(client, rng, 4)
