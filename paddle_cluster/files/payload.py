@@ -225,7 +225,7 @@ def _below(node: Node) -> str:
 
 
 def listed(plan: Plan) -> list[str]:
-    """Return a listing of what would be sent, for --dry_run."""
+    """Return a listing of the files that would be sent, for --dry_run."""
     package = plan.settings.job.package
     shard_dirs = plan.settings.job.shard_dirs
     return [] if package is None else of_workspace(package, _withheld(plan), shard_dirs)

@@ -236,7 +236,7 @@ def selected(resume: str, parts: Sequence[Part]) -> tuple[Part, ...]:
 
 
 def newest_whole(made: Sequence[Checkpoint]) -> Checkpoint | None:
-    """Return the newest whole checkpoint in a result of `together`."""
+    """Return the newest checkpoint that is complete on all nodes, from a result of `together`."""
     return next((one for one in made if one.is_whole), None)
 
 

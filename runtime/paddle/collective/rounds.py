@@ -108,7 +108,7 @@ class Rounds:
                 self._changed.notify_all()
 
     def take(self, arrays: Sequence[Array]) -> None:
-        """Add the change of the base since the last call to the arrays.
+        """Add to the arrays the change of the common base since the last call.
 
         Raises:
             CollectiveError: a rank is lost, differs or is late.

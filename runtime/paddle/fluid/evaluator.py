@@ -87,7 +87,7 @@ class Accuracy(Evaluator):
         self._add_up("correct", right)
 
     def eval(self, executor: Executor, eval_program: Program | None = None) -> Array:
-        """Return the fraction since the last reset, float32 (1,).
+        """Return the fraction of correct rows since the last reset, float32 (1,).
 
         Raises:
             FluidError: no minibatch was counted.

@@ -65,7 +65,7 @@ class Program:
         return block
 
     def rollback(self) -> None:
-        """Make the block that encloses the current one the current one."""
+        """Make the block around the current block the current one."""
         self.current_block_idx = self.current_block().parent_idx
 
     def list_vars(self) -> Iterator[Variable]:

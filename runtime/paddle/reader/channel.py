@@ -102,7 +102,7 @@ class Channel(Generic[T]):
 
 
 def pump(source: Callable[[], Iterable[T]], out: Channel[T]) -> None:
-    """Put everything that `source()` yields into `out`, then its end or error; stop if the consumer leaves."""
+    """Put all items of `source()` into `out`, then its end or error; stop when the consumer leaves."""
     try:
         for item in source():
             out.put(item)

@@ -46,7 +46,7 @@ _RULE = "rule "
 
 
 def plain_wire_folders() -> tuple[Path, ...]:
-    """Return the folders to which a server may write if the wire is plain.
+    """Return the folders to which a server may write if connections are not encrypted.
 
     The working directory is excluded if it is `/`, because that contains every file.
     """

@@ -78,14 +78,14 @@ class DataGenerator:
 
 
 class MultiSlotStringDataGenerator(DataGenerator):
-    """Writes values that are already strings, unchanged."""
+    """Writes samples whose values are already strings as MultiSlot text, unchanged."""
 
     def _gen_str(self, line: _Sample) -> str:
         return _joined((str(len(values)), *values) for _, values in _checked(line))
 
 
 class MultiSlotDataGenerator(DataGenerator):
-    """Writes numbers. All samples must have the first sample's slots, in its order, each with at least one value."""
+    """Writes samples of numbers as MultiSlot text."""
 
     def _gen_str(self, line: _Sample) -> str:
         fields = _checked(line)

@@ -166,7 +166,7 @@ def wait_for_ports(endpoints: Sequence[str]) -> None:
 
 
 def wire_keys(who: str) -> WireKeys | None:
-    """Return the keys of the job, or None if the wire is plain; in this case, log a warning for `who`.
+    """Return the keys of the job, or None if connections are not encrypted; then also log a warning for `who`.
 
     Raises:
         ConfigError: the wire must be encrypted, but there is no job key.

@@ -69,7 +69,7 @@ class Switchboard:
             self.peers = before
 
     def close(self) -> None:
-        """Leave all servers that this trainer is connected to."""
+        """Disconnect from all servers that this trainer is connected to."""
         for connection in self._used.values():
             connection.close()
 

@@ -67,7 +67,7 @@ class Remote(Protocol):
         """Send each named value to its server, possibly later: it must not change until the run ends."""
 
     def finish_sending(self, endpoints: Sequence[str]) -> None:
-        """Mark the end of this step's values, and wait until the servers have computed the step."""
+        """Report that all values of this step are sent, and wait until the servers have computed the step."""
 
     def receive(self, names: Sequence[str], endpoints: Sequence[str]) -> list[Any]:
         """Return the named values from their servers."""

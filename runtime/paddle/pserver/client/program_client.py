@@ -43,7 +43,7 @@ Named = Mapping[str, Value]
 
 
 class ProgramClient:
-    """A trainer's session. Not thread-safe; all methods block. Servers are numbered in the order of their endpoints."""
+    """A trainer's session with the servers of a Fluid program."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys of a job's wire, and the access control of a server process (CURVE).
+"""The keys of a job's encrypted connections, and the access control of a server process (CURVE).
 
     job key --blake2b, person "server"--> server's key pair      trainers know its public half beforehand
             --blake2b, person "client"--> trainers' key pair     one for all trainers; the server admits only it
@@ -46,7 +46,7 @@ class WireKeys:
 
     @classmethod
     def asked(cls, wire: str, job_key: str | None) -> WireKeys | None:
-        """Return the keys for the given wire, or None if the wire is plain.
+        """Return the keys for `wire`, or None for "plain", which means no encryption.
 
         Raises:
             ConfigError: the wire is unknown, or there is no key for it.

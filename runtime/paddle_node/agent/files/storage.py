@@ -91,7 +91,7 @@ def marks_of_others(mark: str) -> List[int]:
 
 
 def remove_mark(mark: str) -> None:
-    """Remove the mark; a missing mark is not an error."""
+    """Remove this node's mark from a folder; a missing mark is not an error."""
     try:
         os.unlink(mark)
     except OSError:
