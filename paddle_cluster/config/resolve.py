@@ -234,7 +234,7 @@ def _selected(references: Sequence[str | int] | None, listed: HostList) -> tuple
     if references is None:
         return tuple(range(len(listed.hosts)))
     if not references:
-        raise mismatch("at least one node; to assign every node, omit it", [])
+        raise mismatch("at least one node; to assign every node, omit the name", [])
     selected = set[int]()
     for index, reference in enumerate(references):
         try:

@@ -103,7 +103,7 @@ def hand_over(stream: Stream, key: ReconnectKey, release: Callable[[], int]) -> 
 def _write(stream: Stream, data: bytes, deadline: float) -> None:
     while data:
         if time.monotonic() >= deadline:
-            raise TimeoutError(f"the node accepts no data within {HANDOVER_S:g} s")
+            raise TimeoutError(f"the node accepted no data within {HANDOVER_S:g} s")
         data = data[stream.write(data) :]
 
 

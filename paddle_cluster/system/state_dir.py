@@ -216,4 +216,4 @@ def read_bounded(path: Path, limit: int) -> bytes:
 def _await(descriptor: int, path: Path, deadline: float) -> None:
     left = deadline - time.monotonic()
     if left <= 0 or not select.select([descriptor], [], [], left)[0]:
-        raise OSError(errno.ETIMEDOUT, f"no data for {PATIENCE_S:g} s", str(path))
+        raise OSError(errno.ETIMEDOUT, f"no data could be read for {PATIENCE_S:g} s", str(path))

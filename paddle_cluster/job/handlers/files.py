@@ -39,7 +39,7 @@ class FileHandlers:
             self._console.unsent(line.proc, record.name, line.unsent, line.log)
             return
         if len(body) > MOST_LINES:
-            raise RecordError(f"one message with {len(body)} bytes of lines")
+            raise RecordError(f"a message has {len(body)} bytes of lines; expected at most {MOST_LINES}")
         if process is not None:
             process.live(last_line=_last_line(body))
         now = clock.now()

@@ -111,7 +111,7 @@ class Averages:
 
     def _check(self) -> None:
         if not self._finalizer.alive:
-            raise CollectiveError("these averages are closed", self._rank)
+            raise CollectiveError("these averages are closed: create new ones", self._rank)
 
 
 class _Last:

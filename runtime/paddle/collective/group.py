@@ -123,7 +123,7 @@ class Group(Ranks):
         if self._failed is not None:
             raise self._failed
         if not self._finalizer.alive:
-            raise CollectiveError("this group is closed", self.rank)
+            raise CollectiveError("this group is closed: connect again", self.rank)
 
     def _run(self, kind: Kind, pieces: Pieces, root: int) -> None:
         self._check()

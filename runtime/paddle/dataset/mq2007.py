@@ -233,7 +233,7 @@ def _parsed(line: str, fill_missing: float) -> Query:
     for each in features:
         number, value = each.split(":")
         if not 1 <= int(number) <= FEATURES:
-            raise IndexError(f"feature {number} does not exist")
+            raise IndexError(f"expected feature numbers from 1 to {FEATURES}, got {number}")
         vector[int(number) - 1] = float(value)
     return Query(int(query.removeprefix("qid:")), int(score), vector, description.strip())
 

@@ -207,7 +207,8 @@ def _check_feeds(program: Program, feeds: Sequence[str]) -> None:
         for name in op.reads:
             if name not in known:
                 raise FluidError(
-                    f"the targets depend on {name!r}, which is not one of the fed variables: {list(feeds)}"
+                    f"the targets depend on {name!r}, which is not one of the fed variables: {list(feeds)}. Add it "
+                    "to feeded_var_names"
                 )
         known.update(op.writes)
 

@@ -198,7 +198,9 @@ class LayerHelper:
         if self.act is None:
             return input_var
         if find(self.act) is None:
-            raise FluidTypeError(f"layer {self.name!r}: {self.act!r} is not an activation")
+            raise FluidTypeError(
+                f"layer {self.name!r}: expected the name of an activation, such as 'relu', got {self.act!r}"
+            )
         return self.apply(self.act, {"X": input_var})
 
 

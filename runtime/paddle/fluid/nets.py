@@ -142,7 +142,9 @@ def _each(given: _T | Sequence[_T], count: int) -> list[_T]:
     if not isinstance(given, (list, tuple)):
         return [given] * count  # type: ignore[list-item]
     if len(given) != count:
-        raise FluidError(f"expected one value, or one for each of {count} convolutions, got {list(given)}")
+        raise FluidError(
+            f"img_conv_group: expected one value, or one for each of the {count} convolutions, got {list(given)}"
+        )
     return list(given)
 
 

@@ -76,7 +76,9 @@ def write(network: Network, parameters: Parameters, path: str) -> None:
     """
     missing = [name for name in network.parameters if name not in parameters]
     if missing:
-        raise ModelFileError(f"parameter {missing[0]!r}, which the network needs, is missing")
+        raise ModelFileError(
+            f"parameter {missing[0]!r} of the network is missing: load or create it before merging"
+        )
     description = network.to_json()
     try:
         with open(path, "wb") as file:
@@ -110,7 +112,7 @@ def read(path: str) -> tuple[Network, Parameters]:
             for name in network.parameters:
                 parameters.deserialize(name, file)
             if file.read(1):
-                raise ModelFileError(f"{path} continues after its {len(parameters)} parameters")
+                raise ModelFileError(f"{path} has more data after its {len(parameters)} parameters")
     except OSError as error:
         raise ModelFileError(f"cannot read {path}: {error.strerror}") from error
     return network, parameters

@@ -66,7 +66,8 @@ class ParameterAttribute:
             raise UsageError(f"initial_min {low} must be below initial_max {high}")
         if self.sparse_update and self.is_static:
             raise UsageError(
-                f"parameter {self.name or '(unnamed)'} cannot be both sparse_update and is_static"
+                f"parameter {self.name or '(unnamed)'} cannot be both sparse_update and is_static: set one of them "
+                "to False"
             )
         self.is_static, self.sparse_update = bool(self.is_static), bool(self.sparse_update)
         if self.is_static:

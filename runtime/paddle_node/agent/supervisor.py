@@ -219,7 +219,7 @@ class Supervisor:
 
     def _on_hello(self, hello: to_agent.Hello, _body: bytes) -> None:
         if self._trees is not None:
-            raise ValueError("hello was already received")
+            raise ValueError("a hello message was already received")
         root_dir = os.path.expanduser(hello.root_dir)
         if not os.path.isabs(root_dir):
             raise ValueError("root_dir must be absolute or begin with ~, got %r" % root_dir)
@@ -389,7 +389,7 @@ class Supervisor:
 
     def _need_tailer(self) -> Tailer:
         if self._tailer is None:
-            raise ValueError("nothing can be collected before `commit`")
+            raise ValueError("nothing can be collected before a commit message")
         return self._tailer
 
     def _need_trees(self) -> Trees:

@@ -157,19 +157,19 @@ def posix_writers(data: bytes) -> List[Writer]:
         ValueError: the attribute does not have this form.
     """
     if len(data) < 4 or len(data) % 8 != 4 or data[:4] != struct.pack("<I", _VERSION):
-        raise ValueError("its POSIX ACL (%d bytes) is malformed or of an unknown version" % len(data))
+        raise ValueError("the POSIX ACL (%d bytes) is malformed or of an unknown version" % len(data))
     entries = list(struct.iter_unpack("<HHI", data[4:]))
     tags = [tag for tag, _, _ in entries]
     if tags != sorted(tags) or any(perm > 7 for _, perm, _ in entries):
-        raise ValueError("its POSIX entries are out of order")
+        raise ValueError("the POSIX entries are out of order")
     counts = {tag: tags.count(tag) for tag in (_OWNER, _OWN_GROUP, _OTHER, _MASK)}
     named = tags.count(_USER) + tags.count(_GROUP)
     if {counts[tag] for tag in (_OWNER, _OWN_GROUP, _OTHER)} != {1} or sum(counts.values()) + named != len(
         tags
     ):
-        raise ValueError("its POSIX entries are incomplete or of an unknown kind")
+        raise ValueError("the POSIX entries are incomplete or of an unknown kind")
     if counts[_MASK] > 1 or (named and not counts[_MASK]):
-        raise ValueError("its POSIX form does not have exactly one mask")
+        raise ValueError("the POSIX form does not have exactly one mask")
     mask = [perm for tag, perm, _ in entries if tag == _MASK] or [7]
     return [
         (tag, str(number) if tag in (_USER, _GROUP) else "")
@@ -191,15 +191,15 @@ def nfs4_writers(data: bytes, inherited: bool = False) -> List[Writer]:
             who = data[at + 16 : at + 16 + length].decode()
             at += 16 + length + -length % 4
             if kind > _LAST_TYPE or at > len(data):
-                raise ValueError("its NFSv4 form has an entry of an unknown kind")
+                raise ValueError("the NFSv4 form has an entry of an unknown kind")
             counts = flags & _INHERITED if inherited else not flags & _INHERITED_ONLY
             if kind == _ALLOW and bits & _CHANGES and counts and who != "OWNER@":
                 named = (_GROUP if flags & _IS_GROUP else _USER, who.partition("@")[0])
                 found.append(_SPECIAL.get(who, named))
     except (struct.error, UnicodeDecodeError):
-        raise ValueError("its NFSv4 form is truncated at %d bytes" % len(data)) from None
+        raise ValueError("the NFSv4 form is truncated at %d bytes" % len(data)) from None
     if at != len(data):
-        raise ValueError("its NFSv4 form has %d bytes, but its entries end at %d" % (len(data), at))
+        raise ValueError("the NFSv4 form has %d bytes, but its entries end at %d" % (len(data), at))
     return found
 
 

@@ -74,7 +74,9 @@ class DataGenerator:
         sys.stdout.writelines(map(self._gen_str, self.generate_batch(samples)()))
 
     def _gen_str(self, line: _Sample) -> str:
-        raise NotImplementedError("derive from MultiSlotDataGenerator or MultiSlotStringDataGenerator")
+        raise NotImplementedError(
+            "derive the generator from MultiSlotDataGenerator or MultiSlotStringDataGenerator"
+        )
 
 
 class MultiSlotStringDataGenerator(DataGenerator):

@@ -80,7 +80,8 @@ class ServedVariables:
             size = int(np.prod(part.shape))
             if part.offset + size > flat.size:
                 raise RunError(
-                    f"{name!r} was set to an array of {flat.size} elements, fewer than it has on the servers"
+                    f"{name!r} was set to an array of {flat.size} elements, fewer than the variable has on the "
+                    "servers"
                 )
             found[part.endpoint, part.name] = flat[part.offset : part.offset + size].reshape(part.shape)
         return found

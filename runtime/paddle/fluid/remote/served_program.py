@@ -210,7 +210,9 @@ class ServedProgram:
             )
         self._check_whole()
         if not self._scope.has(name):
-            raise PserverError(f"variable {name!r} has no value on this server")
+            raise PserverError(
+                f"variable {name!r} has no value on this server: run the server's startup program first"
+            )
         value = self._scope.get(name)
         if self._compensation is not None:
             self._compensation.given(trainer, name, value)
@@ -241,7 +243,9 @@ class ServedProgram:
             found = self._run(block.idx, {name: from_host(ids[:, None], self._device)}, (out,))[0]
             return np.asarray(to_host(found))
         if not self._scope.has(name):
-            raise PserverError(f"variable {name!r} has no value on this server")
+            raise PserverError(
+                f"variable {name!r} has no value on this server: run the server's startup program first"
+            )
         rows = self._scope.get(name)
         if isinstance(rows, SelectedRows) or not rows.ndim:
             raise PserverError(f"variable {name!r}: expected an array with rows")

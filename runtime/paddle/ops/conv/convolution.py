@@ -31,8 +31,8 @@ def _shape_rule(sides: int) -> Callable[..., Spec]:
         count, per_group = filters.shape[:2]
         if x.shape[1] != per_group * groups or count % groups:
             raise ShapeError(
-                f"Input {x.shape} has {x.shape[1]} channels, but Filter {filters.shape} with {groups} groups needs "
-                f"{per_group * groups}, and the number of filters must be a multiple of {groups}"
+                f"expected {per_group * groups} channels of Input and a multiple of {groups} filters, got Input "
+                f"{x.shape} and Filter {filters.shape} with {groups} groups"
             )
         window = _window(filters, attrs)
         return Spec((x.shape[0], count, *window.places(x.shape[2:])), x.dtype)
@@ -70,8 +70,8 @@ def _transposed_shape_rule(sides: int) -> Callable[..., Spec]:
         _check_images(x, filters, sides)
         if x.shape[1] != filters.shape[0] or filters.shape[0] % groups:
             raise ShapeError(
-                f"Input {x.shape} has {x.shape[1]} channels, but Filter {filters.shape} needs {filters.shape[0]}, "
-                f"which {groups} groups must divide"
+                f"expected {filters.shape[0]} channels of Input, a multiple of {groups} groups, got Input {x.shape} "
+                f"and Filter {filters.shape}"
             )
         window = _window(filters, attrs)
         least = window.grown(x.shape[2:])

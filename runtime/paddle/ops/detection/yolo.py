@@ -137,7 +137,8 @@ def _infer(
     anchors, mask = attrs["anchors"], attrs["anchor_mask"]
     if not anchors or len(anchors) % 2 or not mask or not all(0 <= each < len(anchors) // 2 for each in mask):
         raise AttrError(
-            f"expected pairs of anchors and a mask of indices among them, got {anchors} and {mask}"
+            "expected anchors as pairs of width and height, and anchor_mask with indices of these pairs, got "
+            f"{anchors} and {mask}"
         )
     expect_channels(x, len(mask), attrs["class_num"])
     if len(box.shape) != 3 or len(label.shape) != 2:

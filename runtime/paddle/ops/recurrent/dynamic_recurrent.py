@@ -273,7 +273,10 @@ def dynamic_recurrent_grad(
 
 def _check_items(parts: list[Any], name: str, counts: list[int]) -> None:
     if not parts:
-        raise InputError(f"all sequences are empty, so the shape of output {name!r} is unknown")
+        raise InputError(
+            f"all sequences are empty, so the shape of output {name!r} is unknown: feed at least one nonempty "
+            "sequence"
+        )
     for part, count in zip(parts, counts, strict=True):
         if count_of(part) != count or len(lod_of(part)) > 1:
             what = "sequences" if lod_of(part) else "rows"

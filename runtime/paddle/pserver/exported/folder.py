@@ -125,7 +125,7 @@ class Description:
                 "differ in length: expected one of each per server"
             )
         if not 0 < self.width <= MAX_WIDTH:
-            raise ValueError(f"invalid width of rows: {self.width}")
+            raise ValueError(f"expected rows of 1 to {MAX_WIDTH} values, got {self.width}")
         for name in (self.table, self.rule, self.digest, *self.files):
             if type(name) is not str:
                 raise ValueError(f"expected text, got {name!r}")

@@ -93,7 +93,7 @@ def _head(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
             f"an array of shape {shape} is in Fortran order; save numpy.ascontiguousarray(array)"
         )
     if min(shape) < 0 or (shape[1:] and not 0 < shape[1] <= MAX_WIDTH):
-        raise ValueError(f"an array has the invalid shape {shape}")
+        raise ValueError(f"expected an array of 1 to {MAX_WIDTH} columns, got shape {shape}")
     return shape, dtype
 
 

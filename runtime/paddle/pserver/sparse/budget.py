@@ -71,7 +71,7 @@ class Budget:
         if not isinstance(self.disk, str) or "\0" in self.disk:
             raise ConfigError(f"disk: expected a directory, got {self.disk!r}")
         if self.disk and not self.memory:
-            raise ConfigError('disk needs memory, such as memory="8GB": rows that exceed it go to disk')
+            raise ConfigError('disk needs memory, such as memory="8GB": rows beyond that limit go to disk')
         if self.min_score and not self.is_scored:
             raise ConfigError('min_score: rows have a score only with evict="lfu" or evict="score"')
 

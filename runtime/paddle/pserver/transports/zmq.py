@@ -299,7 +299,7 @@ class ZmqListener(Listener):
             if error.errno == errno.EADDRINUSE:
                 raise PortBusy(text, f"{host}:{port}") from error
             raise ConfigError(
-                f"{text}; give --bind an address of this machine, or --nics a device"
+                f"{text}; set --bind to an address of this machine, or --nics to a network device"
             ) from error
         self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
         self._monitor = self._socket.get_monitor_socket(_SERVER_EVENTS)

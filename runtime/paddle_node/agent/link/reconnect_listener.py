@@ -92,7 +92,7 @@ class ReconnectListener:
     def _admit(self, visitor: socket.socket, request: bytes, given: List[int]) -> None:
         asked = read_text(Reconnect, request, "reconnect", "a login")
         if len(given) != 2:
-            raise ValueError("not a valid request")
+            raise ValueError(f"the request is malformed: expected 2 file descriptors, got {len(given)}")
         from hmac import compare_digest  # imports OpenSSL, which few agents need
 
         if not compare_digest(asked.word.encode(), self._word):

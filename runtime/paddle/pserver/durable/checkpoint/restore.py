@@ -183,7 +183,7 @@ class _Growth:
         """
         found = [each[self._name] for each in numbers if self._name in each]
         if not found:
-            raise CheckpointError(f"table {self._name} is missing")
+            raise CheckpointError(f"the checkpoint has no rows of table {self._name}")
         clock, caught_up, hand, generation = (
             int(max(each.get(what, 0) for each in found)) for what in NUMBERS
         )
@@ -208,7 +208,9 @@ def _runs(piece: Piece, part: DenseShare) -> Iterator[tuple[int, int, int]]:
         mine, inside = divmod(whole, part.block)
         count = min(block - offset, part.block - inside, size - whole, length - done)
         if count <= 0:
-            raise CheckpointError(f"parameter {part.parameter.name}: a piece is out of range")
+            raise CheckpointError(
+                f"parameter {part.parameter.name}: a piece of the checkpoint is outside the parameter"
+            )
         if mine % part.stride == part.first:
             yield done, mine // part.stride * part.block + inside, count
         done += count
