@@ -305,7 +305,7 @@ def test_a_merged_model_infers_what_the_directory_and_the_network_infer(workspac
     with pytest.raises(ModelFileError, match="should have"):
         merge_model.read("m.paddle")
     (workspace / "m.paddle").write_bytes(raw + b"x")
-    with pytest.raises(ModelFileError, match=r"m\.paddle continues after its \d parameters"):
+    with pytest.raises(ModelFileError, match=r"m\.paddle .* \d parameters"):
         merge_model.read("m.paddle")
     messages: Any = ModelConfig_pb2
     config = messages.ModelConfig(
