@@ -120,7 +120,7 @@ def encode(kind: str, **fields: Any) -> bytes:
     """Encode one frame."""
     line = json.dumps({**fields, "kind": kind}, separators=(",", ":")).encode() + b"\n"
     if len(line) > MAX_FRAME:
-        raise ControlError(f"a frame {kind!r} of {len(line)} bytes is too long")
+        raise ControlError(f"a control message {kind!r} has {len(line)} bytes; expected at most {MAX_FRAME}")
     return _LENGTH.pack(len(line)) + line
 
 

@@ -331,7 +331,7 @@ class Rendezvous:
             _keep_alive(connection)
             greeting = read_text(Call, stream.greet(time.monotonic() + GREET_S), "callback agent", "a peer")
             if not hmac.compare_digest(greeting.word.encode(), self._secret.encode()):
-                raise ConnectionError("an unauthenticated peer")
+                raise ConnectionError("the peer's secret does not match")
         except (OSError, ValueError):
             connection.close()
         else:

@@ -173,5 +173,5 @@ def _shaped(array: npt.NDArray[Any], shape: tuple[int, ...], variable: Variable)
         return array.reshape(shape)
     except ValueError as error:
         raise FluidError(
-            f"values of shape {array.shape} do not fit the variable {variable.describe()}"
+            f"expected values for the variable {variable.describe()}, got shape {array.shape}"
         ) from error

@@ -71,7 +71,9 @@ class DatasetBase:
         names = [slot.name for slot in slots]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise FluidError(f"set_use_var: {', '.join(sorted(twice))} is listed twice")
+            raise FluidError(
+                f"set_use_var: {', '.join(sorted(twice))} is listed twice: list each variable once"
+            )
         self._description.slots = slots
 
     def set_pipe_command(self, pipe_command: str) -> None:

@@ -107,7 +107,7 @@ def _fit(
     for slot in slots:
         names = tuple(given.get(slot.name, ()))
         if not names and not slot.optional and not slot.intermediate:
-            raise SlotError(f"operator {op_type!r}: {side} {slot.name!r} not found")
+            raise SlotError(f"operator {op_type!r}: expected a variable as {side} {slot.name!r}, got none")
         if len(names) > 1 and not slot.many:
             raise SlotError(
                 f"operator {op_type!r}, {side} {slot.name!r}: expected one variable, got {len(names)}: "

@@ -52,7 +52,9 @@ class Repeated(list[Any]):
         """Append a new message with the given fields, and return it."""
         kind = self._field.kind
         if isinstance(kind, str):
-            raise MessageTypeError(f"{self._field.name} holds values of type {kind}: append them")
+            raise MessageTypeError(
+                f"{self._field.name} holds values of type {kind}: append them instead of calling add"
+            )
         super().append(kind(**values))
         return self[-1]
 

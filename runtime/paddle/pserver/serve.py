@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
             names = [name for name, info in reader.tensors.items() if info.growing]
             wanted = given.tables.split(",") if given.tables else names
             if not wanted:
-                raise ConfigError("serve: the job has no growing table")
+                raise ConfigError("serve: the job has no growing table; only growing tables can be served")
             tables = {
                 name: stack.enter_context(
                     reader.follow(name, within_s=given.within_s, max_bytes=given.max_bytes)

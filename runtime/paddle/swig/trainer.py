@@ -32,7 +32,10 @@ class Trainer:
             UsageError: the network has no cost.
         """
         if not gradientMachine.costs:
-            raise UsageError(f"none of the outputs {list(gradientMachine.network.outputs)} is a cost")
+            raise UsageError(
+                f"none of the outputs {list(gradientMachine.network.outputs)} is a cost: add a cost layer to "
+                "outputs(...)"
+            )
         return Trainer(conf, gradientMachine)
 
     def startTrain(self) -> None:

@@ -143,7 +143,10 @@ class Session:
         """
         names = losses(self.config.network)
         if not names:
-            raise UsageError(f"none of the outputs {[layer.name for layer in self.outputs]} is a cost")
+            raise UsageError(
+                f"none of the outputs {[layer.name for layer in self.outputs]} is a cost: add a cost layer to "
+                "outputs(...)"
+            )
         return [layer for layer in self.outputs if layer.name in names]
 
     def _extra(self) -> list[LayerOutput]:

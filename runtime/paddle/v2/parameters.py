@@ -103,7 +103,7 @@ class Parameters:
             raise UsageError(f"parameter {key!r} must be set to a numpy array, got {type(value).__name__}")
         if value.shape != config.shape:
             raise UsageError(
-                f"parameter {key!r} has shape {config.shape}, got an array of shape {value.shape}"
+                f"parameter {key!r}: expected an array of shape {config.shape}, got {value.shape}"
             )
         taken = np.array(value, np.float32)
         if self._holder is not None:

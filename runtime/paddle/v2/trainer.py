@@ -198,7 +198,8 @@ class SGD:
             return self._machine.newest(name)
         if self._closed:
             raise UsageError(
-                f"parameter {name!r} is on parameter servers, from which this trainer has disconnected"
+                f"parameter {name!r} is on parameter servers, from which this trainer has disconnected: read it "
+                "before the trainer is closed"
             )
         return self._parameters.array(name) if self._updater is None else self._updater.table(name)
 

@@ -223,7 +223,7 @@ class Trainer:
                 for feed in map(feeder.feed, reader())
             ]
         if not rows:
-            raise FluidError("Trainer.test: the reader returned no minibatches")
+            raise FluidError("Trainer.test: the reader returned no minibatches; at least one is needed")
         return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
 
     def save_params(self, param_path: str) -> None:

@@ -86,7 +86,9 @@ def check_variables(slots: Sequence[Slot], block: Block) -> tuple[Slot, ...]:
             continue
         variable = block.find(slot.name)
         if not isinstance(variable, Variable):
-            raise FluidError(f"slot {slot.name!r} is used, but the program has no variable of that name")
+            raise FluidError(
+                f"slot {slot.name!r} has is_used set, but the program has no variable of that name"
+            )
         found = slot_of(variable)
         if found.type is not slot.type:
             raise FluidError(
@@ -168,7 +170,7 @@ class Samples:
             return column.values.reshape(self.count, *slot.shape)
         except ValueError as error:
             raise FluidError(
-                f"slot {slot.name!r}: {lengths[0]} values per sample do not fit shape {slot.shape} of the variable"
+                f"slot {slot.name!r}: expected values of shape {slot.shape} per sample, got {lengths[0]} values"
             ) from error
 
 

@@ -85,7 +85,9 @@ def sliced(variable: Variable, item: Any) -> Variable:
         elif isinstance(each, (int, np.integer)) and not isinstance(each, bool):
             place = int(each)
             if size >= 0 and not -size <= place < size:
-                raise IndexError(f"{variable.describe()}: axis {axis} has no index {place}")
+                raise IndexError(
+                    f"{variable.describe()}: expected an index of axis {axis} from {-size} to {size - 1}, got {place}"
+                )
             spans.append((axis, place, _END if place == -1 else place + 1))
             left_out.append(axis)
         else:

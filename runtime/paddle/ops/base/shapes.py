@@ -42,7 +42,9 @@ def axis_of(axis: int, rank: int) -> int:
         AttrError: the axis is out of range for the rank.
     """
     if not -rank <= axis < rank:
-        raise AttrError(f"axis {axis} is out of range for a value of {rank} dimensions")
+        raise AttrError(
+            f"expected an axis from {-rank} to {rank - 1} for a value of {rank} dimensions, got {axis}"
+        )
     return axis % rank
 
 

@@ -79,7 +79,8 @@ class Window:
         room = size + 2 * self.paddings[axis] - self.extent[axis] + (stride - 1 if ceil_mode else 0)
         if room <= -stride:
             raise ShapeError(
-                f"an image side of {size} with a padding of {self.paddings[axis]} is too small for {self}"
+                f"an image side of {size} with a padding of {self.paddings[axis]} is smaller than the extent "
+                f"{self.extent[axis]} of the window"
             )
         return max(room, 0) // stride + 1
 

@@ -35,8 +35,8 @@ def _infer(x: Spec, offset: Spec, mask: Spec | None, filters: Spec, *, attrs: di
         )
     if not agree(x.shape[1], filters.shape[1] * groups) or filters.shape[0] % groups or x.shape[1] % shared:
         raise ShapeError(
-            f"Filter {filters.shape} does not fit {x.shape[1]} channels in {groups} groups and {shared} "
-            "deformable_groups"
+            f"expected filters of {x.shape[1]} / {groups} channels, a multiple of {groups} filters, and channels "
+            f"divisible by {shared} deformable_groups; got Filter {filters.shape}"
         )
     places = shared * filters.shape[2] * filters.shape[3]
     masked = places if mask is None else mask.shape[1]

@@ -68,7 +68,8 @@ def generate_proposal_labels(
     images = to_host(info)
     if not len(at) == len(objects_at) == len(images) + 1:
         raise InputError(
-            f"RpnRois has {len(at) - 1} images, GtBoxes has {len(objects_at) - 1}, ImInfo has {len(images)}"
+            f"expected the same number of images in RpnRois, GtBoxes and ImInfo, got {len(at) - 1}, "
+            f"{len(objects_at) - 1} and {len(images)}"
         )
     regions, truth = to_host(rows), to_host(objects)
     labels, crowds = (host(each).reshape(-1) for each in (classes, crowd))

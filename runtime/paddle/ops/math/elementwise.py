@@ -42,7 +42,9 @@ def check_ranks(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
     if not all(map(agree, x, y)) or len(x) != len(y):
         start, run = _place(x, y, axis)
         if start < 0 or start + len(run) > len(x):
-            raise ShapeError(f"Y {y} does not fit X {x} at axis {axis}: too many dimensions")
+            raise ShapeError(
+                f"expected the axes of Y {y} to be among those of X {x} from axis {axis} on, but Y has too many"
+            )
 
 
 def check(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:

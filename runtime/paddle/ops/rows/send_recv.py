@@ -109,7 +109,7 @@ def fetch_barrier(
         OpError: there are outputs but no X for them.
     """
     if len(x) != len(names["Out"]):
-        raise OpError(f"fetch_barrier: {len(names['Out'])} outputs do not match {len(x)} inputs")
+        raise OpError(f"fetch_barrier: expected one X for each of {len(names['Out'])} outputs, got {len(x)}")
     connected("fetch_barrier", remote).finish_receiving(endpoints)
     return x
 

@@ -35,7 +35,8 @@ def sequence_reshape(x: Any, *, new_dim: int) -> LoDArray:
     moved = offsets * data.shape[1]
     if (moved % new_dim).any():
         raise InputError(
-            f"sequences with rows of {data.shape[1]} numbers cannot be reshaped to whole rows of {new_dim}"
+            f"expected new_dim to divide the numbers of each sequence, got new_dim={new_dim} and rows of "
+            f"{data.shape[1]} numbers"
         )
     return LoDArray(data.reshape(-1, new_dim), (*x.lod[:-1], moved // new_dim))
 

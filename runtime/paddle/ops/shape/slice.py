@@ -25,7 +25,7 @@ def _check_crop(x: Sizes, wanted: Sizes, offsets: Sizes) -> None:
         )
     for size, offset, part in zip(x, offsets, wanted, strict=True):
         if offset < 0 or (size >= 0 and part >= 0 and offset + part > size):
-            raise ShapeError(f"crop: {wanted} at {offsets} is outside X {x}")
+            raise ShapeError(f"crop: expected a region inside X {x}, got {wanted} at {offsets}")
 
 
 @operator("crop", "X Y? Offsets? -> Out", attrs={"offsets": (), "shape": ()}, infer=_infer_crop)

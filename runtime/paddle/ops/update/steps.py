@@ -28,7 +28,7 @@ _LATE = 1 << 30
 def _fitting(grad: Any, param: Any) -> Any:
     if grad.shape != param.shape:
         kind = "sparse gradient" if isinstance(grad, SelectedRows) else "gradient"
-        raise ShapeError(f"the {kind} {grad.shape} does not fit the parameter {param.shape}")
+        raise ShapeError(f"expected a {kind} {param.shape} like the parameter, got {grad.shape}")
     return grad
 
 

@@ -133,7 +133,9 @@ def gradient_of(name: str, batches: Sequence[Batch]) -> RowGradient | None:
     """
     for each in batches:
         if each.name != name:
-            raise ConfigError(f"gradient of tensor {name}: got a batch of tensor {each.name}")
+            raise ConfigError(
+                f"gradient of tensor {name}: expected batches of this tensor, got a batch of tensor {each.name}"
+            )
     found = [each.gradient for each in batches if each.gradient is not None]
     if len(found) < 2:
         return found[0] if found else None

@@ -236,4 +236,4 @@ def _require_finite_float32(what: str, array: HostArray) -> None:
     if array.dtype != np.float32:
         raise ConfigError(f"{what}: expected float32, got {array.dtype}")
     if not np.isfinite(array).all():
-        raise ConfigError(f"{what} contains NaN or infinity")
+        raise ConfigError(f"{what}: expected finite values, but some are NaN or infinite")

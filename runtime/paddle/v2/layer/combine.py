@@ -249,7 +249,7 @@ def prelu(
             raise UsageError(f"prelu: give num_channels, because input {input.name!r} is not an image")
         partial_sum = input.size if channel_shared else input.size // channels
     if partial_sum < 1 or input.size % partial_sum:
-        raise UsageError(f"prelu: partial_sum {partial_sum} does not divide the size {input.size}")
+        raise UsageError(f"prelu: expected partial_sum to divide the size {input.size}, got {partial_sum}")
     weight = Weight([1, input.size // partial_sum], weight_attr(param_attr).or_normal(0.25, 0.0))
     return Made([input], input.size, {"partial_sum": partial_sum}, [weight], image=input.image)
 

@@ -73,7 +73,9 @@ def convolved(
     sizes = window.places(tuple(inside), trans)
     if min(sizes) < 1:
         filters, pixels = ("x".join(map(str, each)) for each in (window.filter, inside))
-        raise UsageError(f"{who}: a {filters} filter does not fit an image of {pixels} pixels")
+        raise UsageError(
+            f"{who}: expected a filter that fits an image of {pixels} pixels with its padding, got {filters}"
+        )
     attr = weight_attr(param_attr).or_normal(0.0, math.sqrt(2.0 / (window.filter[-1] ** 2 * channels)))
     weights = num_filters * channels // groups * math.prod(window.filter)
     return Convolved({**window._asdict(), "groups": groups, "trans": trans}, weights, attr, sizes)

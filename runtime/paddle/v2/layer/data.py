@@ -51,7 +51,7 @@ def declare_input(
     cells = height * width * depth
     if cells and size % cells:
         raise UsageError(
-            f"data layer {name!r}: {size} values are not a whole number of {height}x{width} images"
+            f"data layer {name!r}: expected a size that is a multiple of {height}x{width} pixels, got {size}"
         )
     image = (size // cells if cells else 0, height, width)
     attrs = {"depth": depth} if cells and depth > 1 else {}

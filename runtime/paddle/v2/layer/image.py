@@ -155,7 +155,8 @@ def _rotate(emitter: Emitter, config: LayerConfig) -> Variable:
     height, width = config.width, config.height
     if config.size % (height * width):
         raise UsageError(
-            f"rotate: the size {config.size} of {config.inputs[0].layer!r} does not fit maps of {height}x{width}"
+            f"rotate: expected layer {config.inputs[0].layer!r} to have a multiple of {height}x{width} values, got "
+            f"size {config.size}"
         )
     upside_down = emitter.unary("reverse", source_image(emitter, config), axis=[2])
     return emitter.ops("transpose2", {"X": upside_down}, {"axis": [0, 1, 3, 2]}, ["Out", "XShape"])[0]
@@ -231,7 +232,9 @@ def crop(input: LayerOutput, offset: Sequence[int], axis: int, shape: Sequence[i
     starts = [0] * (axis - 1) + [int(value) for value in offset]
     sizes = [*image[: axis - 1], *(int(value) for value in shape[axis:])]
     if any(start < 0 or start + size > end for start, size, end in zip(starts, sizes, image, strict=True)):
-        raise UsageError(f"crop: {sizes} at {starts} is outside an image of {tuple(image)}")
+        raise UsageError(
+            f"crop: expected a region inside an image of {tuple(image)}, got {sizes} at {starts}"
+        )
     return made_of_image(input, image, Geometry(*sizes), {"starts": tuple(starts), "sizes": tuple(sizes)})
 
 

@@ -167,7 +167,7 @@ def project(emitter: Emitter, link: InputConfig) -> Variable:
 def _check_range(layer: LayerOutput, start: int, end: int) -> None:
     if not 0 <= start < end <= layer.size:
         raise UsageError(
-            f"columns [{start}, {end}) are out of range for layer {layer.name!r} of size {layer.size}"
+            f"expected columns within layer {layer.name!r} of size {layer.size}, got [{start}, {end})"
         )
 
 

@@ -64,7 +64,7 @@ class LongValues:
             raise ValueError("pieces of long values: %s" % error) from None
         if len(text) > left or not stream.eof:
             raise ValueError(
-                "pieces of long values are truncated, or have more than %d bytes in all" % MOST_BYTES
+                "pieces of long values must be complete, and have at most %d bytes in all" % MOST_BYTES
             )
         for piece in read_text(Pieces, text, "long values", "the launcher").pieces:
             self._pieces[_digest(piece)] = piece
