@@ -243,7 +243,7 @@ def test_shapes_of_other_variables_are_sizes() -> None:
             [5],
             r"24 elements, which cannot be divided into shape \(5, -1\)",
         ),
-        (lambda x, n: layers.crop(x, [1, 1], n), [1, 6], r"\(1, 1\) at \(1, 6\) is outside X \(4, 6\)"),
+        (lambda x, n: layers.crop(x, [1, 1], n), [1, 6], r"inside X \(4, 6\), got \(1, 1\) at \(1, 6\)"),
         (
             lambda x, n: layers.slice(x, [0], n, [1]),
             [1, 2],

@@ -133,7 +133,7 @@ def test_slots_that_do_not_fit_the_program_are_refused(tmp_path: Path) -> None:
     exe = fluid.AsyncExecutor()
     with pytest.raises(ValueError, match="slot 'ids' has values of type float, but its variable is int64"):
         exe.run(None, described(tmp_path, DESCRIPTION.replace("uint64", "float")), "x", 1, None)
-    with pytest.raises(ValueError, match="slot 'others' is used, but the program has no variable"):
+    with pytest.raises(ValueError, match=r"slot 'others' .* the program has no variable"):
         exe.run(None, described(tmp_path, DESCRIPTION.replace('"ids"', '"others"')), "x", 1, None)
     with pytest.raises(ValueError, match="no slot is used"):
         exe.run(None, described(tmp_path, DESCRIPTION.replace("is_used: true", "")), "x", 1, None)

@@ -109,7 +109,7 @@ def test_whole_numbers_divide_towards_zero() -> None:
 
 
 def test_x_is_never_spread_over_y() -> None:
-    with pytest.raises(OpError, match=r"Y \(3, 4\) does not fit X \(4,\)"):
+    with pytest.raises(OpError, match=r"Y \(3, 4\) .* X \(4,\)"):
         run_op("elementwise_add", {"X": np.zeros(4), "Y": _X})
 
 

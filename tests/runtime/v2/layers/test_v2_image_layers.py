@@ -274,7 +274,7 @@ def test_gradients_of_pooled_parts() -> None:
         ),
         (lambda: layer.img_conv3d(volume(), (2, 2), 3), r"filter_size: expected one number or \(x, y, z\)"),
         (lambda: layer.img_pool3d(volume(), 2, padding=-1), "padding must be at least 0"),
-        (lambda: layer.img_conv3d(volume(), 5, 1), "a 5x5x5 filter does not fit an image of 3x4x3 pixels"),
+        (lambda: layer.img_conv3d(volume(), 5, 1), "an image of 3x4x3 pixels .* 5x5x5"),
         (lambda: layer.switch_order(image()), "reshape_axis must be 1, 2 or 3, got None"),
         (
             lambda: layer.roi_pool(image(), image_rois(4), 2, 2, 1.0),
@@ -295,7 +295,7 @@ def test_what_does_not_fit_is_refused(declare: Callable[[], LayerOutput], says: 
 @pytest.mark.parametrize(
     ("declare", "says"),
     [
-        (lambda: layer.rotate(image(), 3, 3), "does not fit maps of 3x3"),
+        (lambda: layer.rotate(image(), 3, 3), "a multiple of 3x3 values"),
         (
             lambda: layer.block_expand(image(), block_x=1, stride_x=1, stride_y=1, num_channels=2),
             r"block .*\(0, 1\)",

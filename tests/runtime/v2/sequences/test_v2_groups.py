@@ -194,7 +194,7 @@ def test_what_a_group_cannot_do_is_told() -> None:
         layer.memory(name=None, size=6)
         return layer.addto([row])
 
-    with pytest.raises(UsageError, match="has neither name nor set_input"):
+    with pytest.raises(UsageError, match="has neither a name nor an input"):
         layer.recurrent_group(unnamed, rows)
     word, whole = layer.GeneratedInput(5, "table", 2), layer.StaticInput(layer.pooling(rows))
     with pytest.raises(UsageError, match="needs a StaticInput"):
