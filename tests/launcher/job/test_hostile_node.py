@@ -72,7 +72,9 @@ def test_what_a_node_could_not_end_is_one_line_each(job: StagedJob) -> None:
 def test_a_goodbye_in_mid_run_is_a_lost_node(job: StagedJob) -> None:
     job.agents[1].say("goodbye", rest=None)
     job.settle()
-    assert [failure.headline() for failure in job.roster.failures] == ["node b: lost: the node agent exited during the run"]
+    assert [failure.headline() for failure in job.roster.failures] == [
+        "node b: lost: the node agent exited during the run"
+    ]
 
 
 @pytest.mark.parametrize("kind", ["exited", "started", "ready"])
