@@ -4,7 +4,7 @@
 Other content of the tree (special files, links) is checked by `paddle_cluster.files.package`, which walks it.
 
 Jobs that are meant for a different launcher or mode are recognized, and the error names the command to use instead.
-Otherwise, torchrun on each node without a common endpoint would train a separate model per node and exit with 0, and a
+Otherwise, torchrun on each node without a common endpoint would train a separate model per node and exit with 0. A
 PyTorch script in the default mode would get parameter servers that it never uses.
 """
 

@@ -7,7 +7,7 @@ stays on the node. Until the agent has sent `hello`, only its first modules are 
 between the first and the second frame. Single frames are sent before the next frame of a stream. The threads are those
 of `Reactor`, which links share.
 
-A link with a key outlives its connection: if the connection ends, or is released because the node is silent, a new
+A link with a key outlives its connection. If the connection ends, or is released because the node is silent, a new
 connection continues the conversation, and no data is lost or delivered twice.
 """
 

@@ -2,7 +2,7 @@
 """Reconnects to an agent whose connection was lost: authenticates both ends and compares their stream positions.
 
 The first frame gives the agent a key. A new login starts a small process on the node that passes its standard input and
-output to the agent (paddle_node.agent.reconnect); then each end reports how many bytes it has received, and both
+output to the agent (paddle_node.agent.reconnect). Then each end reports how many bytes it has received, and both
 continue from there.
 """
 

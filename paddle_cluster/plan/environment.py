@@ -3,7 +3,7 @@
 
 It contains no secret: the agent adds PADDLE_JOB_KEY itself.
 
-Values that grow with the number of nodes are sent to a node once, not with each of its processes: in a job of 3,000
+Values that grow with the number of nodes are sent to a node once, not with each of its processes. In a job of 3,000
 nodes with 8 trainers each, each of 24,000 environments contains 400 KB of endpoints. A long value is cut into pieces of
 equal size, so that values that differ only in their last bytes, such as TF_CONFIG, share the preceding pieces. A
 `start` names pieces by digest, and includes those that its node has not received yet. Values above Linux's limit for a

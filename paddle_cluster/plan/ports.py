@@ -3,10 +3,10 @@
 
 Trainers use one port for MASTER_PORT, then one for each trainer of a machine. They form a run of adjacent ports, the
 same on every node. Its start is derived from the job's ID, so that two jobs that start simultaneously try different
-runs; every node is asked about a few runs, and the first one that is free everywhere is used.
+runs. Every node is asked about a few runs, and the first one that is free everywhere is used.
 
 A `paddle pserver` finds free ports by itself and reports its endpoints. A Fluid script binds the port that its
-environment names, and every process gets all endpoints before it starts; a job therefore uses one port that is free on
+environment names, and every process gets all endpoints before it starts. A job therefore uses one port that is free on
 all pserver nodes.
 """
 

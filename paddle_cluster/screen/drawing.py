@@ -219,7 +219,7 @@ class Tracebacks:
     """Shows a traceback only once if several processes wrote it, with the names of these processes.
 
     Output that follows the start of a traceback is held until its process pauses, so that complete tracebacks are
-    compared; numbers in messages and paths, such as ranks and addresses, can differ. Not thread-safe.
+    compared. Numbers in messages and paths, such as ranks and addresses, can differ. Not thread-safe.
     """
 
     def __init__(self) -> None:

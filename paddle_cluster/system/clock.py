@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Provides a common timeline for a job's logs, and measures the offset of nodes' clocks by pings.
 
-The ping with the fastest round trip counts, and half of its time is the uncertainty: a node reads its clock between
+The ping with the fastest round trip counts, and half of its time is the uncertainty. A node reads its clock between
 sending and receiving, so the midpoint is wrong by at most half the round-trip time.
 
 The timeline is this machine's wall clock at the start, advanced by the monotonic clock. Therefore, setting the clock

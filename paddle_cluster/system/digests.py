@@ -5,7 +5,7 @@ Files unchanged since the last job are not hashed again. A cached result begins 
 file is ignored.
 
 A file counts as unchanged if device, inode, size, mtime and ctime are the same, unless it was changed just before it
-was hashed: a change within a clock tick would not be visible. Every file that is sent is hashed once more.
+was hashed. A change within a clock tick would not be visible. Every file that is sent is hashed once more.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """Compiled bodies of operators (blocks that loops and conditionals run over named values), and their tapes.
 
 A tape records what the operators of a body read and wrote in one run, and propagates gradients back through it. Each
-run has its own values, so a body may assign a variable repeatedly, as loops do: a gradient always belongs to the value
+run has its own values, so a body may assign a variable repeatedly, as loops do. A gradient always belongs to the value
 that the variable had at that point of the run.
 """
 

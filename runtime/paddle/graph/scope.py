@@ -4,7 +4,7 @@
 The executor holds references to cells instead of names, so that a step needs no lookup. Not thread-safe for writers.
 
 Arrays that a run returns convert to a number if they have one element, because most scripts use `"%.2f" % loss`,
-`float(row)` or `round(cost, 3)`; numpy 2.4 and newer allow this only for scalars.
+`float(row)` or `round(cost, 3)`. Numpy 2.4 and newer allow this only for scalars.
 """
 
 from __future__ import annotations

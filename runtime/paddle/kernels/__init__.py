@@ -8,7 +8,7 @@ To add a kernel:
    GCC's vector extensions, but no intrinsics: one source serves all processors, and all systems with glibc 2.17 or
    newer (`mathematics.h`). No call allocates, keeps state or checks its arguments.
 2. Write its Python wrapper next to the code that uses it: `KERNELS = library.Kernels(name="pnf")` declares the
-   arguments, `KERNELS.loaded` is the object with the functions, or None where the plain form must be used. The wrapper
+   arguments. `KERNELS.loaded` is the object with the functions, or None where the plain form must be used. The wrapper
    checks dtypes, contiguity and sizes (`library.address` checks the first two), since C checks nothing.
 3. Write a test that compares both forms bit by bit: `tests/runtime/kernels`.
 

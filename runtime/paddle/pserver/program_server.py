@@ -2,7 +2,7 @@
 """Serves one program on one endpoint, in the process whose script built the program, and saves the program's state.
 
 The engine runs the program in a dedicated thread; the thread that calls `wait` can be the main thread and receive
-signals. With saved state, the next process on the same endpoint continues where this one was killed: each request is
+signals. With saved state, the next process on the same endpoint continues where this one was killed. Each request is
 written to the journal before it is answered, and the next process loads the last copy of the state and replays the
 journal. When the journal is longer than the state, a new copy is made immediately, while trainers wait. A copy gets its
 final name only when it is complete, and its checksum is verified when it is read.

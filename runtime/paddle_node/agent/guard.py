@@ -3,7 +3,7 @@
 
 They have no state and do nothing else, so that only a signal can end them; the inner process then detects their end and
 cleans up. The guard also ends a job whose agent proper has sent no heartbeat for longer than its lease. The outermost
-process, the watcher, has a different session from the guard and the agent proper: if these two are killed together, for
+process, the watcher, has a different session from the guard and the agent proper. If these two are killed together, for
 example by their process group, the watcher survives and inherits all processes that they started.
 """
 

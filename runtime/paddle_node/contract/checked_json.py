@@ -2,7 +2,7 @@
 """Reads JSON written by another process: a state file, a message, a server's answer.
 
 The result can always be compared, printed and written again: integers of more than 64 bits become floats, which can
-be infinite. Nesting deeper than DEPTH raises ValueError before the text is decoded: the decoder recurses, and Python
+be infinite. Nesting deeper than DEPTH raises ValueError before the text is decoded. The decoder recurses, and Python
 3.12 and later limit its depth only to what fits into a stack of several megabytes.
 """
 

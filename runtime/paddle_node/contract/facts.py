@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The facts that processes and nodes report, each declared once: its name, limit, unit and default.
 
-`paddle.report` writes a record as a line, the agent checks it and passes it on, the launcher adds it to ProcessFacts or
+`paddle.report` writes a record as a line. The agent checks it and passes it on, the launcher adds it to ProcessFacts or
 NodeFacts, and `flat` converts it to a row of status.json. The unit of a fact is the name of its limit.
 """
 

@@ -2,7 +2,7 @@
 """memory_optimize and release_memory: reduce the memory that a program needs without changing its results.
 
 The executor frees an array after its last use, and reuses free arrays for results. The remaining memory is mostly that
-of gradients, which wait for the updates at the end; updates are therefore moved as early as possible. memory_optimize
+of gradients, which wait for the updates at the end. Updates are therefore moved as early as possible. memory_optimize
 also shows later gradients under the names of dead ones, as scripts expect. Execution uses the variables' own names, so
 fetched values do not change.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server's rows of distributed embeddings, and the operations that the program's blocks perform on them.
 
-The blocks define the operations, and the growing tables of `pserver.sparse` execute them: a row is created by its first
+The blocks define the operations, and the growing tables of `pserver.sparse` execute them. A row is created by its first
 gradient, and its initial values depend only on (seed, id), not on the order of requests or the server.
 """
 

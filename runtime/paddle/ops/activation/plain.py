@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Element-wise functions without attributes: activations, trigonometry, rounding.
 
-The table rows give Out in terms of X, and dX in terms of X or Out and of dOut; functions that need more than one line,
+The table rows give Out in terms of X, and dX in terms of X or Out and of dOut. Functions that need more than one line,
 or work in place, are defined below.
 """
 

@@ -2,7 +2,7 @@
 """A trainer's side of one request to a server: a message, followed by chunks if it is a large push.
 
 A trainer sends up to `WINDOW` chunks before the server answers the first of them. The answer to a chunk contains its
-values, or is only an acknowledgement; missing values are requested after the reply. This cannot deadlock: a chunk is
+values, or is only an acknowledgement; missing values are requested after the reply. This cannot deadlock. A chunk is
 answered as soon as the server can continue without more of this push, the reply acknowledges every chunk, and a server
 accepts each chunk only once. Any lost message can therefore be sent again, and the window never waits for messages that
 come after the push.

@@ -2,8 +2,9 @@
 """Checks, before a batch, that its new rows fit and that no value exceeds the range of a float16 table.
 
 At first, all ids of a batch are assumed to be new rows; the new rows are counted only if that many would not fit. The
-range is checked by bounds on the current values and on the step, where the update rule has such bounds: first as if all
-ids of the batch were equal, then with the actual sums. For other rules, the step is computed on copies.
+range is checked by bounds on the current values and on the step, where the update rule has such bounds. The bounds are
+computed first as if all ids of the batch were equal, then with the actual sums. For other rules, the step is computed
+on copies.
 """
 
 from __future__ import annotations

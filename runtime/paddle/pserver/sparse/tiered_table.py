@@ -2,7 +2,7 @@
 """A growing table whose rows are in memory up to its budget, and otherwise on disk.
 
 Whether a row is in memory or on disk affects only speed. The rows of a batch are loaded from disk when its gradients
-are checked, so that an unreadable row refuses the batch before anything changes; the batch then proceeds as if all rows
+are checked, so that an unreadable row refuses the batch before anything changes. The batch then proceeds as if all rows
 were in memory. Afterwards, the budget's policy evicts the rows that do not fit, and some more to make room for the next
 batches. Lookups read from disk without moving rows. While the disk is full, rows stay in memory and batches are
 refused.

@@ -3,7 +3,7 @@
 
 Dense gradients are read from the trainer's memory, and values are in the server's, which trainers map read-only. Only
 processes of the same user are accepted. The socket's name is derived from the server's stamp, which a trainer receives
-over the base, its port and the job's key: a process that can connect to it is on the same node, whatever address it
+over the base, its port and the job's key. A process that can connect to it is on the same node, whatever address it
 uses for the server. A trainer that reaches the server through a different port is behind a proxy and uses only the base
 transport, as with streams.
 

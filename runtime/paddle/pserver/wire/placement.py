@@ -2,7 +2,7 @@
 """Determines which server holds which block of which parameter. All processes compute the same placement.
 
 Dense parameters are cut into blocks of one size, sparse ones into rows. Block (or row) b of a parameter is stored on
-server (b + hash of the name) mod n: blocks are distributed round robin, starting at a different server for each
+server (b + hash of the name) mod n. Blocks are distributed round robin, starting at a different server for each
 parameter. A server's dense blocks are stored one after the other in one array, its slab.
 """
 

@@ -45,7 +45,7 @@ class Poll(Protocol):
 class AdaptiveWait:
     """Waits for descriptors; if recent events came quickly, it polls briefly before it sleeps.
 
-    Polling uses only an idle core: it starts after several short waits in a row, takes no longer than a wake-up would,
+    Polling uses only an idle core. It starts after several short waits in a row, takes no longer than a wake-up would,
     yields the core between polls, and ends as soon as another thread has used the core. A thread whose polling
     repeatedly fails almost stops polling. Not thread-safe.
     """

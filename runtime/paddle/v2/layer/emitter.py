@@ -8,7 +8,7 @@ A softmax operator is emitted only if its result is read. A cross-entropy that f
 which is faster, and exact where a probability would round to 0.
 
 A batch of sparse vectors is fed as its distinct columns (K, 1) and a dense matrix (N, K) of these columns, so that x W
-is matrix @ W[columns]: the cost depends on the number of columns in use, not on the width of the vector, and the
+is matrix @ W[columns]. The cost depends on the number of columns in use, not on the width of the vector, and the
 gradient of a ``sparse_update`` weight has one row per column in use.
 """
 

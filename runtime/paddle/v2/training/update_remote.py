@@ -2,7 +2,7 @@
 """Sends gradients to parameter servers and receives new weights.
 
 Dense parameters are stored in this process and overwritten after every batch. If a server on this node has a whole
-parameter, nothing is copied: gradients are computed into memory that the server reads, and the weights are a read-only
+parameter, nothing is copied. Gradients are computed into memory that the server reads, and the weights are a read-only
 view of the server's own. Since any trainer's batch can change the weights, they are copied before this trainer leaves,
 fails, or waits for the others at the end of a pass. Of a sparse parameter, this process has only the rows that a batch
 reads. They arrive before the forward pass (with the answer to the previous update if the batch is already known), and

@@ -2,8 +2,8 @@
 """A cache of files below ROOT_DIR, by digest, so that each file is sent to a node only once.
 
 A file appears completely or not at all: it is written under a temporary name, verified by its digest, and renamed. It
-is verified again before each use, unless it is unchanged since the last verification and the machine has not restarted:
-a crash can leave wrong bytes in a file of the right size.
+is verified again before each use, unless it is unchanged since the last verification and the machine has not restarted.
+A crash can leave wrong bytes in a file of the right size.
 
 A file counts as unchanged while its inode, size, mtime and ctime are the same. A file is settled if it was unchanged
 when all processes that could write to it had exited. Removing its name from the job's directory changes its ctime, but

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses and validates the entries of a file tree, before anything is written.
 
-Paths and link targets come from a different machine and are not trusted: no path may be outside the tree, and no link
+Paths and link targets come from a different machine and are not trusted. No path may be outside the tree, and no link
 may lead out of it, except a Symlink with `leaves`.
 """
 

@@ -2,7 +2,7 @@
 """Unpacks wheels into one importable folder, so that a node needs neither pip nor venv.
 
 The layout is that of `pip install --target`: the contents of site-packages are at the top, scripts are in bin/. Wheels
-come from a different machine and are not trusted: nothing is written outside the folder, through a link, or beyond the
+come from a different machine and are not trusted. Nothing is written outside the folder, through a link, or beyond the
 announced number of bytes, and every file's checksum is verified.
 """
 

@@ -3,7 +3,7 @@
 
 A short-lived process of the new login (`agent.reconnect`) transfers its standard input and output. The socket has an
 abstract name, which needs no directory and leaves none behind. The visiting process must run as the same user, as
-reported by the kernel, and know the key that the launcher generated for this agent; the key is never in a file, an
+reported by the kernel, and know the key that the launcher generated for this agent. The key is never in a file, an
 argument or an environment.
 """
 

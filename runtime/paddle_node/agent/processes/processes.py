@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The processes of this node: starts them, forwards their output and reports, and reports their exits.
 
-Output is written to a log file immediately, and shown on the screen line by line: a line that stays incomplete for
+Output is written to a log file immediately, and shown on the screen line by line. A line that stays incomplete for
 FLUSH_S (a progress bar, a prompt) or exceeds LINE_LIMIT is shown in parts.
 
 Pieces of environment values that many processes share are sent once, and `start` messages name them by digest. A value
