@@ -225,7 +225,7 @@ def test_init_from_tar_takes_what_both_have_and_leaves_out_the_excluded() -> Non
 @pytest.mark.parametrize(
     ("members", "says"),
     [
-        ([("v", W_BLOB), ("v.protobuf", W_CONFIG.replace(b"w", b"v"))], r"none .* it has \['v'\]"),
+        ([("v", W_BLOB), ("v.protobuf", W_CONFIG.replace(b"w", b"v"))], r"none .* the tar has \['v'\]"),
         (
             [
                 ("w", W_BLOB),

@@ -71,7 +71,7 @@ def test_what_is_no_file_of_a_checkpoint_is_not_waited_for(
 ) -> None:
     (folder / BASE).unlink()
     os.mkfifo(folder / BASE)
-    assert verified(make_node, folder, PART) == [[PART, f"{BASE}: it is not a regular file"]]
+    assert verified(make_node, folder, PART) == [[PART, f"{BASE}: not a regular file"]]
     (folder / BASE).unlink()
     (folder / BASE).symlink_to("/etc/passwd")
     ((_, problem),) = verified(make_node, folder, PART)
