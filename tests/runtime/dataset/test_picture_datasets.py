@@ -189,5 +189,5 @@ def test_voc2012_gives_colours_and_classes_of_each_part(empty_home: Path, tmp_pa
 @pytest.mark.usefixtures("grey_photographs")
 def test_a_damaged_label_image_of_voc2012_is_named(empty_home: Path) -> None:
     put_voc(empty_home, SegmentationClass__b=b"\x89PNG")
-    with pytest.raises(DatasetError, match=r"VOCtrainval.*SegmentationClass/b\.png: it is not a PNG file"):
+    with pytest.raises(DatasetError, match=r"VOCtrainval.*SegmentationClass/b\.png: not a PNG file"):
         list(voc2012.train()())

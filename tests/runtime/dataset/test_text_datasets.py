@@ -147,7 +147,7 @@ def test_mq2007_names_what_is_wrong(empty_home: Path) -> None:
         next(mq2007.train(format="pair"))
     put_ranks(empty_home)
     put(empty_home, "MQ2007/MQ2007/Fold1/train.txt", b"1 qid:1 1:0.1 47:3\n")
-    with pytest.raises(DatasetError, match=r"train\.txt, line 1: expected '<relevance> .*feature 47"):
+    with pytest.raises(DatasetError, match=r"train\.txt, line 1: expected '<relevance> .*got 47"):
         list(mq2007.train())
 
 

@@ -88,7 +88,7 @@ def test_training_begins_with_a_pass_that_was_saved(workspace: Path, lines: list
     ("change", "says"),
     [
         (lambda raw: raw[:-4], "44 .* 43"),
-        (lambda raw: raw + b"more", "44 values, .* continues"),
+        (lambda raw: raw + b"more", "44 values .* more data"),
         (lambda raw: b"", "0 bytes"),
         (lambda raw: raw[:4] + b"\x08" + raw[5:], "8-byte values"),
     ],
@@ -134,7 +134,7 @@ def test_a_parameter_without_a_file_is_zero_random_or_an_error(
     flags = ("--init_model_path=out/pass-00000", f"--load_missing_parameter_strategy={strategy}")
     run = (CONFIG, "--job=test", "--config_args=is_predict=1", "--predict_output_dir=p", *flags)
     if is_zero is None:
-        with pytest.raises(ModelFileError, match=r"has no parameter '___fc_layer_0__.w0'; --load_missing"):
+        with pytest.raises(ModelFileError, match=r"has no parameter '___fc_layer_0__.w0'.*--load_missing"):
             train(*run)
         return
     train(*run)

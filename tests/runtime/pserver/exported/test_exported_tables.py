@@ -253,7 +253,7 @@ def test_what_a_peer_may_not_send_is_refused() -> None:
     good = TableRows(np.arange(2), np.ones((2, WIDTH), np.float32), np.zeros(2, np.int32), None)
     scored = replace(USERS, budget=Budget(evict="lfu"))
     for wrong, why in (
-        (good._replace(rows=np.ones((2, 5), np.float32)), "expected rows of 3, got 5"),
+        (good._replace(rows=np.ones((2, 5), np.float32)), "rows of width 3, got 5"),
         (good._replace(rows=np.ones((2, 4), np.float32)), r"expected \(2, 3\) float32"),
         (good._replace(rows=np.full((2, WIDTH), np.nan, np.float32)), "contains NaN"),
         (good._replace(ids=np.zeros(2, np.int64)), "an id is repeated"),
