@@ -74,7 +74,7 @@ def load(parameters: Parameters, directory: Path, if_missing: str = "fail") -> N
                 if file.read(1):
                     size = parameters.config(name).size
                     raise ModelFileError(
-                        f"{path}: expected {size} values of {name!r}, but the file has more data after them"
+                        f"{path}: {name!r} has {size} values, but the file has more data after them"
                     )
         elif if_missing == "fail":
             raise ModelFileError(

@@ -119,7 +119,10 @@ def test_the_loss_is_that_of_boxes_classes_and_seeing_objects(with_score: bool, 
 
 @pytest.mark.parametrize(
     ("attrs", "text"),
-    [({"class_num": 3}, r"expected \(N, 2 anchors x \(5 \+ 3"), ({"anchor_mask": [3]}, "indices of these pairs")],
+    [
+        ({"class_num": 3}, r"expected \(N, 2 anchors x \(5 \+ 3"),
+        ({"anchor_mask": [3]}, "indices of these pairs"),
+    ],
 )
 def test_maps_and_anchors_that_do_not_fit_are_refused(attrs: dict[str, Any], text: str) -> None:
     given = {"class_num": 2, "anchors": _ANCHORS, "anchor_mask": [0, 2], **attrs}
