@@ -91,7 +91,7 @@ class DataParallel:
     def run(
         self, feeds: Sequence[Mapping[str, Any]] | Mapping[str, Any], fetches: Sequence[str], scope: Scope
     ) -> list[Any]:
-        """Run the program and return the fetched values; values of the passes are joined over places.
+        """Run the program and return the fetched values, joined over places.
 
         Args:
             feeds: one feed per place, or a single feed that is split over the places.
@@ -128,8 +128,8 @@ class DataParallel:
             self._local.average(scope)
 
     def _step(self, parts: Sequence[Mapping[str, Any]], fetches: Sequence[str], scope: Scope) -> list[Any]:
-        early = [name for name in fetches if name in self._split.computed or name not in self._split.updated]
-        late = [name for name in fetches if name not in early]
+        late = [name for name in fetches if name in self._split.updated or name in self._split.grads]
+        early = [name for name in fetches if name not in late]
         taken = [] if self._split.posts else self._split.grads
         by_place: list[list[list[Any]]] = [[] for _ in parts]
         sums: dict[str, Any] = {}
@@ -156,7 +156,8 @@ class DataParallel:
             ready = {**self._over_trainers(sums), **given}
             fed = {name + REDUCED: value for name, value in ready.items()}
             late_values = self._executors[0].run(self._split.updating, fed, late, scope)
-            values.update(zip(late, late_values, strict=True))
+            for name, value in zip(late, late_values, strict=True):
+                values[name] = joined([value] * len(parts))
             if self._local is not None:
                 self._local.step(scope)
         return [values[name] for name in fetches]

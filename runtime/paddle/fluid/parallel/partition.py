@@ -31,7 +31,7 @@ class Partition:
         passes: operators that each place runs, including those that fetch the rows of its batch from servers, and
             schedules whose values its layers read.
         updates: operators that run once, including those that send to servers.
-        gradients: variables that are summed over places.
+        gradients: variables that are summed over places: those that updates need, and all gradients of parameters.
         given: variables of a pass that updates need, and that are equal on all places.
         kept: variables that persist between steps, and that a pass writes.
         outdated: variables of a pass that the program computes from values of updates before it.
@@ -71,7 +71,8 @@ def partition(ops: Sequence[Operator], is_kept: Callable[[str], bool]) -> Partit
     derived = _derived(passes, {name for op in passes if _is_backward(op) for name in op.writes})
     computed = {name for op in passes for name in op.writes}
     shared = computed & {name for op in updates for name in op.reads}
-    gradients = shared & derived
+    of_params = {name for op in passes if _is_backward(op) for name in op.role_vars[1::2]}
+    gradients = derived & (shared | computed & of_params)
     return Partition(
         passes,
         updates,

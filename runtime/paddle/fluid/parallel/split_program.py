@@ -32,7 +32,7 @@ class SplitProgram:
         version: the program's version.
         repeats: how often a step runs the pass.
         passing, updating: the two programs; the updates read `grads` and `given` with REDUCED appended to the names.
-        computed, updated: the variables that each of them writes.
+        updated: the variables that the updates write.
         grads: the gradients that the updates read.
         given: other variables of the pass that the updates read, equal on all places.
         kept: the persistable variables that the pass writes.
@@ -82,12 +82,15 @@ class SplitProgram:
             )
         self._outdated = parts.outdated
         self.updating.global_block().ops = list(parts.updates)
-        self.computed = {name for op in passes for name in op.writes}
         self.updated = {name for op in parts.updates for name in op.writes}
         self.buckets = bucketed(passes, set(self.grads), self._sizes())
         self.posts = summing > 1 and places == 1 and bool(self.grads) and not self.meets and self.repeats == 1
         if strategy.gradient_scale_strategy == GradientScaleStrategy.CoeffNumDevice and summing * places > 1:
-            passes = [_scaled(op, 1.0 / (summing * places)) for op in passes]
+            passes = [
+                op.with_attrs(value=1.0 / (summing * places)) if _starts_backward(op) else op for op in passes
+            ]
+        elif strategy.gradient_scale_strategy == GradientScaleStrategy.Customized:  # the script feeds it
+            passes = [op for op in passes if not _starts_backward(op)]
         self.passing.global_block().ops = self._posted(passes, post) if self.posts else list(passes)
         # Under another name, since decay may write the gradient, and what is fed is not computed.
         block = self.updating.global_block()
@@ -151,10 +154,9 @@ def _synchronised(op: Operator) -> Operator:
     return replace(op, type=_SYNCHRONISED[op.type])
 
 
-def _scaled(op: Operator, scale: float) -> Operator:
-    """Return the operator, with `scale` as the gradient of the loss if the operator starts a backward pass."""
-    starts = op.role == OpRole.BACKWARD | OpRole.LOSS and op.type == "fill_constant"
-    return op.with_attrs(value=scale) if starts else op
+def _starts_backward(op: Operator) -> bool:
+    """Return whether the operator sets the gradient of a loss to 1."""
+    return op.role == OpRole.BACKWARD | OpRole.LOSS and op.type == "fill_constant"
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,89 @@ def test_a_parallel_executor_joins_the_losses_of_its_places(monkeypatch: pytest.
     assert set(shapes) == {(2,)}
 
 
+def test_fetched_gradients_are_those_of_the_batch_for_each_place() -> None:
+    """So are parameters and rates: what is equal on all places is repeated, as in the original."""
+    shared = ("w@GRAD", "w", "exponential_decay", "fc_1.b_0@GRAD")
+
+    def values(places: int) -> list[Any]:
+        found: list[Any] = []
+
+        def start(loss: fluid.framework.Variable) -> Run:
+            main = fluid.default_main_program()
+            (rate,) = (
+                op.input("LearningRate")[0]
+                for op in main.global_block().ops
+                if op.input("Velocity") == ["w_velocity_0"]
+            )
+            names = [rate if name == "exponential_decay" else name for name in shared]
+            target = main
+            if places:
+                target = fluid.CompiledProgram(main).with_data_parallel(
+                    loss.name, places=fluid.cpu_places(places)
+                )
+            exe = fluid.Executor(fluid.CPUPlace())
+
+            def run(feed: dict[str, Any]) -> list[Any]:
+                got = exe.run(target, feed=feed, fetch_list=[loss, *names])
+                found.append(got[1:])
+                return got
+
+            return run
+
+        train(start, steps=3)
+        return found
+
+    for one, two in zip(values(0), values(2), strict=True):
+        for expected, got in zip(one, two, strict=True):
+            np.testing.assert_allclose(got, np.concatenate([expected, expected]), rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_without_updates_are_those_of_the_batch() -> None:
+    x, y = fluid.layers.data("x", [4]), fluid.layers.data("y", [1])
+    loss = fluid.layers.mean(fluid.layers.square_error_cost(fluid.layers.fc(x, 1), y))
+    ((_, grad), *_) = fluid.backward.append_backward(loss)
+    main, exe = fluid.default_main_program(), fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    xs = np.random.default_rng(1).standard_normal((6, 4)).astype("float32")
+    feed = {"x": xs, "y": xs.sum(1, keepdims=True)}
+    (expected,) = exe.run(main, feed, [grad])
+    target = fluid.CompiledProgram(main).with_data_parallel(loss.name, places=fluid.cpu_places(2))
+    (got,) = exe.run(target, feed, [grad])
+    np.testing.assert_allclose(got, np.concatenate([expected, expected]), rtol=1e-5)
+
+
+_SCALES = fluid.BuildStrategy.GradientScaleStrategy
+
+
+@pytest.mark.parametrize(
+    ("scale", "fed", "times"), [(_SCALES.One, None, 2.0), (_SCALES.Customized, 0.25, 0.5)]
+)
+def test_the_gradient_of_the_loss_follows_the_strategy(scale: Any, fed: float | None, times: float) -> None:
+    """One place takes the step of the mean; `times` is that of two places whose gradients are summed."""
+    x, y = fluid.layers.data("x", [4]), fluid.layers.data("y", [1])
+    loss = fluid.layers.mean(
+        fluid.layers.square_error_cost(fluid.layers.fc(x, 1, param_attr="w", bias_attr=False), y)
+    )
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    main, exe, scope = fluid.default_main_program(), fluid.Executor(fluid.CPUPlace()), fluid.global_scope()
+    exe.run(fluid.default_startup_program())
+    first = scope.get("w").copy()
+    xs = np.random.default_rng(1).standard_normal((6, 4)).astype("float32")
+    parts = [{"x": each, "y": each.sum(1, keepdims=True)} for each in (xs[:3], xs[3:])]
+    exe.run(main, {"x": xs, "y": xs.sum(1, keepdims=True)}, [loss])
+    expected = scope.get("w") - first
+    scope.get("w")[...] = first
+    strategy = fluid.BuildStrategy()
+    strategy.gradient_scale_strategy = scale
+    target = fluid.CompiledProgram(main).with_data_parallel(loss.name, strategy, places=fluid.cpu_places(2))
+    if fed is not None:
+        with pytest.raises(ValueError, match=loss.name + "@GRAD"):
+            exe.run(target, parts, [loss])
+        parts = [{**each, loss.name + "@GRAD": np.full(1, fed, "float32")} for each in parts]
+    exe.run(target, parts, [loss])
+    np.testing.assert_allclose(scope.get("w") - first, times * expected, rtol=1e-4, atol=1e-7)
+
+
 def test_fewer_samples_than_places_are_refused() -> None:
     x = fluid.layers.data("x", [4])
     out = fluid.layers.relu(x)
