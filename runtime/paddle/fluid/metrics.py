@@ -13,6 +13,7 @@ from paddle.fluid.errors import FluidError, FluidTypeError, answering
 from paddle.fluid.executor import Executor
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.detection.matching import detection_map
+from paddle.fluid.layers.metric_op import warn_of_curve
 from paddle.fluid.layers.tensor import cast, concat, fill_constant
 from paddle.fluid.program.defaults import program_guard
 from paddle.fluid.program.program import Program
@@ -195,8 +196,7 @@ class Auc(MetricBase):
 
     def __init__(self, name: str | None = None, curve: str = "ROC", num_thresholds: int = 4095) -> None:
         super().__init__(name)
-        if curve != "ROC":
-            raise FluidError(f"Auc: only the curve 'ROC' is supported, got {curve!r}")
+        warn_of_curve(curve)
         self._thresholds = num_thresholds
         self.stat_pos = np.zeros(num_thresholds + 1, np.int64)
         self.stat_neg = np.zeros(num_thresholds + 1, np.int64)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from paddle.fluid.errors import answering
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
@@ -54,11 +56,12 @@ def auc(
     Args:
         input: probabilities, (N, 2).
         label: (N, 1), 0 or 1.
-        curve: "ROC".
+        curve: "ROC"; with "PR", the area is that under the ROC curve too, as in the original, with a warning.
         num_thresholds: number of buckets of the probability.
         topk: ignored.
         slide_steps: number of batches that the second area covers.
     """
+    warn_of_curve(curve)
     helper = LayerHelper("auc")
     areas, stats = [], []
     for steps in (slide_steps, 0):
@@ -83,3 +86,11 @@ def auc(
 
 
 __getattr__ = answering(__name__, "paddle.fluid.layers")
+
+
+def warn_of_curve(curve: str) -> None:
+    """Warn of a curve other than ROC, which scripts could request but the original did not compute either."""
+    if curve != "ROC":
+        warnings.warn(
+            f"curve={curve!r}: auc is the area under the ROC curve, as in the original", stacklevel=3
+        )

@@ -21,7 +21,7 @@ from paddle.ops.base.shapes import same
 @operator(
     "auc",
     "Predict Label StatPos StatNeg -> AUC StatPosOut StatNegOut",
-    attrs={"curve": one_of("ROC"), "num_thresholds": 8191, "slide_steps": 1},
+    attrs={"curve": one_of("ROC", "PR"), "num_thresholds": 8191, "slide_steps": 1},
     infer="-> float64(1), StatPos, StatNeg",
 )
 def auc(

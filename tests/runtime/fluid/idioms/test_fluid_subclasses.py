@@ -295,9 +295,20 @@ def test_reset_of_a_metric_of_a_script_sets_what_is_no_number_to_none() -> None:
     )
 
 
-def test_a_curve_that_is_not_computed_is_refused() -> None:
-    with pytest.raises(ValueError, match="'PR'"):
-        fluid.metrics.Auc("auc", curve="PR")
+def test_another_curve_gives_the_area_under_the_roc_curve_with_a_warning() -> None:
+    guesses, labels = np.array([[0.9, 0.1], [0.2, 0.8], [0.4, 0.6], [0.7, 0.3]]), np.array([0, 1, 0, 1])
+    with pytest.warns(UserWarning, match="'PR'"):
+        auc = fluid.metrics.Auc("auc", curve="PR")
+    auc.update(guesses, labels)
+    assert auc.eval() == 0.75
+    with pytest.warns(UserWarning, match="'PR'"):
+        area = fluid.layers.auc(
+            fluid.layers.data("guesses", [2]), fluid.layers.data("labels", [1], dtype="int64"), curve="PR"
+        )[0]
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    fed = {"guesses": guesses.astype("float32"), "labels": labels[:, None]}
+    assert exe.run(feed=fed, fetch_list=[area])[0] == 0.75
 
 
 def test_an_evaluator_of_a_script_counts_over_runs() -> None:
