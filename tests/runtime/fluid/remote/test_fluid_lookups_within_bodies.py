@@ -35,7 +35,8 @@ def dynamic(words: Any, x: Any) -> Any:
         after = step(word, before)
         rnn.update_memory(before, after)
         rnn.output(after)
-    return layers.sequence_last_step(rnn())
+    last: Any = rnn()
+    return layers.sequence_last_step(last)
 
 
 def static(words: Any, x: Any) -> Any:
@@ -46,7 +47,8 @@ def static(words: Any, x: Any) -> Any:
         after = step(word, before)
         rnn.update_memory(before, after)
         rnn.step_output(after)
-    return layers.reshape(layers.slice(rnn(), [0], [2], [3]), [-1, WIDTH])
+    steps: Any = rnn()
+    return layers.reshape(layers.slice(steps, [0], [2], [3]), [-1, WIDTH])
 
 
 def loop(words: Any, x: Any) -> Any:
