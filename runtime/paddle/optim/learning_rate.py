@@ -109,4 +109,5 @@ class JobRates:
     def at(self, num_samples: int, pass_id: int, num_updates: int) -> StepRates:
         """Return the learning rates of all parameters after the given samples, passes and updates."""
         at = num_samples, pass_id, num_updates
-        return StepRates(self._job.at(*at), {name: rate.at(*at) for name, rate in self._own.items()})
+        own = {name: rate.at(*at) for name, rate in self._own.items()} if self._own else {}
+        return StepRates(self._job.at(*at), own)

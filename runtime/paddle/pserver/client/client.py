@@ -346,8 +346,12 @@ class Client:
         return found
 
     def _gradients(self, gradients: Mapping[str, Any]) -> dict[str, HostArray | RowGradient]:
-        found = {name: self._gradient(name, given) for name, given in gradients.items()}
-        return {name: gradient for name, gradient in found.items() if gradient is not None}
+        found = {}
+        for name, given in gradients.items():
+            gradient = self._gradient(name, given)
+            if gradient is not None:
+                found[name] = gradient
+        return found
 
     def _gradient(self, name: str, given: Any) -> HostArray | RowGradient | None:
         what = f"gradient of tensor {name}"

@@ -83,8 +83,18 @@ class Conversation:
         return not self._open
 
     def rest_s(self, now: float) -> float:
-        """Return the number of seconds to wait for a message before calling `look`."""
-        return min(self._limits.look_every_s, self._ends_at - now)
+        """Return the number of seconds to wait for a message before calling `look`.
+
+        Raises:
+            WaitTimeout: the exchange has reached its total time limit.
+        """
+        rest_s = self._ends_at - now
+        if rest_s <= 0:
+            raise WaitTimeout(
+                f"gave up after {self._limits.wait_s:g} s: "
+                f"{self._last_report or 'the pservers have not reported what they are waiting for'}"
+            )
+        return min(self._limits.look_every_s, rest_s)
 
     def hear(self, incoming: Incoming, now: float) -> Iterator[Outgoing]:
         """Process a message; return the messages to send next.
@@ -147,14 +157,6 @@ class Conversation:
                 request.asked_at = now
                 for each in request.inquire() if knows(server) else request.again():
                     yield Outgoing(server, each)
-
-    def check_end(self, now: float) -> None:
-        """Raise WaitTimeout if the exchange has reached its total time limit."""
-        if now >= self._ends_at:
-            raise WaitTimeout(
-                f"gave up after {self._limits.wait_s:g} s: "
-                f"{self._last_report or 'the pservers have not reported what they are waiting for'}"
-            )
 
     def _wake(self, now: float) -> None:
         """Extend all deadlines by the time in which this process was stopped or its machine was suspended."""
@@ -367,7 +369,6 @@ class Exchange:
         while not conversation.is_over:
             if self._is_cut:
                 raise PserverError("this client was closed in the middle of an exchange")
-            conversation.check_end(now)
             incoming = self._network.receive(conversation.rest_s(now))
             now = time.monotonic()
             out: Iterable[Outgoing]

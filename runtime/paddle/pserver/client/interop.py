@@ -71,8 +71,11 @@ def target(array: Any, what: str) -> Target:
     Raises:
         ConfigError: the value is not an array, or it is read-only.
     """
-    plain, view = array, array
-    if not isinstance(array, np.ndarray):
+    if isinstance(array, np.ndarray):
+        if array.flags.carray:  # C-contiguous, aligned and writeable
+            return Target(array, _nothing)
+        plain, view = array, array
+    else:
         if backend.array_module(array) is not np:
             return _through_buffer(array.shape, array.dtype, lambda host: array.set(host))
         plain, view = _detached(array), host_array(array, what)

@@ -200,7 +200,8 @@ class Links:
     def _poll(self) -> Incoming | None:
         ready = self._poller.ready
         if not self._needs_care and ready <= self._beside_at.keys():
-            for index in [self._beside_at[handle] for handle in ready]:
+            for handle in tuple(ready):
+                index = self._beside_at[handle]
                 beside = self._beside.get(index)
                 if beside is not None and (incoming := self._hear_beside(index, beside)) is not None:
                     return incoming

@@ -289,6 +289,9 @@ class TrainerSession:
                 was changed on servers, `out` has the servers' values, and the client remains usable.
             PserverError, PserverLost: see the class.
         """
+        if not ahead:
+            self._note_versions(self._step.run(grads, num_samples, out))
+            return {}
         wanted = [self._stored.want(name, ids) for name, ids in ahead.items()]
         came = self._step.run(grads, num_samples, out, wanted)
         self._note_versions(came)

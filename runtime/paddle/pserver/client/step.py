@@ -196,14 +196,14 @@ class TrainerStep:
                 continue
             if i in self._node.shared:
                 self._node.lose(i)  # what was shared is not what holds now
-            if not reply.has_section(""):
+            if (values := reply.find("")) is None:
                 continue
             if i in pushes:
-                pushes[i][0].finish(reply.section(""))
+                pushes[i][0].finish(values)
             else:
                 shape = (self._layout.sizes[i],)
-                values = reply_array(reply, self._network.endpoints[i], "", shape)
-                self._layout.scatter(i, values, views)
+                array = reply_array(reply, self._network.endpoints[i], "", shape)
+                self._layout.scatter(i, array, views)
         return replies
 
     def look(self) -> None:
@@ -291,7 +291,7 @@ class _Inspection:
         """Return a chunk that can be sent. Raises ConfigError if a gradient contains NaN or infinity."""
         if number + 1 == self._layout.num_chunks(index):
             self.finish()
-        section = self._inspect(index, number)
+        section = self._chunks.get((index, number)) or self._inspect(index, number)
         self.has_given = True
         return section
 
@@ -304,11 +304,9 @@ class _Inspection:
 
     def _inspect(self, index: int, number: int) -> Section:
         at = (index, number)
-        found = self._chunks.get(at)
-        if found is None:
-            found, is_view = self._layout.chunk(index, number, self._flat, check=at not in self._chunks)
-            # A copy of one chunk of many is not kept: it would be as large as the model.
-            self._chunks[at] = found if is_view or self._layout.num_chunks(index) == 1 else None
+        found, is_view = self._layout.chunk(index, number, self._flat, check=at not in self._chunks)
+        # A copy of one chunk of many is not kept: it would be as large as the model.
+        self._chunks[at] = found if is_view or self._layout.num_chunks(index) == 1 else None
         return found
 
 

@@ -175,7 +175,7 @@ class StoredValues:
         lacking: dict[int, list[RequestedRows]] = {}
         for each in wanted:
             for index in each.places:
-                if index not in came or not came[index].has_section(each.name):
+                if index not in came or came[index].find(each.name) is None:
                     lacking.setdefault(index, []).append(each)
         requests = {}
         for index, theirs in lacking.items():
@@ -190,7 +190,7 @@ class StoredValues:
     ) -> Array:
         found = np.empty((len(wanted.ids), wanted.width), np.float32)
         for index, place in wanted.places.items():
-            is_here = index in came and came[index].has_section(wanted.name)
+            is_here = index in came and came[index].find(wanted.name) is not None
             reply, shape = (came if is_here else replies)[index], (len(place), wanted.width)
             array = reply_array(reply, self._endpoints[index], wanted.name, shape, rows_as=self.rows_as)
             found[place if len(place) < len(found) else ...] = array

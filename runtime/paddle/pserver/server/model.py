@@ -259,10 +259,9 @@ class PushAnswers:
     def to(self, gradient: Gradient) -> Message:
         """Return the answer to a push. Values for a push that came in chunks are sent separately, in chunks."""
         store = self._store
-        sections = [
-            Section(name, packed(store.rows_of(name).rows_here(ids), gradient.rows_as))
-            for name, ids in gradient.asked.items()
-        ]
+        sections = []
+        for name, ids in gradient.asked.items():
+            sections.append(Section(name, packed(store.rows_of(name).rows_here(ids), gradient.rows_as)))
         if gradient.in_place:
             return Message(Ok(store.version, store.pass_id, store.slab_number), sections=tuple(sections))
         if not gradient.is_answered_separately:

@@ -167,10 +167,14 @@ class Pushes:
         return Section("", store.slab) if only is None else only
 
     def _begin(self, store: Store, members: Sequence[tuple[int, Gradient]]) -> None:
-        store.begin(sum([gradient.num_samples for _, gradient in members]))
+        samples, is_checked = 0, True
+        for _, gradient in members:
+            samples += gradient.num_samples
+            is_checked = is_checked and gradient.is_checked
+        store.begin(samples)
         count = store.num_chunks
         self._used, self._ready, self._computed = [False] * count, [None] * count, 0
-        if False in [gradient.is_checked for _, gradient in members]:
+        if not is_checked:
             self._begin_unchecked(store, members)
         self._members = dict(members)
         if self._computed < count:

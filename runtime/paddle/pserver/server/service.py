@@ -47,7 +47,7 @@ class Barrier(Generic[T]):
 
     def items(self) -> list[tuple[int, T]]:
         """Return (trainer, item) pairs in the order of trainer ids."""
-        return [(trainer, self._arrived[trainer]) for trainer in sorted(self._arrived)]
+        return sorted(self._arrived.items())  # ids are distinct, so no two items are compared
 
     def withdraw(self, trainer: int) -> None:
         """Forget the item of a trainer."""

@@ -327,9 +327,10 @@ class Training(Service):
                     self._answer(trainer, refusal(error))
                 return
         if pushes:
-            pushed = [trainer for trainer, gradient in pushes if not gradient.follows]
-            self._pushed.update(pushed)
-            if pushed:
+            for trainer, gradient in pushes:
+                if not gradient.follows:
+                    self._pushed[trainer] += 1
+            if not pushes[0][1].follows:  # those that follow are the last
                 self._log_statistics(store)
             answers = PushAnswers(store, self._pushes.values(store))
             for trainer, gradient in pushes:  # an error for rows that cannot be read: the batch was applied

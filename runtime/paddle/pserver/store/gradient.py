@@ -111,9 +111,11 @@ def read_gradient(message: Message) -> Gradient:
                 f"a push has row ids of {ids.name!r} but values of {values.name!r}, or has one of them twice"
             )
         rows[ids.name] = RowGradient(ids.array, widened(values.array))
-    wanted = {ids.name: ids.array for ids in asked}
-    if len(wanted) < len(asked):
-        raise WireError("a push requests rows of the same parameter twice")
+    wanted = {}
+    for ids in asked:
+        if ids.name in wanted:
+            raise WireError("a push requests rows of the same parameter twice")
+        wanted[ids.name] = ids.array
     return Gradient(
         slab,
         rows,

@@ -26,7 +26,7 @@ import numpy as np
 from paddle.errors import WireError
 from paddle.pserver.wire.arithmetic import AT_ONCE_BYTES, Findings
 from paddle.pserver.wire.arrival import Arrival, ReusedMemory
-from paddle.pserver.wire.codec import encode
+from paddle.pserver.wire.codec import encode, is_part
 from paddle.pserver.wire.message import (
     MAX_FRAME_BYTES,
     MAX_HEADER_BYTES,
@@ -44,6 +44,7 @@ _PREFIX = struct.Struct("<IH")
 _ONE_LENGTH = struct.Struct("<Q")
 _BEFORE_CHUNK = struct.Struct("<IHQ")
 _BUFFER = 16 << 10
+_BEFORE_LARGE = 256
 _MAX_PARTS = 256  # in one system call
 _MAX_QUEUE = 256
 # While more than this is missing from an array, waking up for less costs more than it saves.
@@ -161,7 +162,7 @@ class StreamReader:
         self._got = 0
         self._arrival: Arrival | None = None
         self._memory = ReusedMemory()
-        self._is_streaming = False  # large arrays follow each other: the next one may be here
+        self._was_large = self._is_streaming = False  # as the last array was; large chunks follow each other
         self.found: Findings | None = None
 
     @property
@@ -209,7 +210,7 @@ class StreamReader:
         if count != 1 or end > stop or not header_bytes:
             return None
         self._start = end
-        self.found, self._is_streaming = None, False
+        self.found, self._was_large, self._is_streaming = None, False, False
         return [buffer[middle - header_bytes : middle].tobytes(), buffer[middle:end].tobytes()]
 
     def _begin(self) -> bool:
@@ -263,7 +264,8 @@ class StreamReader:
             if self._arrival is not None:
                 self._arrival.look(self._got)
         self._source.wake_for(1)
-        self._is_streaming = length >= AT_ONCE_BYTES
+        self._was_large = length >= AT_ONCE_BYTES
+        self._is_streaming = self._was_large and is_part(self._frames[0])
         self.found = self._arrival.findings if self._arrival is not None else None
         self._frames.append(self._array)
         self._array = self._arrival = None
@@ -274,7 +276,9 @@ class StreamReader:
             self._start = self._stop = 0
         elif self._stop == len(self._buffer):
             self._reserve(len(self._buffer))
-        count = self._source.receive(self._buffer[self._stop :])
+        # Most of a large array is to arrive in its place, so the buffer takes hardly more than the header before it.
+        stop = self._stop + _BEFORE_LARGE if self._was_large else len(self._buffer)
+        count = self._source.receive(self._buffer[self._stop : stop])
         self._stop += count
         return count
 

@@ -68,11 +68,11 @@ class SocketListener(Listener, Generic[_Peer]):
         poller = self._port.poller
         if poller.take_ready(self._listens_at):
             self._admit()
-        ready = [self._peers[descriptor] for descriptor in poller.ready.intersection(self._peers)]
+        ready = list(map(self._peers.__getitem__, poller.ready.intersection(self._peers)))
         poller.ready.difference_update(self._peers)
         # One message of each at a time: chunks of several trainers are summed while they are in the caches.
         for _ in range(_BATCH):
-            ready = [peer for peer in ready if self._read_or_dismiss(peer)]
+            ready = list(filter(self._read_or_dismiss, ready))
             if not ready:
                 return
         for peer in ready:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from paddle.pserver.wire.arithmetic import Findings, loops
+from paddle.pserver.wire.arithmetic import Findings, address_of, loops
 
 _LINE = 64
 _KEPT = 4
@@ -28,9 +28,8 @@ class Arrival:
     """Receives one array and inspects it on arrival. The plain form receives everything, then calls `inspect`."""
 
     def __init__(self, place: memoryview, kernels: Any) -> None:
-        self._kernels = kernels
-        self._array = np.frombuffer(place, np.uint8)
-        self._start = self._array.ctypes.data
+        self._kernels, self._place = kernels, place
+        self._start, self._size = address_of(place), len(place)
         self._state = _Arrival()
         self._at = ctypes.byref(self._state)
 
@@ -53,10 +52,8 @@ class Arrival:
             available, or the connection was closed.
         """
         self._state.got = got
-        tail = np.frombuffer(behind, np.uint8)
-        self._kernels.receive(
-            descriptor, self._start, self._array.size, tail.ctypes.data, tail.size, self._at
-        )
+        tail = address_of(behind)
+        self._kernels.receive(descriptor, self._start, self._size, tail, len(behind), self._at)
         return self._state.got, self._state.more
 
     def look(self, got: int) -> None:
@@ -68,7 +65,7 @@ class Arrival:
     def findings(self) -> Findings | None:
         """The checksum and finiteness of the array, or None until all of it has been inspected."""
         state = self._state
-        return Findings(state.total, not state.seen) if 8 * state.looked == self._array.size else None
+        return Findings(state.total, not state.seen) if 8 * state.looked == self._size else None
 
 
 class ReusedMemory:

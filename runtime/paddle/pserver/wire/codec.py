@@ -94,6 +94,7 @@ class _Layout:
 _LAYOUTS: dict[int, _Layout] = {verb: _Layout(verb) for verb in Verb}
 _SHORT: dict[type, _Layout] = {kind: _LAYOUTS[VERBS[kind]] for kind in (Chunk, Values, PushPull, Ok)}
 _SHORT_BY_VERB: dict[int, _Layout] = {layout.verb: layout for layout in _SHORT.values()}
+_PARTS = (Verb.CHUNK, Verb.VALUES)
 _ONE_FLOATS = (0, _CODES[_FLOATS], 1)  # name length, dtype, ndim
 
 
@@ -184,7 +185,8 @@ def decode_short(header: Frame, frame: Frame, found: Findings | None = None) -> 
     if checksum != (checksum_of(frame) if found is None else found.checksum):
         return None
     section = Section("", np.frombuffer(frame, _FLOATS), checksum, found)
-    return Message(layout.record(header, fields), trainer, session, request, stamp, (section,))
+    record = layout.record(header, fields)
+    return tuple.__new__(Message, (record, trainer, session, request, stamp, (section,)))
 
 
 def decode_any(frames: Sequence[Frame], found: Findings | None = None) -> Message:
@@ -207,11 +209,16 @@ def peek(header: bytes) -> Message:
     """Parse only the numbers in a header; they are not verified.
 
     Raises:
-        WireError: the header is too short, has an unknown verb, or contains invalid numbers.
+        WireError: the header is too short, or has an unknown verb.
     """
     layout = _layout(header)
     _, _, _, _, trainer, _, session, request, stamp, *fields = layout.unpack(header)
-    return Message(layout.record(header, fields), trainer, session, request, stamp)
+    return tuple.__new__(Message, (tuple.__new__(layout.kind, fields), trainer, session, request, stamp, ()))
+
+
+def is_part(header: Frame) -> bool:
+    """Return whether a header, which is not verified, belongs to one of several messages that follow each other."""
+    return len(header) > _VERB_AT and header[_VERB_AT] in _PARTS
 
 
 def parse(frames: Sequence[Frame]) -> Message:

@@ -139,18 +139,21 @@ class Message(NamedTuple):
 
     def numbered(self, trainer: int, session: int, request: int, stamp: int) -> Message:
         """Return the message with the numbers that identify its sender; this is faster than `_replace`."""
-        return Message(self.record, trainer, session, request, stamp, self.sections)
+        return tuple.__new__(Message, (self.record, trainer, session, request, stamp, self.sections))
 
-    def has_section(self, name: str) -> bool:
-        """Return whether there is a section with this name."""
-        return name in [section.name for section in self.sections]
-
-    def section(self, name: str) -> Section:
-        """Return the section with this name. Raises WireError if the section is missing."""
+    def find(self, name: str) -> Section | None:
+        """Return the section with this name, or None."""
         for section in self.sections:
             if section.name == name:
                 return section
-        raise WireError(f"{self.verb.name} message without a section named {name!r}")
+        return None
+
+    def section(self, name: str) -> Section:
+        """Return the section with this name. Raises WireError if the section is missing."""
+        found = self.find(name)
+        if found is None:
+            raise WireError(f"{self.verb.name} message without a section named {name!r}")
+        return found
 
 
 def error_message(text: str, *, is_non_finite: bool = False) -> Message:

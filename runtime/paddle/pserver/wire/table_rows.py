@@ -35,9 +35,9 @@ def read_lineage(message: Message) -> Lineage:
 
 def read_left(message: Message) -> npt.NDArray[np.int64]:
     """Return the ids of rows that left the table. Raises WireError if the ids are not (k,) int64."""
-    if not message.has_section(LEFT):
+    if (section := message.find(LEFT)) is None:
         return np.zeros(0, np.int64)
-    left = message.section(LEFT).array
+    left = section.array
     if left.ndim != 1 or left.dtype != np.int64:
         raise WireError(f"removed rows of a table: expected ids (k,) int64, got {left.shape} {left.dtype}")
     return np.unique(left)
@@ -72,7 +72,7 @@ def read_rows(message: Message) -> TableRows:
         WireError: a section is missing, or has a different dtype or number of rows.
     """
     found = {name: message.section(name).array for name in _SECTIONS}
-    states = message.section(_STATES).array if message.has_section(_STATES) else None
+    states = None if (section := message.find(_STATES)) is None else section.array
     n = found["ids"].shape
     for name, dtype in _SECTIONS.items():
         array, ndim = found[name], 2 if name == "rows" else 1

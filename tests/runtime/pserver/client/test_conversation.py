@@ -60,7 +60,7 @@ def test_a_process_that_was_stopped_itself_blames_no_server() -> None:
     talk = conversation(wait_s=2 * TIMEOUT_S)
     look(talk, 1.25)
     assert look(talk, 1.25 + 10 * TIMEOUT_S) == [Verb.STATUS]
-    talk.check_end(1.25 + 10 * TIMEOUT_S)
+    talk.rest_s(1.25 + 10 * TIMEOUT_S)
     list(talk.hear(answer(Ok()), 1.5 + 10 * TIMEOUT_S))
     assert talk.is_over
 
