@@ -8,6 +8,7 @@ for all servers have been checked for NaN and infinity. Until then, the step can
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,7 +190,12 @@ class TrainerStep:
             inspection.finish()  # what goes out in one message cannot be taken back
         for i, (push, record, theirs) in pushes.items():
             requests[i] = push.request(record, theirs)
-        replies = self._carry(requests, inspection, views)
+        try:
+            replies = self._exchange.carry(requests)
+        except ConfigError:
+            if inspection.has_given and views:
+                self._stored.pull_dense(views)  # values of the step that is taken back may lie there already
+            raise
         for i, reply in replies.items():
             if i in in_place and reply.expect(Ok).slab != NO_SLAB:
                 self._node.scatter(i, self._node.take(i, reply), views)
@@ -212,16 +218,6 @@ class TrainerStep:
         for i, reply in self._exchange.run({i: Message(Pull(in_place=True)) for i in near}).items():
             if self._shares_memory(i):
                 self._node.take(i, reply)
-
-    def _carry(
-        self, requests: Mapping[int, Request], inspection: _Inspection, views: Mapping[str, Array]
-    ) -> dict[int, Message]:
-        try:
-            return self._exchange.carry(requests)
-        except ConfigError:
-            if inspection.has_given and views:
-                self._stored.pull_dense(views)  # values of the step that is taken back may lie there already
-            raise
 
     def _sorted(
         self, grads: Mapping[str, Array | RowGradient]
@@ -284,7 +280,7 @@ class _Inspection:
     def add(self, index: int) -> int:
         """Add all chunks for server `index`; return their number."""
         count = self._layout.num_chunks(index)
-        self._all += [(index, number) for number in range(count)]
+        self._all += zip(repeat(index), range(count))
         return count
 
     def chunk(self, index: int, number: int) -> Section:

@@ -279,6 +279,7 @@ class StreamReader:
         # Most of a large array is to arrive in its place, so the buffer takes hardly more than the header before it.
         stop = self._stop + _BEFORE_LARGE if self._was_large else len(self._buffer)
         count = self._source.receive(self._buffer[self._stop : stop])
+        self._was_large = self._was_large and not count
         self._stop += count
         return count
 

@@ -72,14 +72,15 @@ def inspect_plainly(frame: bytes | memoryview) -> Findings:
     return Findings(_with_rest(total, frame[8 * count :]), is_finite(frame))
 
 
-def checksum_of(frame: bytes | memoryview) -> int:
-    """Return the checksum of bytes; see `Findings.checksum`.
+def checksum_of(frame: bytes | memoryview | npt.NDArray[Any]) -> int:
+    """Return the checksum of bytes, or of those of a C-contiguous array; see `Findings.checksum`.
 
     A CRC of the whole frame would take several times as long as all other processing of it.
     """
     try:  # every small message pays for each call here
         return int(_add(np.frombuffer(frame, _WORD)))
-    except ValueError:  # no whole number of words, as of few frames
+    except ValueError:  # no whole number of words, as in few frames
+        frame = memoryview(frame).cast("B")
         count = len(frame) // 8
         return _with_rest(int(_add(np.frombuffer(frame, _WORD, count))), frame[8 * count :])
 

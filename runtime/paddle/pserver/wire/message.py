@@ -93,7 +93,7 @@ class Section:
         """The checksum of the array's bytes, as `inspect` computes it."""
         if self._checksum is None:
             at_once = self.array.nbytes >= AT_ONCE_BYTES and self.array.dtype == _FLOATS
-            self._checksum = self._inspect().checksum if at_once else checksum_of(self.frame)
+            self._checksum = self._inspect().checksum if at_once else checksum_of(self.array)
         return self._checksum
 
     @property

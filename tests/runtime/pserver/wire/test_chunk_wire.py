@@ -168,6 +168,22 @@ def test_chunks_and_other_messages_follow_each_other_on_a_stream(
         )
 
 
+@pytest.mark.parametrize("record", [Chunk(1), Values(1), PushPull(), Ok()])
+def test_only_after_a_large_chunk_a_reader_expects_the_next_message_before_the_socket_reports_it(
+    ends: tuple[socket.socket, socket.socket], record: Record
+) -> None:
+    message = chunk(LARGE)._replace(record=record)
+    many = CHUNK._replace(record=PullRows(), sections=(Section("x" * 200, np.zeros(1, np.int64)),) * 200)
+    writer, reader = StreamWriter(PlainSink(ends[0])), StreamReader(PlainSource(ends[1]))
+    for sent in (message, many, message):
+        assert writer.put(sent)
+        while (frames := reader.read()) is None:
+            writer.flush()
+        assert encode_any(decode(frames, reader.found)) == encode_any(sent)
+    assert reader.has_more is isinstance(record, Chunk | Values)
+    assert reader.read() is None
+
+
 def test_memory_is_used_again_only_when_nobody_refers_to_it_any_more() -> None:
     memory = ReusedMemory()
     first, second = (np.frombuffer(memory.take(4096), np.float32) for _ in range(2))

@@ -33,3 +33,17 @@ def test_compiled_and_plain_look_agree(strange: float | None, at: int) -> None:
     assert arithmetic.inspect(frame) == arithmetic.inspect_plainly(frame)
     assert arithmetic.inspect(frame).is_finite is (strange is None)
     assert arithmetic.is_small_finite(array) is arithmetic.is_finite(frame) is (strange is None)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8, np.float16, np.bool_])
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (1,), (7,), (8,), (5, 3), (1 << 17,), ((1 << 17) + 1,)])
+def test_arrays_and_their_bytes_have_the_same_checksum_at_every_address(
+    dtype: type, shape: tuple[int, ...]
+) -> None:
+    array = np.random.default_rng(5).integers(0, 256, shape).astype(dtype)
+    expected = arithmetic.inspect_plainly(array.tobytes()).checksum
+    assert arithmetic.checksum_of(array) == arithmetic.checksum_of(array.tobytes()) == expected
+    for start in (0, 1, 4):
+        memory = bytearray(start) + array.tobytes()
+        for frame in (memoryview(memory)[start:], memoryview(bytes(memory))[start:]):
+            assert arithmetic.checksum_of(frame) == arithmetic.inspect(frame).checksum == expected
