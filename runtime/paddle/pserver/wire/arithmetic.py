@@ -80,9 +80,9 @@ def checksum_of(frame: bytes | memoryview | npt.NDArray[Any]) -> int:
     try:  # every small message pays for each call here
         return int(_add(np.frombuffer(frame, _WORD)))
     except ValueError:  # no whole number of words, as in few frames
-        frame = memoryview(frame).cast("B")
-        count = len(frame) // 8
-        return _with_rest(int(_add(np.frombuffer(frame, _WORD, count))), frame[8 * count :])
+        found = np.frombuffer(frame, np.uint8)
+        rest = found.size % 8
+        return _with_rest(int(_add(found[:-rest].view(_WORD))), found[-rest:].tobytes())
 
 
 def is_finite(frame: bytes | memoryview) -> bool:

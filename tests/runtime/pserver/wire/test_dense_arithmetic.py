@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from paddle.pserver.wire import arithmetic
@@ -40,7 +43,7 @@ def test_compiled_and_plain_look_agree(strange: float | None, at: int) -> None:
 def test_arrays_and_their_bytes_have_the_same_checksum_at_every_address(
     dtype: type, shape: tuple[int, ...]
 ) -> None:
-    array = np.random.default_rng(5).integers(0, 256, shape).astype(dtype)
+    array: npt.NDArray[Any] = np.random.default_rng(5).integers(0, 256, shape).astype(dtype)
     expected = arithmetic.inspect_plainly(array.tobytes()).checksum
     assert arithmetic.checksum_of(array) == arithmetic.checksum_of(array.tobytes()) == expected
     for start in (0, 1, 4):
