@@ -155,6 +155,15 @@ def open_log(
     return logger
 
 
+def warn_on_stderr() -> None:
+    """Write warnings to stderr in the format of glog, if the process has not configured logging."""
+    logger = logging.getLogger(_LOGGER)
+    if not logger.hasHandlers():
+        handler = _LineHandler(_descriptor_of(sys.stderr, 2), owned=False)
+        handler.setLevel(logging.WARNING)
+        logger.addHandler(handler)
+
+
 def _add_thread_id(record: logging.LogRecord) -> bool:
     # The kernel's id, as in glog; the record itself carries Python's.
     record.__dict__.setdefault("thread_id", threading.get_native_id())

@@ -6,6 +6,8 @@ from __future__ import annotations
 import logging
 import os
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -166,3 +168,26 @@ def _target(name: str) -> str:
 def test_a_wrong_log_argument_is_logged_and_raises_nothing(tmp_path: Path) -> None:
     glog.open_log(glog.TRAINER, to_files(tmp_path)).info("%d items", "many")
     assert "cannot format a message: '%d items'" in (tmp_path / "paddle_trainer.INFO").read_text()
+
+
+@pytest.mark.parametrize("is_configured", [False, True])
+def test_warnings_of_a_process_have_the_format_of_glog_unless_its_script_configured_logging(
+    is_configured: bool,
+) -> None:
+    script = f"""
+import logging
+from paddle import glog
+if {is_configured}: logging.basicConfig(format="mine %(message)s")
+glog.warn_on_stderr()
+glog.warn_on_stderr()
+logging.getLogger("paddle.x").info("routine")
+logging.getLogger("paddle.x").warning("a peer is gone")
+"""
+    env = {**os.environ, "PYTHONPATH": str(Path(glog.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60, check=True
+    )
+    (line,) = done.stderr.splitlines()
+    assert re.fullmatch(
+        r"mine a peer is gone" if is_configured else r"W\d{4} [\d:.]+ +\d+ \S+\] a peer is gone", line
+    )

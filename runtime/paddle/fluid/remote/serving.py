@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from weakref import WeakValueDictionary
 
+from paddle import glog
 from paddle.backend import Device
 from paddle.env import JobEnvironment
 from paddle.errors import PaddleError
@@ -102,6 +103,7 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
     from paddle.pserver.program_server import ProgramServer  # heavy: ZeroMQ
     from paddle.pserver.server.service import EngineOptions
 
+    glog.warn_on_stderr()  # a screen recognizes warnings of servers, for example while the job stops
     trainers, endpoint = int(str(operator.attrs["Fanin"])), str(operator.attrs["endpoint"])
     is_sync = bool(operator.attrs["sync_mode"])
     keys = wire_keys(f"pserver {endpoint}")
