@@ -123,6 +123,9 @@ def _digest(data: bytes) -> str:
 class Payload:
     """The trees of one job.
 
+    Args:
+        note: called with a message for the user, if reading the workspace takes long.
+
     Attributes:
         environments: the wheels by node ID, for a job that brings its packages; known after the nodes have answered.
 
@@ -130,12 +133,12 @@ class Payload:
         WorkspaceError: an item of the workspace cannot be sent.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, note: Callable[[str], object] = lambda _: None) -> None:
         self._plan = plan
         self.environments: Mapping[int, Environment] = {}
         package = plan.settings.job.package
         self._runtime = bundle(RUNTIME_DIR, plan.settings.state.jobs / MEMORIES)
-        self._workspace = None if package is None else _workspace(package, plan)
+        self._workspace = None if package is None else _workspace(package, plan, note)
 
     def describe(self) -> str:
         """Describe the files to send, for the screen."""
@@ -241,9 +244,12 @@ def _withheld(plan: Plan) -> frozenset[str]:
     )
 
 
-def _workspace(root: Path, plan: Plan) -> Package:
+def _workspace(root: Path, plan: Plan, note: Callable[[str], object]) -> Package:
     """Return the package of the workspace, after checking that it contains the trainers' entry."""
-    digests = Digests(memory_of(root, plan.settings.state.jobs))
+    digests = Digests(
+        memory_of(root, plan.settings.state.jobs),
+        reads=lambda size: note(f"reading {size_text(size)} in {root}; later jobs read only changed files"),
+    )
     package = workspace_package(root, _withheld(plan), digests, plan.settings.job.keep_links)
     names = files(plan.settings.job.entry, root)
     if names and not {one.path for one in package.entries}.intersection(names):

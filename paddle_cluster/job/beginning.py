@@ -52,7 +52,7 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
     make_room(len(plan.nodes))
     engine = entry(settings).of(plan, is_job=True)
     prepared = prepare(plan, engine)
-    payload = Payload(plan)
+    payload = Payload(plan, console.note)
     events = EventQueue()
     collected = _collected_in(plan)
     name, waits = settings.job.name, settings.job.queue
@@ -80,7 +80,7 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
             with Control(plan, collected, events, console, first) as control:
                 if waits:
                     _wait_for_nodes(settings, control, events, console, clock, claim)
-                    payload = Payload(plan)  # of the workspace's current content
+                    payload = Payload(plan, console.note)  # of the workspace's current content
                     connector.begin(plan.nodes)
                 return Job(plan, collected, payload, connector, events, console, clock, control).run()
         except BaseException:

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -24,6 +25,7 @@ from paddle_node.contract import checked_json
 
 DIGEST_SIZE = 32  # bytes of blake2b
 FRESH_S = 2.0
+MANY = 1 << 30  # bytes that take more than a second to hash
 UNUSED_S = 30 * 24 * 3600.0
 MEMORIES = ".digests"  # below the jobs' state directories
 
@@ -46,11 +48,18 @@ class Digests:
     Args:
         memory: a file that stores the digests for the next job, or None.
         clock: the wall clock of the files' timestamps.
+        reads: called with a number of bytes before at least MANY bytes are read.
     """
 
-    def __init__(self, memory: Path | None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        memory: Path | None,
+        clock: Callable[[], float] = time.time,
+        reads: Callable[[int], object] = lambda _: None,
+    ) -> None:
         self._memory = memory
         self._clock = clock
+        self._reads = reads
         self._known = _load(memory)
 
     def of(self, files: Iterable[tuple[str, os.stat_result]]) -> dict[str, Hashed | OSError]:
@@ -62,6 +71,7 @@ class Digests:
         found: dict[str, Hashed | OSError] = {}
         marks: dict[str, str] = {}
         todo: list[str] = []
+        size = 0
         changed_at: dict[str, float] = {}
         for path, status in files:
             changed_at[path] = max(status.st_mtime, status.st_ctime)
@@ -71,6 +81,9 @@ class Digests:
                 found[path] = Hashed(known[1], status.st_size)
             else:
                 todo.append(path)
+                size += status.st_size
+        if size >= MANY:
+            self._reads(size)
         found.update(_hash_all(todo))
         fresh = self._clock() - FRESH_S
         keep = {
@@ -84,11 +97,11 @@ class Digests:
         return found
 
 
-def file_digest(path: str) -> Hashed:
+def file_digest(path: str, stopped: Callable[[], bool] = lambda: False) -> Hashed:
     """Return the digest and size of a file's content.
 
     Raises:
-        OSError: the file cannot be read.
+        OSError: the file cannot be read, or `stopped` returned true.
     """
     state = hashlib.blake2b(digest_size=DIGEST_SIZE)
     size = 0
@@ -96,6 +109,8 @@ def file_digest(path: str) -> Hashed:
         while data := file.read(_CHUNK):
             state.update(data)
             size += len(data)
+            if stopped():
+                raise InterruptedError
     return Hashed(state.hexdigest(), size)
 
 
@@ -112,22 +127,28 @@ def memory_of(root: Path, jobs: Path) -> Path:
 
 def _hash_all(paths: list[str]) -> dict[str, Hashed | OSError]:
     if len(paths) < 2:
-        return _hash(paths)
+        return _hash(paths, lambda: False)
     from concurrent.futures import ThreadPoolExecutor  # most jobs have no new files
 
     found: dict[str, Hashed | OSError] = {}
     step = max(1, min(_AT_ONCE, len(paths) // (2 * _THREADS)))
+    stopped = threading.Event()
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="digest") as pool:
-        for part in pool.map(_hash, (paths[at : at + step] for at in range(0, len(paths), step))):
-            found.update(part)
+        try:
+            parts = (paths[at : at + step] for at in range(0, len(paths), step))
+            for part in pool.map(lambda part: _hash(part, stopped.is_set), parts):
+                found.update(part)
+        except BaseException:  # a signal: the pool waits for its threads
+            stopped.set()
+            raise
     return found
 
 
-def _hash(paths: list[str]) -> dict[str, Hashed | OSError]:
+def _hash(paths: list[str], stopped: Callable[[], bool]) -> dict[str, Hashed | OSError]:
     found: dict[str, Hashed | OSError] = {}
     for path in paths:
         try:
-            found[path] = file_digest(path)
+            found[path] = file_digest(path, stopped)
         except OSError as error:
             found[path] = error
     return found

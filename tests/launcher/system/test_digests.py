@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from paddle_cluster.system.digests import Digests, Hashed, file_digest, memory_of
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -113,3 +118,21 @@ def test_many_files_are_hashed_and_one_that_is_gone_is_told_alone(tmp_path: Path
     assert isinstance(found[str(paths[7])], FileNotFoundError)
     rest = [path for path in paths if path != paths[7]]
     assert all(found[str(path)] == file_digest(str(path)) for path in rest)
+
+
+def test_a_long_read_of_a_workspace_is_announced_and_ends_with_ctrl_c(tmp_path: Path) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/train.py").write_text("print(1)\n")
+    with (tmp_path / "ws/data").open("wb") as hole:
+        hole.truncate(500 << 30)
+    (tmp_path / "conf.py").write_text(f"HOSTS = ['local']\nROOT_DIR = {str(tmp_path / 'nodes')!r}\n")
+    argv = [sys.executable, str(ROOT / "paddle.py"), "-p", "ws", "--conf=conf.py", "--mode=collective"]
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PADDLE_STATE_DIR": str(tmp_path / "state")}
+    with subprocess.Popen(argv, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        assert "500.0 GB" in launcher.stdout.readline()
+        launcher.send_signal(signal.SIGINT)
+        try:
+            assert launcher.wait(60) == 130
+        finally:
+            launcher.kill()
