@@ -48,6 +48,14 @@ def _with_packages(argv: Sequence[str]) -> ExitCode:
         if ThreadLimitError.is_cause(error):
             raise ThreadLimitError from error
         raise
+    except FileNotFoundError as error:
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            raise UsageError(
+                "the current directory was removed; change to one that exists: cd DIR"
+            ) from error
+        raise
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith(("paddle_cluster", "paddle_node")):
             raise

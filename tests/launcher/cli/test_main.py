@@ -214,6 +214,15 @@ def test_a_reader_that_leaves_early_is_no_error(run: Run) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("argv", [["-p", "../ws", "--conf=../conf.py"], ["doctor", "--conf=../conf.py"]])
+def test_a_removed_current_directory_is_named(run: Run, package: Path, argv: list[str]) -> None:
+    gone = package.parent / "gone"
+    gone.mkdir()
+    done = run(*argv, cwd=gone, preexec_fn=gone.rmdir)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert re.fullmatch(rb"paddle.py: .*current directory .*cd .*\n", done.stderr)
+
+
 @pytest.mark.parametrize("argv", [["-p", "ws", "--dry_run"], ["doctor"], ["status"]])
 def test_closed_standard_streams_are_no_error(run: Run, package: Path, argv: list[str]) -> None:
     def close_all() -> None:

@@ -247,7 +247,8 @@ def test_logs_are_followed_until_the_job_ends(bench: Bench) -> None:
 
 def test_a_state_directory_that_is_removed_under_a_job_comes_back(bench: Bench) -> None:
     job = bench.detach()
-    shutil.rmtree(bench.place / "state")
+    (bench.place / "state").rename(bench.place / "gone")  # the job writes into it while it is removed
+    shutil.rmtree(bench.place / "gone")
     wait_for("the directory", lambda: bench.jobs() and (job.directory / "control").exists(), LIMIT_S)
     assert bench.run("stop").returncode == 0
 
