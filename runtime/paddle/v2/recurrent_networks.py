@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from paddle.signatures import function, renamed, takes
 from paddle.v2 import layer, model
+from paddle.v2.attr import Param
 from paddle.v2.layer.lstm_gru import width_of
 from paddle.v2.layer.output import LayerOutput
+from paddle.v2.model import ZEROS
 
 
 @takes(
@@ -36,18 +39,19 @@ def simple_lstm(given: dict[str, Any]) -> LayerOutput:
     "naive=False"
 )
 def simple_gru(given: dict[str, Any]) -> LayerOutput:
-    """Declare a projection to the gates (``<name>_transform``) and a GRU ``<name>``; `naive` has no effect."""
-    given["name"] = name = model.current().auto_name("simple_gru", given["name"])
-    width, bias = 3 * given["size"], given["mixed_bias_param_attr"]
-    gates = layer.mixed(
-        width,
-        layer.full_matrix_projection(given["input"], width, given["mixed_param_attr"]),
-        name=f"{name}_transform",
-        bias_attr=False if bias is None else bias,
-        layer_attr=given["mixed_layer_attr"],
-    )
-    own = "name reverse act gate_act bias_attr=gru_bias_attr param_attr=gru_param_attr layer_attr=gru_layer_attr"
-    return layer.grumemory(gates, **renamed(given, own))
+    """Declare a projection to the gates (``<name>_transform``) and a GRU ``<name>``; `naive` has no effect.
+
+    As in the original, which runs the GRU as a group, the parameters are named after the group's step.
+    """
+    name = model.current().auto_name("simple_gru", given["name"])
+    own = f"_{name}@{name}_recurrent_group"
+    weight, bias = given["gru_param_attr"] or Param(), given["gru_bias_attr"]
+    given["gru_param_attr"] = weight if weight.name else replace(weight, name=f"{own}.w0")
+    if bias in (None, True):
+        bias = replace(ZEROS, name=f"{own}.wbias")
+    elif bias and not bias.name:
+        bias = replace(bias, name=f"{own}.wbias")
+    return _gru(**{**given, "name": name, "gru_bias_attr": bias})
 
 
 @takes(
@@ -58,7 +62,20 @@ def simple_gru2(given: dict[str, Any]) -> LayerOutput:
     """Declare a GRU like `simple_gru`, with a different order of arguments."""
     given["name"] = model.current().auto_name("simple_gru2", given["name"])
     bias, cell = given.pop("mixed_bias_attr"), given.pop("gru_cell_attr")
-    return simple_gru(**given, mixed_bias_param_attr=bias, gru_layer_attr=cell)
+    return _gru(**given, mixed_bias_param_attr=bias, gru_layer_attr=cell)
+
+
+def _gru(input: LayerOutput, size: int, **given: Any) -> LayerOutput:
+    width, bias = 3 * size, given["mixed_bias_param_attr"]
+    gates = layer.mixed(
+        width,
+        layer.full_matrix_projection(input, width, given["mixed_param_attr"]),
+        name=f"{given['name']}_transform",
+        bias_attr=False if bias is None else bias,
+        layer_attr=given["mixed_layer_attr"],
+    )
+    own = "name reverse act gate_act bias_attr=gru_bias_attr param_attr=gru_param_attr layer_attr=gru_layer_attr"
+    return layer.grumemory(gates, **renamed(given, own))
 
 
 def _bidirectional(name: str, one: Callable[..., LayerOutput], arguments: str) -> Callable[..., LayerOutput]:
