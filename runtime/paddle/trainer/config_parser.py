@@ -10,13 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paddle import protobuf
 from paddle.errors import PaddleError
 from paddle.flags import parse_bool
-from paddle.trainer_config_helpers.configuration import Configuration, current, reading
+from paddle.proto.TrainerConfig_pb2 import MESSAGES
+from paddle.trainer_config_helpers.configuration import Configuration, DataSource, current, reading
 from paddle.v2 import model
 from paddle.v2.errors import UsageError, python2_hint
 from paddle.v2.layer.output import LayerOutput
-from paddle.v2.network import Network, NetworkMessage, network_of, sources
+from paddle.v2.network import OWN_FIELD, Network, NetworkMessage, fill, network_of, sources
 
 __all__ = [
     "Inputs", "Outputs", "default_decay_rate", "default_device", "default_gradient_clipping_threshold",
@@ -24,6 +26,7 @@ __all__ = [
     "default_momentum", "default_num_batches_regularization", "get_config_arg", "model_type",
 ]  # fmt: skip
 
+_TrainerConfig: Any = MESSAGES["TrainerConfig"]
 _INSTEAD: Mapping[str, str] = {
     "Bias": "bias_attr=ParamAttr(...) of a layer",
     "Evaluator": "an evaluator, such as classification_error_evaluator(...), or evaluator_base(type=...)",
@@ -43,38 +46,70 @@ _INSTEAD: Mapping[str, str] = {
 """What replaces the functions of the original's raw interface, on which `paddle.trainer_config_helpers` is built."""
 
 
-class TrainerConfig:
-    """The contents of a configuration file, in the structure of the original's message.
+class TrainerConfig(_TrainerConfig):  # type: ignore[misc]
+    """The contents of a configuration file, as the original's message.
 
     Attributes:
         configuration: the settings, as the calls in the file set them.
-        model_config: the network, as data.
-        opt_config: arguments of `settings` by name.
+        network: the layers that outputs and evaluators need; unset if the file declares no outputs.
     """
 
-    def __init__(self, configuration: Configuration) -> None:
-        self.configuration = configuration
-        self.opt_config = dict(configuration.settings)
+    __slots__ = ("configuration", "network")
+    configuration: Configuration
+    network: Network
 
-    @property
-    def network(self) -> Network:
-        """The layers that outputs and evaluators need."""
-        configuration = self.configuration
-        configuration.check()
-        assert configuration.space is not None
-        names = [layer.name for layer in configuration.outputs]
-        found = network_of(configuration.space, names, extra_outputs(configuration))
-        fill = configuration.space.defaults.fill
-        return replace(found, parameters={name: fill(each) for name, each in found.parameters.items()})
+    def __init__(self, configuration: Configuration | None = None) -> None:
+        super().__init__()
+        if configuration is None:
+            return
+        object.__setattr__(self, "configuration", configuration)
+        if configuration.outputs:
+            object.__setattr__(self, "network", _network_of(configuration))
+            self._values["model_config"] = NetworkMessage(self.network, configuration.input_order)
+        fill(self.opt_config, _optimization(configuration))
+        for name, source in (("data_config", configuration.train), ("test_data_config", configuration.test)):
+            if source is not None:
+                fill(getattr(self, name), _data(source, name != "data_config"))
 
-    @property
-    def model_config(self) -> NetworkMessage:
-        """The network as a message."""
-        return NetworkMessage(self.network, self.configuration.input_order)
+    def with_network(self) -> bytes:
+        """Return the message with the network in an additional field, which other readers of the message skip.
 
-    def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
-        """Return the network as JSON: see `Network.to_json`."""
-        return self.network.to_json()
+        Raises:
+            UsageError: the configuration declares no outputs.
+        """
+        self.configuration.check()
+        content: bytes = self.SerializeToString()
+        return content + protobuf.bytes_field(OWN_FIELD, self.network.to_json())
+
+
+def _network_of(configuration: Configuration) -> Network:
+    assert configuration.space is not None
+    names = [layer.name for layer in configuration.outputs]
+    found = network_of(configuration.space, names, extra_outputs(configuration))
+    fill_defaults = configuration.space.defaults.fill
+    return replace(found, parameters={name: fill_defaults(each) for name, each in found.parameters.items()})
+
+
+def _optimization(configuration: Configuration) -> dict[str, Any]:
+    """Return the settings under the names of the original's message."""
+    given = {name: each for name, each in configuration.settings.items() if each is not None}
+    parts = [given.pop(name, None) for name in ("learning_method", "model_average")]
+    given["algorithm"] = "async_sgd" if given.pop("is_async", False) else "sgd"
+    for part in parts:
+        if part is not None:
+            given |= {name: each for name, each in part.to_setting_kwargs().items() if each is not None}
+    return given
+
+
+def _data(source: DataSource, is_test: bool) -> dict[str, Any]:
+    return {
+        "type": "py2",
+        "files": source.files if isinstance(source.files, str) else ",".join(source.files),
+        "for_test": is_test,
+        "load_data_module": source.module,
+        "load_data_object": source.provider,
+        "load_data_args": str(dict(source.arguments)) if source.arguments else None,
+    }
 
 
 def parse_config(trainer_config: str | Callable[[], None], config_arg_str: str = "") -> TrainerConfig:
@@ -97,8 +132,9 @@ def parse_config(trainer_config: str | Callable[[], None], config_arg_str: str =
 
 
 def parse_config_and_serialize(trainer_config: str | Callable[[], None], config_arg_str: str = "") -> bytes:
-    """Parse a configuration file and return it as bytes."""
-    return parse_config(trainer_config, config_arg_str).SerializeToString()
+    """Parse a configuration file and return it as a serialized message."""
+    content: bytes = parse_config(trainer_config, config_arg_str).SerializeToString()
+    return content
 
 
 def parse_trainer_config(trainer_conf: Callable[[], None], config_arg_str: str = "") -> TrainerConfig:
@@ -108,11 +144,14 @@ def parse_trainer_config(trainer_conf: Callable[[], None], config_arg_str: str =
 
 def parse_network_config(network_conf: Callable[[], None], config_arg_str: str = "") -> NetworkMessage:
     """Return the network that a function declares; see `parse_config`."""
-    return parse_config(network_conf, config_arg_str).model_config
+    config = parse_config(network_conf, config_arg_str)
+    config.configuration.check()
+    network: NetworkMessage = config.model_config
+    return network
 
 
-def parse_optimizer_config(optimizer_conf: Callable[[], None], config_arg_str: str = "") -> dict[str, Any]:
-    """Return the arguments of `settings` that a function sets; see `parse_config`."""
+def parse_optimizer_config(optimizer_conf: Callable[[], None], config_arg_str: str = "") -> Any:
+    """Return the message `OptimizationConfig` of the settings that a function makes; see `parse_config`."""
     return parse_config(optimizer_conf, config_arg_str).opt_config
 
 

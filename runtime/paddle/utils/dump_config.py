@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from paddle.trainer.config_parser import TrainerConfig, parse_config
-from paddle.v2.network import model_fields, text_lines
+from paddle.trainer.config_parser import parse_config
 
 _USAGE = "usage: paddle dump_config CONFIG [config_args] [--whole | --binary]\n"
 
@@ -22,66 +20,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(_USAGE)
         return 1
     config = parse_config(names[0], names[1] if len(names) == 2 else "")
+    config.configuration.check()
     if "--binary" in options:
         sys.stdout.buffer.write(config.SerializeToString())
-    elif "--whole" in options:
-        sys.stdout.write(whole(config) + "\n")
     else:
-        sys.stdout.write(f"{model_text(config)}\n")
+        sys.stdout.write(str(config if "--whole" in options else config.model_config))
     return 0
-
-
-def model_text(config: TrainerConfig) -> str:
-    """Return the network as text, in the messages and with the names of the original."""
-    fields = model_fields(config.network, config.configuration.input_order)
-    return "\n".join(line for name, value in fields.items() for line in text_lines(name, value))
-
-
-def whole(config: TrainerConfig) -> str:
-    """Return the network, the settings and the data sources as text."""
-    configuration = config.configuration
-    network = "\n".join(f"  {line}" for line in model_text(config).splitlines())
-    parts = [f"model_config {{\n{network}\n}}", _message("opt_config", _optimization(config))]
-    sources = (("data_config", configuration.train), ("test_data_config", configuration.test))
-    for name, source in sources:
-        if source is not None:
-            files = source.files if isinstance(source.files, str) else ",".join(source.files)
-            fields = {
-                "type": "py2",
-                "files": files,
-                "load_data_module": source.module,
-                "load_data_object": source.provider,
-                "load_data_args": str(dict(source.arguments)) if source.arguments else "",
-            }
-            parts.append(_message(name, fields))
-    return "\n".join(parts)
-
-
-def _optimization(config: TrainerConfig) -> dict[str, Any]:
-    """Return the settings under the names of the original's message."""
-    given = dict(config.opt_config)
-    method, average = given.pop("learning_method", None), given.pop("model_average", None)
-    is_async = given.pop("is_async", False)
-    for name in ("regularization", "gradient_clipping_threshold"):
-        given.pop(name, None)
-    found = {"algorithm": "async_sgd" if is_async else "sgd", **given}
-    for part in (method, average):
-        if part is not None:
-            found |= part.to_setting_kwargs()
-    return found
-
-
-def _message(name: str, fields: Mapping[str, Any]) -> str:
-    lines = [
-        f'  {key}: "{value}"' if isinstance(value, str) else f"  {key}: {_plain(value)}"
-        for key, value in fields.items()
-        if value not in (None, "")
-    ]
-    return "\n".join([f"{name} {{", *lines, "}"])
-
-
-def _plain(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ __all__ = ["dump_v2_config"]
 
 
 def dump_v2_config(topology: Layers, save_path: str, binary: bool = False) -> None:
-    """Write the network that some layers need, as text or, with `binary`, for `Inference(fileobj=)`.
+    """Write the network that some layers need, as text or, with `binary`, as the original's message.
+
+    `Inference(fileobj=)` reads the message.
 
     Raises:
         ModelFileError: the file cannot be written.
@@ -18,6 +20,6 @@ def dump_v2_config(topology: Layers, save_path: str, binary: bool = False) -> No
     message = Topology(topology).proto()
     try:
         with open(save_path, "wb") as file:
-            file.write(message.network.to_json() if binary else f"{message}\n".encode())
+            file.write(message.with_network() if binary else f"{message}\n".encode())
     except OSError as error:
         raise ModelFileError(f"cannot write {save_path}: {error.strerror}") from error

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`paddle merge_model` and `merge_v2_model`: write a network and its parameters to one file, for inference.
 
-As in the original, the file is an int64 (little-endian) with the length of the network's description, the description,
-and each parameter in the order of the network, with its 16-byte header. The description is this runtime's JSON where
-the original's is a protobuf message.
+As in the original, the file is an int64 (little-endian) with the length of the network's message, the message
+(`TrainerConfig`, or `ModelConfig` of a v2 network), and each parameter in the order of the network, with its 16-byte
+header. The message has an additional field with the network as JSON, which other readers of the message skip.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 from paddle.trainer import pass_directory
 from paddle.trainer.config_parser import parse_config
+from paddle.utils.model_config import network_in
 from paddle.v2.errors import ModelFileError
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.network import MAX_BYTES, Network
@@ -39,10 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not (given.model_dir and given.config_file and given.model_file):
         parser.print_usage(sys.stderr)
         return 0
-    network = parse_config(given.config_file, given.config_args).network
-    parameters = parameters_of(network)
+    config = parse_config(given.config_file, given.config_args)
+    description = config.with_network()
+    parameters = parameters_of(config.network)
     pass_directory.load(parameters, Path(given.model_dir))
-    write(network, parameters, given.model_file)
+    write(description, list(config.network.parameters), parameters, given.model_file)
     return 0
 
 
@@ -65,32 +67,32 @@ def merge_v2_model(net: LayerOutput | Sequence[LayerOutput], param_file: str, ou
             parameters = Parameters.from_tar(file)
     except OSError as error:
         raise ModelFileError(f"cannot read {param_file}: {error.strerror or error}") from error
-    write(Topology(net).network, parameters, output_file)
+    message = Topology(net).proto()
+    write(message.with_network(), [each.name for each in message.parameters], parameters, output_file)
 
 
-def write(network: Network, parameters: Parameters, path: str) -> None:
-    """Write a network and its parameters into one file.
+def write(description: bytes, names: Sequence[str], parameters: Parameters, path: str) -> None:
+    """Write the message of a network and its parameters, in the order of `names`, into one file.
 
     Raises:
         ModelFileError: a parameter is missing, or the file cannot be written.
     """
-    missing = [name for name in network.parameters if name not in parameters]
+    missing = [name for name in names if name not in parameters]
     if missing:
         raise ModelFileError(
             f"parameter {missing[0]!r} of the network is missing: load or create it before merging"
         )
-    description = network.to_json()
     try:
         with open(path, "wb") as file:
             file.write(_LENGTH.pack(len(description)) + description)
-            for name in network.parameters:
+            for name in names:
                 parameters.serialize(name, file)
     except OSError as error:
         raise ModelFileError(f"cannot write {path}: {error.strerror}") from error
 
 
 def read(path: str) -> tuple[Network, Parameters]:
-    """Read a file that `merge_v2_model` or `paddle merge_model` wrote.
+    """Read a file that `merge_v2_model` or `paddle merge_model` wrote, also one of the original.
 
     Raises:
         ModelFileError: the file is not a merged model, or is damaged.
@@ -101,13 +103,7 @@ def read(path: str) -> tuple[Network, Parameters]:
             length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else -1
             if not 0 < length <= MAX_BYTES:
                 raise ModelFileError(f"{path} is not a merged model: it does not begin with a length")
-            description = file.read(length)
-            if description[:1] == b"\n":  # field 1 of a message, which the original writes first
-                raise ModelFileError(
-                    f"{path} is a merged model of the original, whose network cannot be read: declare the layers in "
-                    "Python, and load the parameters from the directory or tar that was merged"
-                )
-            network = Network.from_json(description)
+            network = network_in(file.read(length))
             parameters = parameters_of(network)
             for name in network.parameters:
                 parameters.deserialize(name, file)

@@ -28,7 +28,8 @@ class Inference:
     Args:
         parameters: values of all parameters of the network.
         output_layer: the layer or layers to compute.
-        fileobj: file with a serialized topology, as an alternative to output_layer.
+        fileobj: file of ``Topology.serialize_for_inference`` or ``dump_v2_config(binary=True)``, as an alternative to
+            output_layer.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ _CONV = (
 _POOL = (
     "pool_type channels size_x=ksize[-1] stride=strides[-1] output_x=width img_size=in_width "
     "padding=paddings[-1] size_y=ksize[-2] stride_y=strides[-2] output_y=height img_size_y=in_height "
-    "padding_y=paddings[-2]"
+    "padding_y=paddings[-2] exclude_mode"
 )
 _DEPTH = " stride_z=strides[-3] output_z=depth img_size_z=in_depth padding_z=paddings[-3]"
 INPUTS: Mapping[str, Row] = MappingProxyType(
@@ -96,7 +96,6 @@ ORIGINAL_TYPES: Mapping[str, str] = MappingProxyType(
         "eos": "eos_id",
         "gru": "gated_recurrent",
         "img_cmrnorm": "norm",
-        "img_conv": "exconv",
         "img_pool": "pool",
         "img_pool3d": "pool3d",
         "linear_comb": "convex_comb",
@@ -111,6 +110,22 @@ ORIGINAL_TYPES: Mapping[str, str] = MappingProxyType(
 
 # layers at the borders of recurrent groups, whose links are in sub_models
 AGENTS = {"group_input": "scatter_agent", "memory": "agent", "group_output": "gather_agent"}
+GROUP = "recurrent_layer_group"
+SIZED_BY_INPUT = frozenset({"crf", "crf_decoding", "ctc", "warp_ctc"})
+"""Layers whose size is, in the original's messages, that of their first input."""
+
+# pooling of sequences -> the original's type and its field
+_POOLINGS: Mapping[str, tuple[str, Message]] = {
+    "MAX": ("max", {}),
+    "AVERAGE": ("average", {"average_strategy": "average"}),
+    "SUM": ("average", {"average_strategy": "sum"}),
+    "SQRT": ("average", {"average_strategy": "squarerootn"}),
+    "LAST": ("seqlastins", {}),
+    "FIRST": ("seqlastins", {"select_first": True}),
+}
+_CONVOLUTIONS: Mapping[tuple[int, bool], str] = {
+    (2, False): "exconv", (2, True): "exconvt", (3, False): "conv3d", (3, True): "deconv3d",
+}  # fmt: skip
 
 # field of a layer's message -> our attribute
 ATTRIBUTES: Mapping[str, str] = {
@@ -124,6 +139,7 @@ ATTRIBUTES: Mapping[str, str] = {
     "epsilon": "epsilon",
     "moving_average_fraction": "momentum",
     "num_classes": "classes",
+    "num_filters": "times",
     "num_neg_samples": "drawn",
     "neg_sampling_dist": "neg_distribution",
     "softmax_selfnorm_alpha": "alpha",
@@ -158,6 +174,28 @@ _OPERATORS: Mapping[str, tuple[str, str]] = {
 _IMAGE = "channels img_size=in_width img_size_y=in_height"
 _OF_PROJECTIONS = frozenset(["mixed", "concat2", "concat"])
 _SOURCE = re.compile(r"([\w-]+)(?:\[(-?\d+)\]|(\*))?")
+
+
+def type_of(config: LayerConfig) -> tuple[str, Message]:
+    """Return the original's name for a layer's type, and the fields that distinguish it from others of this type."""
+    attrs: Mapping[str, Any] = config.attrs
+    if config.type == "seq_pooling":
+        return _POOLINGS[attrs["pooltype"]]
+    if config.type == "img_conv":
+        return _CONVOLUTIONS[len(attrs["filter"]), bool(attrs["trans"])], {}
+    if attrs.get("kind", "step") != "step":  # the same at every step
+        return "agent", {}
+    if config.type == "cos_sim" and config.size > 1:
+        return "cos_vm", {}
+    if config.type == "rotate":
+        return "rotate", {"height": attrs["in_height"], "width": attrs["in_width"]}
+    if config.type == "kmax_seq_score":
+        return "kmax_seq_score", {"beam_size": config.size}
+    if config.type == "selective_fc":
+        return "selective_fc", {"has_selected_colums": attrs["is_selective"]}
+    if attrs.get("as_row_vector") is False:
+        return "featmap_expand", {"user_arg": "as_col_vec"}
+    return AGENTS.get(config.type) or ORIGINAL_TYPES.get(config.type, config.type), {}
 
 
 def settings_of(config: LayerConfig) -> tuple[Message, set[str]]:
@@ -196,6 +234,8 @@ def projection_of(config: LayerConfig, link: InputConfig, input_size: int) -> Me
     }  # fmt: skip
     names = {**link.attrs, "trainable_padding": True}
     message |= _fields(found[1], names)
+    if link.attrs.get("trans"):
+        message["type"] = "convt"
     if found[0] == "identity" and input_size != link.size:
         message["type"] = "identity_offset"
     if found[0] == "slice":
@@ -214,7 +254,8 @@ def operators_of(config: LayerConfig, sizes: Mapping[str, int]) -> list[Message]
             kind, fields = _OPERATORS[link.projection]
             both = (link.layer, str(link.attrs["other"]))
             message: dict[str, Any] = {
-                "type": kind, "input_indices": [at - 1, at], "input_sizes": [sizes[each] for each in both],
+                "type": f"{kind}t" if link.attrs.get("trans") else kind,
+                "input_indices": [at - 1, at], "input_sizes": [sizes[each] for each in both],
                 "output_size": link.size,
             }  # fmt: skip
             found.append({**message, **_fields(fields, link.attrs), **_convolution(link)})
@@ -222,21 +263,41 @@ def operators_of(config: LayerConfig, sizes: Mapping[str, int]) -> list[Message]
 
 
 def sub_models(
-    layers: Mapping[str, LayerConfig], inputs: Sequence[str], outputs: Sequence[str]
+    layers: Mapping[str, LayerConfig],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    evaluators: Sequence[str],
 ) -> Iterator[Message]:
-    """Yield the messages of ``sub_models``: the root and each recurrent group, or nothing if there are no groups."""
-    groups = list(dict.fromkeys(each.group for each in layers.values() if each.group))
-    if not groups:
-        return
+    """Yield the messages of ``sub_models``: the root and each recurrent group."""
     yield {
         "name": "root",
-        "layer_names": [name for name, each in layers.items() if not each.group],
+        "layer_names": _members(layers, ""),
         "input_layer_names": list(inputs),
         "output_layer_names": list(outputs),
+        "evaluator_names": list(evaluators),
         "is_recurrent_layer_group": False,
     }
-    for group in groups:
+    for group in dict.fromkeys(each.group for each in layers.values() if each.group):
         yield _group(group, layers)
+
+
+def with_groups(layers: Mapping[str, LayerConfig]) -> Iterator[tuple[str, LayerConfig | None]]:
+    """Yield the layers by name, and before the first one of each recurrent group the group's name and None."""
+    seen = {""}
+    for name, each in layers.items():
+        if each.group not in seen:
+            seen.add(each.group)
+            yield each.group, None
+        yield name, each
+
+
+def _members(layers: Mapping[str, LayerConfig], group: str) -> list[str]:
+    """Return the names of a group's layers, or of those outside groups, with the groups among them."""
+    return [
+        name
+        for name, each in with_groups(layers)
+        if (each.group == group if each else name.endswith(f"@{group}") if group else "@" not in name)
+    ]
 
 
 def _group(group: str, layers: Mapping[str, LayerConfig]) -> Message:
@@ -245,7 +306,7 @@ def _group(group: str, layers: Mapping[str, LayerConfig]) -> Message:
     made = [each for each in layers.values() if each.attrs.get("group_name") == group]
     message: dict[str, Any] = {
         "name": group,
-        "layer_names": [each.name for each in members],
+        "layer_names": _members(layers, group),
         "is_recurrent_layer_group": True,
         "reversed": any(bool(each.attrs.get("reverse")) for each in made),
         "memories": [
@@ -297,8 +358,13 @@ def _names(attrs: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]
     names = {**sizes, **attrs, "caffe_mode": True, "blocked": False}
     if "pooling_type" in attrs:
         names["pool_type"] = f"{attrs['pooling_type']}-projection"
-    if "depth" in attrs:
+    if "sizes" in attrs:
         names |= dict(zip(("in_depth", "in_height", "in_width"), attrs["sizes"], strict=True))
+    if attrs.get("trans"):  # the original's message describes the convolution that is transposed
+        for side in ("width", "height", "depth"):
+            names[side], names[f"in_{side}"] = names.get(f"in_{side}"), names.get(side)
+    if attrs.get("exclusive") is False and attrs["pooling_type"] == "avg":
+        names["exclude_mode"] = False
     if "filter" in attrs:
         shared = sizes["filters"] if attrs.get("trans") else attrs["channels"]
         names["filter_channels"] = shared // attrs.get("groups", 1)

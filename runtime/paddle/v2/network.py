@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
+from paddle import protobuf
 from paddle.proto.ModelConfig_pb2 import MESSAGES
 from paddle.proto.ParameterConfig_pb2 import MESSAGES as PARAMETERS
 from paddle.v2.data_type import DataType, InputType, SequenceType
@@ -18,12 +19,16 @@ from paddle.v2.errors import ModelFileError, UsageError
 from paddle.v2.messages import (
     AGENTS,
     ATTRIBUTES,
+    GROUP,
     ORIGINAL_TYPES,
+    SIZED_BY_INPUT,
     Message,
     operators_of,
     projection_of,
     settings_of,
     sub_models,
+    type_of,
+    with_groups,
 )
 from paddle.v2.model import EvaluatorConfig, Extras, InputConfig, LayerConfig, Model
 from paddle.v2.parameter_format import ParameterConfig, UpdateHook
@@ -31,6 +36,10 @@ from paddle.v2.parameter_format import ParameterConfig, UpdateHook
 FORMAT = "paddle-v2-network"
 VERSION = 1
 MAX_BYTES = 1 << 28
+OWN_FIELD = 9999
+"""Number of the field that contains a network as JSON, next to the fields of the original's message."""
+FIRST_FIELD = b"\n"
+"""The first byte of the original's messages."""
 _T = TypeVar("_T")
 _ModelConfig: Any = MESSAGES["ModelConfig"]
 
@@ -72,11 +81,18 @@ class Network:
 
     @classmethod
     def from_json(cls, raw: bytes) -> Network:
-        """Return the network that the result of ``to_json`` describes.
+        """Return the network that the result of ``to_json``, or of ``with_network`` of a message, describes.
 
         Raises:
             ModelFileError: the data is damaged or does not describe a network.
         """
+        if raw[:1] == FIRST_FIELD:
+            if not has_network(raw):
+                raise ModelFileError(
+                    "this message of the original does not contain the types of its inputs: declare the layers in "
+                    "Python, and pass them as output_layer"
+                )
+            raw = dict(protobuf.fields(raw))[OWN_FIELD]  # type: ignore[assignment]
         try:
             content = json.loads(raw)
         except (UnicodeDecodeError, ValueError, RecursionError) as error:
@@ -135,21 +151,30 @@ class NetworkMessage(_ModelConfig):  # type: ignore[misc]
     def __init__(self, network: Network | None = None, inputs: Sequence[str] | None = None) -> None:
         super().__init__()
         object.__setattr__(self, "network", network)
-        if network is None:
-            return
-        fields = model_fields(network, inputs)
-        fields["parameters"] = [_parameter(each) for each in network.parameters.values()]
-        for config, layer in zip(network.layers.values(), fields["layers"], strict=True):
-            known = config.attrs.keys() - settings_of(config)[1]
-            layer |= {name: config.attrs[own] for name, own in ATTRIBUTES.items() if own in known}
-        _fill(self, fields)
+        if network is not None:
+            fill(self, _model_fields(network, inputs))
+
+    def with_network(self) -> bytes:
+        """Return the message with the network in an additional field, which other readers of the message skip."""
+        assert self.network is not None
+        content: bytes = self.SerializeToString()
+        return content + protobuf.bytes_field(OWN_FIELD, self.network.to_json())
+
+
+def has_network(message: bytes) -> bool:
+    """Return whether a serialized message has the additional field with the network.
+
+    Raises:
+        ModelFileError: the message is damaged.
+    """
+    return any(number == OWN_FIELD and isinstance(raw, bytes) for number, raw in protobuf.fields(message))
 
 
 def _parameter(config: ParameterConfig) -> Any:
     return PARAMETERS["ParameterConfig"].FromString(config.encode())
 
 
-def _fill(message: Any, values: Message) -> None:
+def fill(message: Any, values: Message) -> None:
     """Set the fields of a message that exist, and the missing required ones to their defaults."""
     for name, field in message.FIELDS.items():
         value = values.get(name, field.default if field.label == "!" else None)
@@ -158,11 +183,11 @@ def _fill(message: Any, values: Message) -> None:
         if field.is_repeated:
             for each in value if isinstance(value, (list, tuple)) else [value]:
                 if isinstance(each, Mapping):
-                    _fill(getattr(message, name).add(), each)
+                    fill(getattr(message, name).add(), each)
                 else:
                     getattr(message, name).append(_number(field.kind, each))
         elif isinstance(value, Mapping):
-            _fill(getattr(message, name), value)
+            fill(getattr(message, name), value)
         else:
             setattr(message, name, _number(field.kind, value))
 
@@ -171,25 +196,33 @@ def _number(kind: Any, value: Any) -> Any:
     return int(value) if isinstance(value, float) and kind in ("int32", "uint32", "uint64") else value
 
 
-def model_fields(network: Network, inputs: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the fields of a network's message; layers contain, under our names, attributes without a field too."""
+def _model_fields(network: Network, inputs: Sequence[str] | None) -> Message:
     layers = network.layers
     data = [name for name, layer in layers.items() if layer.type == "data"]
     inputs = data if inputs is None else [name for name in inputs if name in data]
     return {
         "type": "recurrent_nn" if any(each.group for each in layers.values()) else "nn",
-        "layers": [_layer(each, layers) for each in layers.values()],
-        "parameters": list(network.parameters.values()),
+        "layers": [
+            {"name": name, "type": GROUP, "active_type": ""} if each is None else _layer(each, network)
+            for name, each in with_groups(layers)
+        ],
+        "parameters": [_parameter(each) for each in network.parameters.values()],
         "input_layer_names": inputs,
         "output_layer_names": list(network.outputs),
         "evaluators": [_evaluator(each) for each in network.evaluators],
-        "sub_models": list(sub_models(layers, inputs, network.outputs)),
+        "sub_models": list(
+            sub_models(layers, inputs, network.outputs, [each.name for each in network.evaluators])
+        ),
     }
 
 
-def _layer(config: LayerConfig, layers: Mapping[str, LayerConfig]) -> dict[str, Any]:
+def _layer(config: LayerConfig, network: Network) -> Message:
+    kind, own_fields = type_of(config)
+    message = {"name": config.name, "type": kind, "size": config.size, "active_type": ""}
+    if config.type in AGENTS:
+        return message
     settings, used = settings_of(config)
-    sizes = {name: layer.size for name, layer in layers.items()}
+    sizes = {name: layer.size for name, layer in network.layers.items()}
     inputs: list[dict[str, Any]] = []
     for link in config.inputs:
         own = {"input_layer_name": link.layer, "input_parameter_name": link.parameter}
@@ -198,23 +231,27 @@ def _layer(config: LayerConfig, layers: Mapping[str, LayerConfig]) -> dict[str, 
             inputs.append({"input_layer_name": link.attrs["other"]})
     if settings:
         inputs[0] |= settings
-    kind = AGENTS.get(config.type) or ORIGINAL_TYPES.get(config.type, config.type)
-    rest = (
-        {}
-        if config.type in AGENTS
-        else {key: each for key, each in config.attrs.items() if key not in {*used, "inputs"}}
-    )
+    if "arg_name" in config.attrs:
+        inputs[0]["input_layer_argument"] = config.attrs["arg_name"]
+    rest = {key: each for key, each in config.attrs.items() if key not in {*used, "inputs"}}
+    if "conv" in kind:
+        is_shared = bool(config.bias) and network.parameters[config.bias].size == config.num_filters
+        message |= {"num_filters": config.num_filters, "shared_biases": is_shared}
+    if config.type in SIZED_BY_INPUT:
+        message["size"] = sizes[config.inputs[0].layer]
+    if config.type == "factorization_machine":
+        message["factor_size"] = network.parameters[config.inputs[0].parameter].dims[1]
     return {
-        "name": config.name,
-        "type": kind,
-        "size": config.size,
-        "active_type": config.activation,
+        **message,
+        "active_type": config.attrs.get("act", config.activation),
         "inputs": inputs,
-        **_filled({"bias_parameter_name": config.bias, "num_filters": config.num_filters}),
+        **_filled({"bias_parameter_name": config.bias}),
         **_filled(vars(config.extras)),
         "operator_confs": operators_of(config, sizes),
         **_filled({"height": config.height, "width": config.width}),
         **_filled(rest),
+        **{name: rest[own] for name, own in ATTRIBUTES.items() if own in rest},
+        **own_fields,
     }
 
 
@@ -279,44 +316,6 @@ def parameters_of(layer: LayerConfig) -> Iterator[str]:
     yield from (link.parameter for link in layer.inputs if link.parameter)
     if layer.bias:
         yield layer.bias
-
-
-# field -> what the original's message calls it
-_NAMES = {
-    "activation": "active_type",
-    "bias": "bias_parameter_name",
-    "layer": "input_layer_name",
-    "parameter": "input_parameter_name",
-}
-
-
-def text_lines(name: str, value: object) -> Iterator[str]:
-    """Yield the lines of a field in protobuf text format.
-
-    Fields of a record that are empty or 0 have no line, except for the size and initial values of a parameter.
-    """
-    name = _NAMES.get(name, name)
-    if isinstance(value, (tuple, list)):
-        for item in value:
-            yield from text_lines(name, item)
-    elif isinstance(value, Mapping):
-        yield f"{name} {{"
-        yield from (f"  {line}" for key, each in value.items() for line in text_lines(key, each))
-        yield "}"
-    elif is_dataclass(value):
-        yield f"{name} {{"
-        for item in fields(value):
-            inner = getattr(value, item.name)
-            if isinstance(inner, Extras):
-                inner = vars(inner)
-            for key, each in inner.items() if isinstance(inner, Mapping) else [(item.name, inner)]:
-                if not isinstance(each, InputType) and (each or key.startswith("initial_")):
-                    yield from (f"  {line}" for line in text_lines(key, each))
-        yield "}"
-    elif isinstance(value, (bool, str)):
-        yield f"{name}: {json.dumps(value, ensure_ascii=False)}"
-    else:
-        yield f"{name}: {value}"
 
 
 def _layer_to_json(layer: LayerConfig) -> dict[str, Any]:

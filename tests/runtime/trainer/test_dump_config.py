@@ -42,10 +42,10 @@ LINES = {
         img_size: 8 blocked: false output_y: 3 img_size_y: 3 }""",
     "pool": """pool_conf { pool_type: "avg-projection" channels: 4 size_x: 2 stride: 2 output_x: 4 img_size: 8
         padding: 0 size_y: 2 stride_y: 2 output_y: 2 img_size_y: 3 padding_y: 0 }""",
-    "deep": """img_size_y: 6 dilation: 1 dilation_y: 1 filter_size_z: 3 stride_z: 1 output_z: 2 img_size_z: 4
-        padding_z: 0 }""",
+    "deep": """img_size_y: 6 dilation: 1 dilation_y: 1 filter_size_z: 3 padding_z: 0 stride_z: 1 output_z: 2
+        img_size_z: 4 }""",
     "blocks": """block_expand_conf { channels: 4 stride_x: 1 stride_y: 1 padding_x: 0 padding_y: 0 block_x: 2
-        block_y: 1 img_size_x: 4 img_size_y: 2 }""",
+        block_y: 1 output_x: 0 output_y: 0 img_size_x: 4 img_size_y: 2 }""",
     "padded": """pad_conf { image_conf { channels: 4 img_size: 4 img_size_y: 2 } pad_c: 1 pad_c: 2 pad_h: 0 pad_h: 1
         pad_w: 3 pad_w: 0 }""",
     "larger": "{ image_conf { channels: 4 img_size: 4 img_size_y: 2 } out_size_x: 9 out_size_y: 7 }",

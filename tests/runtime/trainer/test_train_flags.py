@@ -19,7 +19,7 @@ import pytest
 
 import paddle.v2 as paddle
 from paddle.errors import FlagError
-from paddle.proto import ModelConfig_pb2
+from paddle.proto import TrainerConfig_pb2
 from paddle.trainer.config_parser import parse_config
 from paddle.utils import dump_config, make_model_diagram, merge_model
 from paddle.v2.errors import ModelFileError, UsageError
@@ -297,7 +297,10 @@ def test_a_merged_model_infers_what_the_directory_and_the_network_infer(workspac
     assert done == 0
     raw = (workspace / "m.paddle").read_bytes()
     (length,) = struct.unpack_from("<q", raw)
-    assert raw[8 : 8 + length].startswith(b'{"format":"paddle-v2-network"')
+    messages: Any = TrainerConfig_pb2
+    config = messages.TrainerConfig.FromString(raw[8 : 8 + length])
+    assert [each.name for each in config.model_config.parameters] == [*values(workspace / "out/pass-00001")]
+    network, _ = merge_model.read("m.paddle")
     _, parameters = merge_model.read("m.paddle")
     for name, value in values(workspace / "out/pass-00001").items():
         np.testing.assert_array_equal(parameters.get(name).ravel(), value)
@@ -307,13 +310,15 @@ def test_a_merged_model_infers_what_the_directory_and_the_network_infer(workspac
     (workspace / "m.paddle").write_bytes(raw + b"x")
     with pytest.raises(ModelFileError, match=r"m\.paddle .* \d parameters"):
         merge_model.read("m.paddle")
-    messages: Any = ModelConfig_pb2
-    config = messages.ModelConfig(
-        type="nn", layers=[{"name": "x", "type": "data", "size": 3}]
-    ).SerializeToString()
-    (workspace / "m.paddle").write_bytes(struct.pack("<q", len(config)) + config + raw[8 + length :])
-    with pytest.raises(ModelFileError, match=r"m\.paddle .*original.* load the parameters"):
-        merge_model.read("m.paddle")
+    for plain in (config, config.model_config):  # as the original's `merge_model` and `merge_v2_model` write
+        description = plain.SerializeToString()
+        (workspace / "m.paddle").write_bytes(
+            struct.pack("<q", len(description)) + description + raw[8 + length :]
+        )
+        found, parameters = merge_model.read("m.paddle")
+        assert found.layers == network.layers
+        for name, value in values(workspace / "out/pass-00001").items():
+            np.testing.assert_array_equal(parameters.get(name).ravel(), value)
 
 
 @pytest.mark.parametrize("opened", ["gzip", "plain"])

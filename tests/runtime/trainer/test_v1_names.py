@@ -111,7 +111,7 @@ def test_functions_declare_configurations_without_a_file() -> None:
     network = utils.parse_network_config(declare)
     assert [(each.name, each.size) for each in network.layers] == [("x", 4), ("out", 2)]
     assert utils.parse_trainer_config(declare).model_config.output_layer_names == ["out"]
-    assert utils.parse_optimizer_config(declare)["batch_size"] == 10
+    assert utils.parse_optimizer_config(declare).batch_size == 10
     with model.fresh():
         layer.fc(layer.data("x", data_type.dense_vector(4)), 2)
         utils.reset_parser()

@@ -144,7 +144,7 @@ def test_a_network_prints_as_the_text_of_messages() -> None:
     assert '  input_layer_name: "x"\n' in text
     assert '  input_parameter_name: "_f.w0"\n' in text.replace("    ", "  ")
     assert "  dims: 3\n  dims: 2\n" in text
-    assert text.endswith('output_layer_names: "f"\n')
+    assert '\noutput_layer_names: "f"\nsub_models {\n  name: "root"\n  layer_names: "x"\n' in text
 
 
 def test_a_topology_gives_the_layers_that_were_declared() -> None:

@@ -303,6 +303,8 @@ def require_layer(layer: object, who: str) -> None:
 
 def is_index(layer: LayerOutput) -> bool:
     """Return whether a data layer, or a step's view of one, has integers; True if its type is unknown."""
+    while layer.layer_type == "group_input" and layer.parents:
+        layer = layer.parents[0]
     if layer.data_type is None:  # a configuration of `paddle train` leaves it to its data provider
         return layer.layer_type == "data"
     return layer.data_type.type == DataType.Index
