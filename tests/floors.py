@@ -113,7 +113,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         ".",
     ),
     "runtime/paddle/utils": (".",),
-    "runtime/paddle/swig": ("arrays", "arguments", "dataprovider_converter machine", "trainer", "."),
+    "runtime/paddle/swig": ("arrays", "arguments", "dataprovider_converter machine", "."),
     "runtime/paddle/fluid": (
         "errors",
         "program",
@@ -184,7 +184,6 @@ SIZES: Mapping[str, str] = {
 
 FRAGMENTS: Mapping[str, str] = {
     "paddle_node.agent.reconnect": "a program of its own: what another login runs on the node",
-    "paddle_node.agent.node.gpus": "what a driver says, and a program that may hang: one thing that is looked for",
     "paddle_cluster.files.collected_paths": "pure: the paths that a node may send, rename and link to",
     "paddle_cluster.job.handlers.table": "the table of handlers",
     "paddle_cluster.nodes.checks.disks": "a family of checks: preflight names all of them",

@@ -98,7 +98,7 @@ def test_what_the_launcher_sets_is_read_nowhere_else() -> None:
     assert readers <= {
         "env.py",
         "collective/membership.py",
-        "collective/mpi.py",
+        "collective/group.py",
         "dataset/download.py",
         "dataset/mq2007.py",
         "distributed/script.py",

@@ -15,8 +15,8 @@ from paddle.swig.machine import (
     PASS_TRAIN,
     GradientMachine,
     Parameter,
+    Trainer,
 )
-from paddle.swig.trainer import Trainer
 from paddle.v2 import settings
 from paddle.v2.errors import MissingNameError
 from paddle_node.contract.flags import INIT_FLAGS

@@ -15,7 +15,7 @@ import pytest
 
 from paddle.backend import Device
 from paddle.collective import connect_group
-from paddle.collective.mpi import under_mpirun
+from paddle.collective.group import under_mpirun
 from paddle.collective.nccl import NcclRanks
 from tests.runtime.collective.ranks import members
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
@@ -17,7 +18,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 from paddle_node.agent.files import disk, storage
 from paddle_node.agent.link.identity import login_address
 from paddle_node.agent.link.loop import Loop
-from paddle_node.agent.node import gpus, known_python, limits, network
+from paddle_node.agent.node import known_python, limits, network
 from paddle_node.agent.node.ask_python import Told, ask_python
 from paddle_node.agent.node.checkpoints import pserver_parts
 from paddle_node.agent.node.probe_child import Check, ProbeChild
@@ -100,7 +101,7 @@ class Probe:
             )
         look.beside("machine", limits.look, look.keep)
         look.beside("ports", partial(network.busy_ports, list(listen_ports), asked.ports), look.ports)
-        look.beside("gpus", gpus.ask if asked.gpus else gpus.look, look.gpus)
+        look.beside("gpus", _ask_gpus if asked.gpus else _look_for_gpus, look.gpus)
         look.begin()
         if modules:
             ask()
@@ -288,3 +289,58 @@ def _root_dir(root_dir: str, marked: str, token: Optional[str], node_id: int) ->
 
 def _workspace(workspace: Optional[str], root_dir: str) -> str:
     return "" if workspace is None else os.path.join(root_dir, os.path.expanduser(workspace))
+
+
+ASK_S = 5.0
+_QUERY = ["--query-gpu=driver_version,name", "--format=csv,noheader"]
+_DRIVER = "/proc/driver/nvidia"
+
+
+def _look_for_gpus() -> Dict[str, Any]:
+    """Return the number of GPUs and the driver version from the driver's files, which do not contain GPU names."""
+    driver = ""
+    try:
+        with open(_DRIVER + "/version", encoding="utf-8", errors="replace") as file:
+            found = re.search(r"\b(\d{3}\.\d+(?:\.\d+)*)\b", file.read())
+            driver = found.group(1) if found else ""
+        count = len(os.listdir(_DRIVER + "/gpus"))
+    except OSError:
+        count = 0
+    devices = sum(1 for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", name))
+    # a container has only the device files of the GPUs it may use, but the driver's list of all
+    return {"count": devices or count, "driver": driver, "names": []}
+
+
+def _ask_gpus() -> Dict[str, Any]:
+    """Return the GPUs that nvidia-smi reports or, if it is not installed, those that the driver's files list.
+
+    Raises:
+        OSError: nvidia-smi cannot be run.
+        ValueError: nvidia-smi failed or did not answer in time; the message says which.
+    """
+    import subprocess  # imported only for an explicit request: a job makes none
+
+    env = environment.base(os.environ)
+    program = environment.program("nvidia-smi", env)
+    if program is None:
+        return _look_for_gpus()
+    try:
+        ended = subprocess.run(
+            [program, *_QUERY],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=ASK_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ValueError("%s did not answer within %g s" % (program, ASK_S)) from error
+    text = ended.stdout.decode("utf-8", "replace").strip()
+    if ended.returncode != 0:
+        raise ValueError("%s: %s" % (program, text[-200:] or "status %d" % ended.returncode))
+    rows = [[part.strip() for part in line.split(",", 1)] for line in text.splitlines() if "," in line]
+    return {
+        "count": len(rows),
+        "driver": rows[0][0] if rows else "",
+        "names": sorted({row[1] for row in rows}),
+    }

@@ -9,9 +9,9 @@ from typing import Callable, Deque, Dict, List, Set, Tuple
 
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.link.outbox import Outbox
+from paddle_node.agent.processes.log_file import LogFile
 from paddle_node.agent.processes.stacks import Stacks, is_traced
 from paddle_node.agent.processes.stall_detector import Stall, StallDetector
-from paddle_node.agent.processes.tapped_log import TappedLog
 from paddle_node.linux import proc, process_tree
 
 LOOK_S = 1.0
@@ -26,7 +26,7 @@ Counts = Tuple[int, int]
 class MonitoredProcess:
     """The monitoring state of one process."""
 
-    def __init__(self, pid: int, log: TappedLog, detector: StallDetector) -> None:
+    def __init__(self, pid: int, log: LogFile, detector: StallDetector) -> None:
         self.pid = pid
         self.log = log
         self.detector = detector

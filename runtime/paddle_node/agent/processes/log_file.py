@@ -4,14 +4,14 @@
 If the file is removed or renamed, writing continues in a new file of the same name. A file that exceeds its limit is
 renamed to NAME.1, the previous one to NAME.2, and the former NAME.2 is removed, counted and reported. Lines are not
 split, unless they are longer than LINE_ROOM. Several writers can append to one file: each follows the others'
-rotations.
+rotations. New content can be captured for a while, in bounded memory.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from typing import Callable, Optional
+from typing import Callable, List, Optional
 
 CHECK_S = 1.0
 TELL_S = 10.0
@@ -49,10 +49,19 @@ class LogFile:
         self._dropped = 0
         self._reported_at = 0.0
         self._checked_at = time.monotonic()
+        self._taps: List[Tap] = []
         self._fd: Optional[int] = self._open()
 
+    def tap(self, limit: int) -> Tap:
+        """Capture the data written until `Tap.close`; at most `limit` bytes are saved."""
+        tap = Tap(limit, self._taps.remove)
+        self._taps.append(tap)
+        return tap
+
     def write(self, data: bytes) -> None:
-        """Append data; bytes that cannot be written are dropped and counted."""
+        """Append data, and pass it to the taps; bytes that cannot be written are dropped and counted."""
+        for tap in self._taps:
+            tap.take(data)
         self._reopen_if_moved()
         if self._limit and self._fd is not None:
             room = self._limit - os.fstat(self._fd).st_size
@@ -155,3 +164,21 @@ class LogFile:
                 "%s: %s; %d bytes of output lost so far, the job continues"
                 % (self._name, problem, self._lost)
             )
+
+
+class Tap:
+    """Captures the data that is written to a log while the tap is open, up to a limit."""
+
+    def __init__(self, limit: int, remove: Callable[[Tap], None]) -> None:
+        self.data = b""
+        self._limit = limit
+        self._remove = remove
+
+    def take(self, data: bytes) -> None:
+        """Save as much of the data as the limit allows."""
+        self.data += data[: self._limit - len(self.data)]
+
+    def close(self) -> bytes:
+        """Stop capturing, and return the captured data."""
+        self._remove(self)
+        return self.data

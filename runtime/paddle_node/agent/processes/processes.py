@@ -27,7 +27,6 @@ from paddle_node.agent.processes.spawn import START_LIMIT_S, spawn
 from paddle_node.agent.processes.stacks import SIGNAL
 from paddle_node.agent.processes.stall_detector import Limits, StallDetector
 from paddle_node.agent.processes.stopper import Scope
-from paddle_node.agent.processes.tapped_log import TappedLog
 from paddle_node.contract.names import PROC, REPORT_FD, REPORT_PIPE, STACKS_SIGNAL
 from paddle_node.contract.records import read_text
 from paddle_node.contract.to_agent import Pieces, Start
@@ -331,7 +330,7 @@ class Processes:
         finally:
             os.close(output_write)
             os.close(report_write)
-        log = TappedLog(
+        log = LogFile(
             job_dir + "/" + asked.log,
             asked.log,
             tell=self._outbox.notice,

@@ -11,7 +11,7 @@ import signal
 from typing import Callable, List, Optional, Set
 
 from paddle_node.agent.link.loop import Loop
-from paddle_node.agent.processes.tapped_log import TappedLog
+from paddle_node.agent.processes.log_file import LogFile
 from paddle_node.contract.classes import regex
 from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import FoundProcess
@@ -35,7 +35,7 @@ class Stacks:
         done: called once with the stacks obtained so far, at most TEXT_LIMIT characters.
     """
 
-    def __init__(self, loop: Loop, pid: int, log: TappedLog, done: Callable[[str], None]) -> None:
+    def __init__(self, loop: Loop, pid: int, log: LogFile, done: Callable[[str], None]) -> None:
         self._loop = loop
         self._log = log
         self._done = done

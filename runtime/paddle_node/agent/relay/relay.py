@@ -8,14 +8,18 @@ when the distribution has ended.
 from __future__ import annotations
 
 import errno
+import os
 import socket
-from typing import Callable, Dict, Optional, Sequence, Set
+from collections import deque
+from typing import Callable, Deque, Dict, List, Optional, Sequence, Set
 
+from paddle_node.agent.files.arrivals import Incoming
 from paddle_node.agent.files.shared_trees import SharedTrees
-from paddle_node.agent.link.loop import Loop
-from paddle_node.agent.relay.giver import Giver
+from paddle_node.agent.link.loop import Loop, Timer
+from paddle_node.agent.relay.channel import Channel
 from paddle_node.agent.relay.taker import Source, Taker
 from paddle_node.agent.relay.tls import Identity, identity
+from paddle_node.agent.relay.wire import AGAIN, CHUNK, DATA, MISSING, WAIT, Want, WantReader, WireError, word
 from paddle_node.contract import to_agent
 from paddle_node.linux.inet import family_of, usual
 
@@ -137,3 +141,191 @@ class Relay:
             self._strangers.add(where)
             text = "the relay refused a peer at %s without the job's certificate (%s)"
             self._send("notice", text=text % (where, reason))
+
+
+WAIT_S = 1.0
+LEAST = 1 << 17  # bytes of an arriving file that are worth a message
+PENDING_LIMIT = 1 << 14  # requests; a correct peer asks for far fewer ahead
+
+
+class Giver:
+    """Sends files of a job to one other node, over one connection, even while they are still arriving here.
+
+    Data is read from the disk and not held in memory, so that a slow peer does not delay other peers. Until the next
+    bytes of a file arrive, the peer is sent WAIT every WAIT_S seconds; it changes its source only when a node is
+    entirely silent.
+
+    Args:
+        ended: called once with this giver and the reason.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        peer: socket.socket,
+        identity: Identity,
+        trees: SharedTrees,
+        ended: "Callable[[Giver, str], None]",
+    ) -> None:
+        self.given = 0
+        self._loop = loop
+        self._trees = trees
+        self._ended = ended
+        self._reader = WantReader()
+        self._pending: Deque[Want] = deque()
+        self._open: Optional[_Open] = None
+        self._timer: Optional[Timer] = None
+        self._channel = Channel(
+            loop,
+            peer,
+            identity,
+            is_server=True,
+            opened=lambda: None,
+            received=self._on_request,
+            room=self._give,
+            closed=self._closed,
+        )
+
+    @property
+    def known(self) -> bool:
+        """Return whether the peer is authenticated as a node of the job."""
+        return self._channel.known
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+        self._put_away()
+        self._quiet()
+
+    def _closed(self, reason: str) -> None:
+        self.close()
+        self._ended(self, reason)
+
+    def _on_request(self, data: memoryview) -> None:
+        try:
+            self._pending.extend(self._reader.feed(data))
+        except WireError as error:
+            self._closed(str(error))
+            return
+        if len(self._pending) > PENDING_LIMIT:
+            self._closed("the request for files is too large")
+            return
+        if self._timer is None:
+            self._channel.want_room(bool(self._pending))
+
+    def _give(self) -> None:
+        """Send one message; the loop repeats the call while the peer accepts more."""
+        parts: List[bytes] = []
+        size = 0
+        due = b""
+        while self._pending and size < CHUNK and not due:
+            data, due = self._next(CHUNK - size)
+            if not data and not due:
+                break  # nothing more has arrived
+            parts.append(data)
+            size += len(data)
+        if size:
+            self.given += size
+            self._channel.send(word(DATA, b"".join(parts)) + due)
+        elif due:
+            self._channel.send(due)
+        elif self._pending:
+            self._wait()
+        else:
+            self._channel.want_room(False)
+
+    def _next(self, limit: int) -> "tuple[bytes, bytes]":
+        """Return the next bytes of the current file, and the message that must follow them."""
+        digest, offset = self._pending[0]
+        if self._open is None:
+            self._open = self._open_file(digest, offset)
+            if self._open is None:
+                if self._trees.expects(digest):
+                    return b"", b""
+                self._pending.popleft()
+                return b"", word(MISSING)
+        if self._open.is_stale():
+            self._put_away()
+            self._pending[0] = (digest, 0)
+            return b"", word(AGAIN)
+        try:
+            data = self._open.read(offset, limit)
+        except OSError:  # a disk error: another node may have the file
+            self._put_away()
+            self._pending.popleft()
+            return b"", word(MISSING)
+        self._pending[0] = (digest, offset + len(data))
+        if offset + len(data) == self._open.size:
+            self._put_away()
+            self._pending.popleft()
+            # an empty read does not mean that nothing has arrived
+            return data, b"" if data else word(WAIT)
+        return data, b""
+
+    def _open_file(self, digest: str, offset: int) -> "Optional[_Open]":
+        size = self._trees.size_of(digest)
+        if size is None or offset > size:
+            return None
+        path = self._trees.path_of(digest)
+        try:
+            if path is not None:
+                return _Open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), size, None)
+            incoming = self._trees.arrivals.get(digest)
+            return None if incoming is None else _Open(incoming.reader(), size, incoming)
+        except OSError:
+            return None
+
+    def _put_away(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _wait(self) -> None:
+        """Tell the peer to wait, at intervals, and continue once more has arrived."""
+        self._channel.want_room(False)
+        self._trees.arrivals.follow(self._pending[0][0], self._go_on)
+        self._quiet()
+        self._timer = self._loop.after(WAIT_S, self._say_wait)
+
+    def _say_wait(self) -> None:
+        if self._channel.is_open:
+            self._timer = self._loop.after(WAIT_S, self._say_wait)
+            self._channel.send(word(WAIT))
+
+    def _go_on(self) -> None:
+        self._quiet()
+        if self._channel.is_open:
+            self._channel.want_room(True)
+
+    def _quiet(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class _Open:
+    """A file that is being sent."""
+
+    def __init__(self, fd: int, size: int, incoming: Optional[Incoming]) -> None:
+        self.size = size
+        self._fd = fd
+        self._incoming = incoming
+
+    def is_stale(self) -> bool:
+        """Return whether the bytes sent so far may be wrong: then the file is sent again from its start."""
+        return self._incoming is not None and self._incoming.dropped
+
+    def read(self, offset: int, limit: int) -> bytes:
+        """Return the available bytes from an offset on; withhold the last byte until the digest is verified."""
+        end = self.size
+        if self._incoming is not None and not self._incoming.published:
+            end = min(self._incoming.size, self.size - 1)
+            if end - offset < min(LEAST, self.size - 1 - offset):
+                return b""
+        wanted = max(0, min(limit, end - offset))
+        data = os.pread(self._fd, wanted, offset) if wanted else b""
+        # an arriving file may end with a hole that has not been written yet
+        return data + bytes(wanted - len(data))
+
+    def close(self) -> None:
+        os.close(self._fd)

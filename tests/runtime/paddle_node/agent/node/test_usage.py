@@ -16,7 +16,7 @@ from tests.runtime.paddle_node.agent.driven_node import Node
 MIB = 1 << 20
 FAMILY = """
 import signal, subprocess, sys
-spends = "import time\\nheld = bytearray(64 << 20)\\nwhile any(held[:4 << 20]) or True: time.sleep(0.05)"
+spends = "import time\\nheld = bytearray(64 << 20)\\nwhile True: held.count(0, 0, 4 << 20), time.sleep(0.05)"
 subprocess.Popen([sys.executable, "-c", spends])
 signal.pause()
 """
