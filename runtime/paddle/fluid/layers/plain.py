@@ -40,6 +40,7 @@ def layer(
     fixed: str = "",
     prefix: str | None = None,
     learnt: Mapping[str, Callable[[Mapping[str, Any]], Sequence[int]]] = MappingProxyType({}),
+    change: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
 ) -> Callable[..., Variable]:
     """Return the layer that a row defines.
 
@@ -53,12 +54,14 @@ def layer(
         learnt: input slot -> function from the arguments to the shape of its parameter. `param_attr` describes the
             parameter, or `bias_attr` for the slot Bias; its dtype is `dtype` or, if not given, that of the first
             argument.
+        change: function from the arguments to those that it replaces or adds, by name.
     """
     op_type = op or signature.partition("(")[0]
     renamed, stopped = dict(each.split("=") for each in to.split()), fixed.split()
     taken = {*renamed.values(), *learnt}
 
     def build(given: dict[str, Any]) -> Any:
+        given.update(change(given) if change else {})
         name = given.pop("name", None)
         helper = LayerHelper(prefix or op_type, name, act=given.pop("act", None))
         inputs: dict[str, Any] = {}

@@ -111,9 +111,12 @@ def zeros(shape: Sequence[int], dtype: npt.DTypeLike, force_cpu: bool = False) -
     return fill_constant(shape, dtype, 0.0, force_cpu)
 
 
-def cast(x: Variable, dtype: npt.DTypeLike) -> Variable:
-    """Return x converted to another dtype."""
-    return LayerHelper("cast").apply("cast", {"X": x}, {"in_dtype": x.dtype, "out_dtype": dtype})
+cast = layer(
+    "cast(x, dtype)",
+    "x converted to another dtype",
+    to="dtype=out_dtype",
+    change=lambda given: {"in_dtype": given["x"].dtype},
+)
 
 
 def diag(diagonal: Variable | npt.NDArray[np.generic]) -> Variable:
@@ -138,27 +141,28 @@ def assign(input: Variable | npt.NDArray[np.generic], output: Variable | None = 
     return output
 
 
-def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
-    """Return x with its elements in reverse order along one or several axes."""
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
-    return LayerHelper("reverse").apply("reverse", {"X": x}, {"axis": axes})
-
-
-def range(
-    start: float | Variable, end: float | Variable, step: float | Variable, dtype: npt.DTypeLike
-) -> Variable:
-    """Return the numbers start, start + step, start + 2 step, ... below `end`."""
-    names = {"Start": start, "End": end, "Step": step}
-    inputs = {slot: _number(value, dtype) for slot, value in names.items()}
-    return LayerHelper("range").apply("range", inputs, stop_gradient=True)
-
-
-def linspace(
-    start: float | Variable, stop: float | Variable, num: int | Variable, dtype: npt.DTypeLike
-) -> Variable:
-    """Return num evenly spaced numbers from start to stop, including both."""
-    inputs = {"Start": _number(start, dtype), "Stop": _number(stop, dtype), "Num": _number(num, "int32")}
-    return LayerHelper("linspace").apply("linspace", inputs, stop_gradient=True)
+reverse = layer(
+    "reverse(x, axis)",
+    "x with its elements in reverse order along one or several axes",
+    change=lambda given: {"axis": (given["axis"],) if isinstance(given["axis"], int) else given["axis"]},
+)
+range = layer(
+    "range(start, end, step, dtype)",
+    "the numbers start, start + step, start + 2 step, ... below `end`",
+    to="dtype=",
+    fixed="Out",
+    change=lambda given: {name: _number(given[name], given["dtype"]) for name in ("start", "end", "step")},
+)
+linspace = layer(
+    "linspace(start, stop, num, dtype)",
+    "num evenly spaced numbers from start to stop, including both",
+    to="dtype=",
+    fixed="Out",
+    change=lambda given: {
+        **{name: _number(given[name], given["dtype"]) for name in ("start", "stop")},
+        "num": _number(given["num"], "int32"),
+    },
+)
 
 
 def _number(value: float | Variable, dtype: npt.DTypeLike) -> Variable:

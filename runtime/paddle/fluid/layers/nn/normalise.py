@@ -11,7 +11,9 @@ from typing import Any
 from paddle.fluid.errors import FluidError
 from paddle.fluid.initializer import Constant, Normal
 from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.plain import layer
 from paddle.fluid.param_attr import ParamAttr
+from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.variable import Variable
 from paddle.signatures import renamed, takes
 
@@ -102,33 +104,23 @@ def spectral_norm(
     return helper.apply("spectral_norm", inputs, {"dim": dim, "power_iters": power_iters, "eps": eps})
 
 
-def dropout(
-    x: Variable,
-    dropout_prob: float,
-    is_test: bool = False,
-    seed: int | None = None,
-    name: str | None = None,
-    dropout_implementation: str = "downgrade_in_infer",
-) -> Variable:
-    """Return x with random elements set to zero during training; each step draws a new mask.
+def _seeded(given: Mapping[str, Any]) -> dict[str, Any]:
+    seed = given["seed"] or default_main_program().random_seed
+    return {"dropout_prob": float(given["dropout_prob"]), "seed": seed, "fix_seed": bool(seed)}
+
+
+dropout = layer(
+    "dropout(x, dropout_prob, is_test=False, seed=None, name=None, dropout_implementation='downgrade_in_infer')",
+    """x with random elements set to zero during training; each step draws a new mask.
 
     Args:
         dropout_prob: probability that an element is dropped.
         is_test: whether to drop nothing.
         seed: None or 0: the program's seed.
         dropout_implementation: "downgrade_in_infer" multiplies x by 1 - p in tests; "upscale_in_train" divides the
-            result by 1 - p in training.
-    """
-    helper = LayerHelper("dropout", name)
-    seed = seed or helper.main_program.random_seed
-    attrs = {
-        "dropout_prob": float(dropout_prob),
-        "is_test": is_test,
-        "fix_seed": bool(seed),
-        "seed": seed,
-        "dropout_implementation": dropout_implementation,
-    }
-    return helper.apply("dropout", {"X": x}, attrs)
+            result by 1 - p in training""",
+    change=_seeded,
+)
 
 
 @takes("input, n=5, k=1.0, alpha=1e-4, beta=0.75, name=None")
@@ -141,10 +133,13 @@ def lrn(given: dict[str, Any]) -> Variable:
     return out
 
 
-def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | None = None) -> Variable:
-    """Return x divided by its norm along an axis."""
-    attrs = {"axis": 1 if axis is None else axis, "epsilon": epsilon}
-    return LayerHelper("l2_normalize", name).apply("norm", {"X": x}, attrs)
+l2_normalize = layer(
+    "l2_normalize(x, axis, epsilon=1e-12, name=None)",
+    "x divided by its norm along an axis (None: 1)",
+    "norm",
+    prefix="l2_normalize",
+    change=lambda given: {"axis": 1 if given["axis"] is None else given["axis"]},
+)
 
 
 @takes(

@@ -118,25 +118,13 @@ def image_resize_short(input: Variable, out_short_len: int, resample: str = "BIL
     return image_resize(input, wanted, resample=resample)
 
 
-def pad2d(
-    input: Variable,
-    paddings: Sequence[int] | Variable = (0, 0, 0, 0),
-    mode: str = "constant",
-    pad_value: float = 0.0,
-    data_format: str = "NCHW",
-    name: str | None = None,
-) -> Variable:
-    """Return images padded by (top, bottom, left, right): with a constant, by reflection, or with copies of the edge.
+pad2d = layer(
+    "pad2d(input, paddings=[0,0,0,0], mode='constant', pad_value=0.0, data_format='NCHW', name=None)",
+    """images padded by (top, bottom, left, right): with a constant, by reflection, or with copies of the edge.
 
-    The paddings can be a variable (4,); the static height and width of the result are then -1.
-    """
-    inputs = {"X": input}
-    attrs: dict[str, object] = {"mode": mode, "pad_value": pad_value, "data_format": data_format}
-    if isinstance(paddings, Variable):
-        inputs["Paddings"], attrs["paddings"] = paddings, ()
-    else:
-        attrs["paddings"] = tuple(paddings)
-    return LayerHelper("pad2d", name).apply("pad2d", inputs, attrs)
+    The paddings can be a variable (4,); the static height and width of the result are then -1""",
+    to="paddings=paddings|Paddings",
+)
 
 
 def im2sequence(

@@ -20,22 +20,24 @@ __all__ = [
 ]  # fmt: skip
 
 
-def sequence_pool(input: Variable, pool_type: str, is_test: bool = False, pad_value: float = 0.0) -> Variable:
-    """Return one row per sequence: average, sum, sqrt (the sum divided by √length), max, first or last."""
-    attrs = {"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value}
-    return LayerHelper("sequence_pool").apply("sequence_pool", {"X": input}, attrs)
-
-
-def sequence_first_step(input: Variable) -> Variable:
-    """Return the first row of each sequence."""
-    return sequence_pool(input, "first")
-
-
-def sequence_last_step(input: Variable) -> Variable:
-    """Return the last row of each sequence."""
-    return sequence_pool(input, "last")
-
-
+sequence_pool = layer(
+    "sequence_pool(input, pool_type, is_test=False, pad_value=0.0)",
+    "one row per sequence: average, sum, sqrt (the sum divided by √length), max, first or last",
+    change=lambda given: {"pooltype": given["pool_type"].upper()},
+    to="pool_type=",
+)
+sequence_first_step = layer(
+    "sequence_first_step(input)",
+    "the first row of each sequence",
+    "sequence_pool",
+    change=lambda _: {"pooltype": "FIRST"},
+)
+sequence_last_step = layer(
+    "sequence_last_step(input)",
+    "the last row of each sequence",
+    "sequence_pool",
+    change=lambda _: {"pooltype": "LAST"},
+)
 add_position_encoding = layer(
     "add_position_encoding(input, alpha, beta, name=None)",
     "alpha input + beta P, where P holds sines and cosines of each row's position in (N, length, D), or in "
@@ -123,16 +125,13 @@ sequence_pad = several(
 )
 
 
-@takes("input, future_context_size, param_attr=None, act=None")
-def row_conv(given: dict[str, Any]) -> Variable:
-    """Return each row combined with the future_context_size rows that follow it in its sequence.
-
-    The default of param_attr is False, as in PaddlePaddle.
-    """
-    helper, x = LayerHelper("row_conv", act=given["act"]), given["input"]
-    shape = (given["future_context_size"] + 1, x.shape[1])
-    weight = helper.create_parameter(given["param_attr"] or None, shape, x.dtype)
-    return helper.append_activation(helper.apply("row_conv", {"X": x, "Filter": weight}))
+row_conv = layer(
+    "row_conv(input, future_context_size, param_attr=None, act=None)",
+    "each row combined with the future_context_size rows that follow it in its sequence; param_attr False is None",
+    to="future_context_size=",
+    change=lambda given: {"param_attr": given["param_attr"] or None},
+    learnt={"Filter": lambda given: (given["future_context_size"] + 1, given["input"].shape[1])},
+)
 
 
 @takes(
