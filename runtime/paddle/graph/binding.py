@@ -117,7 +117,7 @@ class Binder:
             kernel = copying(kernel, op, self.feeds)
         if self.sequential is not ALL and not any(name in self.sequential for name in op.reads):
             return kernel
-        return sharing(kernel, definition)
+        return sharing(kernel, definition, op.attrs)
 
     def _body(self, op: Operator) -> CompiledBody:
         idx = op.attrs["sub_block"]

@@ -4,7 +4,7 @@
 - An operator with slots marked `+` in its signature gets such inputs with their LoD, and sets the LoD of its outputs
   itself.
 - Every other operator gets plain arrays. Each output with as many rows as the first input that has LoD shares that LoD,
-  unless the operator is registered with `shares_lod=False`.
+  unless the operator is registered with `shares_lod=False` or a function that excludes it.
 - Gradients have no LoD, and neither have parameters and state: persistable variables of lod_level 0 that a run reads
   and writes.
 - Calls that never meet LoD are not wrapped: which variables can have it follows from the feeds and the scope.
@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from paddle.graph.operator import Operator
@@ -32,12 +32,12 @@ def carriers(ops: Iterable[Operator], sources: Iterable[str], never: Collection[
     found = {*sources}
     for op in ops:
         definition = op.definition
-        if definition.lod_aware or (definition.shares_lod and not found.isdisjoint(op.reads)):
+        if definition.lod_aware or (definition.shares(op.attrs) and not found.isdisjoint(op.reads)):
             found.update(name for name in op.writes if name not in never)
     return found
 
 
-def sharing(kernel: Callable[..., Any], definition: OpDef) -> Callable[..., Any]:
+def sharing(kernel: Callable[..., Any], definition: OpDef, attrs: Mapping[str, Any]) -> Callable[..., Any]:
     """Return the kernel wrapped so that unmarked slots get plain arrays, and outputs share the LoD."""
     marked = tuple(slot.lod for slot in definition.inputs)
     if definition.lod_aware:
@@ -46,7 +46,7 @@ def sharing(kernel: Callable[..., Any], definition: OpDef) -> Callable[..., Any]
             return kernel(*map(_given, values, marked), **keywords)
 
         return call_marked
-    shares = definition.shares_lod
+    shares = definition.shares(attrs)
 
     def call(*values: Any, **keywords: Any) -> Any:
         lod = _first_lod(values) if shares else ()

@@ -102,13 +102,17 @@ def _infer_arg(x: Spec, *, axis: int) -> Spec:
     return Spec((x.shape[:at] + x.shape[at + 1 :]) or (1,), _INT64)
 
 
-@operator("arg_max", "X -> Out", attrs={"axis": -1}, infer=_infer_arg)
+@operator(
+    "arg_max", "X -> Out", attrs={"axis": -1}, infer=_infer_arg, shares_lod=lambda attrs: attrs["axis"] != 0
+)
 def arg_max(x: Array, *, axis: int) -> Array:
     """Return the position of the maximum along the axis."""
     return x.argmax(axis=axis).reshape((x.shape[: axis % x.ndim] + x.shape[axis % x.ndim + 1 :]) or (1,))
 
 
-@operator("arg_min", "X -> Out", attrs={"axis": -1}, infer=_infer_arg)
+@operator(
+    "arg_min", "X -> Out", attrs={"axis": -1}, infer=_infer_arg, shares_lod=lambda attrs: attrs["axis"] != 0
+)
 def arg_min(x: Array, *, axis: int) -> Array:
     """Return the position of the minimum along the axis."""
     return (-x).argmax(axis=axis).reshape((x.shape[: axis % x.ndim] + x.shape[axis % x.ndim + 1 :]) or (1,))

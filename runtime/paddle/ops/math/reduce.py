@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -23,7 +24,14 @@ def _infer(x: Spec, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -
     return Spec(_reduced_shape(x.shape, dim, keep_dim, reduce_all), x.dtype)
 
 
-@operator("reduce_sum", "X -> Out", attrs=_ATTRS, infer=_infer)
+def _keeps_rows(attrs: Mapping[str, Any]) -> bool:
+    return not attrs["reduce_all"] and 0 not in attrs["dim"]
+
+
+_reduction = partial(operator, signature="X -> Out", attrs=_ATTRS, shares_lod=_keeps_rows)
+
+
+@_reduction("reduce_sum", infer=_infer)
 def reduce_sum(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Return the sum of X over the given dimensions."""
     return _sum(x, x.dtype, dim, keep_dim, reduce_all)
@@ -35,7 +43,7 @@ def reduce_sum_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: 
     return _spread(dout, x, dim, reduce_all)
 
 
-@operator("reduce_mean", "X -> Out", attrs=_ATTRS, infer=_infer)
+@_reduction("reduce_mean", infer=_infer)
 def reduce_mean(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
     """Return the mean of X over the given dimensions."""
     total = _sum(x, _wide(x.dtype), dim, keep_dim, reduce_all)
@@ -60,7 +68,7 @@ def _reducing(method: str) -> Callable[..., Array]:
 
 
 for _method in ("max", "min", "prod"):
-    operator(f"reduce_{_method}", "X -> Out", attrs=_ATTRS, infer=_infer)(_reducing(_method))
+    _reduction(f"reduce_{_method}", infer=_infer)(_reducing(_method))
 
 
 @gradient("reduce_max", "X Out Out@GRAD -> X@GRAD")
@@ -127,10 +135,10 @@ def _infer_logic(x: Spec, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: b
 
 
 for _method in ("all", "any"):
-    operator(f"reduce_{_method}", "X -> Out", attrs=_ATTRS, infer=_infer_logic)(_reducing(_method))
+    _reduction(f"reduce_{_method}", infer=_infer_logic)(_reducing(_method))
 
 
-@operator("mean", "X -> Out", infer="-> X(1, lod=0)")
+@operator("mean", "X -> Out", infer="-> X(1, lod=0)", shares_lod=False)
 def mean(x: Array) -> Array:
     """Return the mean of all elements, (1,); 0 if there are none, so that an empty batch has zero cost."""
     total = x.sum(dtype=_wide(x.dtype)).reshape(1)

@@ -23,6 +23,7 @@ from paddle.ops.base.shapes import same
     "Predict Label StatPos StatNeg -> AUC StatPosOut StatNegOut",
     attrs={"curve": one_of("ROC", "PR"), "num_thresholds": 8191, "slide_steps": 1},
     infer="-> float64(1), StatPos, StatNeg",
+    shares_lod=False,
 )
 def auc(
     predict: Array, label: Array, stat_pos: Array, stat_neg: Array, *, num_thresholds: int, slide_steps: int
@@ -64,6 +65,7 @@ def _counted(stat: Array, bucket: Array, num_thresholds: int, slide_steps: int) 
     "accuracy",
     "Out Indices Label -> Accuracy Correct Total",
     infer="Indices(..., _), Label(..., _) -> float32(1), int32(1), int32(1)",
+    shares_lod=False,
 )
 def accuracy(out: Array, indices: Array, label: Array) -> tuple[Array, Array, Array]:
     """Return Correct / Total as float32 (0 for no rows), and both as int32; each has shape (1,)."""

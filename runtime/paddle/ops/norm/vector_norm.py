@@ -33,7 +33,7 @@ def norm_grad(length: Array, out: Array, dout: Array, *, axis: int) -> Array:
     return (dout - out * (dout * out).sum(axis=axis, keepdims=True)) / length
 
 
-@operator("squared_l2_norm", "X -> Out", infer="-> X(1, lod=0)")
+@operator("squared_l2_norm", "X -> Out", infer="-> X(1, lod=0)", shares_lod=False)
 def squared_l2_norm(x: Any) -> Array:
     """Return Σ x², shape [1]."""
     values = _values(x)
@@ -46,7 +46,7 @@ def squared_l2_norm_grad(x: Array, dout: Array) -> Array:
     return 2 * x * dout
 
 
-@operator("l1_norm", "X -> Out", infer="-> X(1, lod=0)")
+@operator("l1_norm", "X -> Out", infer="-> X(1, lod=0)", shares_lod=False)
 def l1_norm(x: Any) -> Array:
     """Return Σ |x|, shape [1]."""
     return abs(_values(x)).sum().reshape(1)

@@ -65,7 +65,9 @@ def _infer_stack(x: list[Spec], *, axis: int) -> Spec:
     return Spec((*shape[:at], len(x), *shape[at:]), x[0].dtype)
 
 
-@operator("stack", "X* -> Y", attrs={"axis": 0}, infer=_infer_stack)
+@operator(
+    "stack", "X* -> Y", attrs={"axis": 0}, infer=_infer_stack, shares_lod=lambda attrs: attrs["axis"] != 0
+)
 def stack(x: list[Array], *, axis: int) -> Array:
     """Return the inputs, stacked along a new axis."""
     stacked: Array = array_module(x[0]).stack(x, axis)

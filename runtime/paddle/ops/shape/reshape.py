@@ -12,7 +12,7 @@ expand: X repeated expand_times[i] times along dimension i.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeAlias
 
 from paddle.backend import Array, array_module
@@ -82,7 +82,11 @@ def _infer_reshape(x: Spec, given: Spec | None, parts: list[Spec], *, shape: Sha
 
 
 def _with_xshape(
-    op_type: str, signature: str, attrs: Mapping[str, object], infer: Callable[..., Spec]
+    op_type: str,
+    signature: str,
+    attrs: Mapping[str, object],
+    infer: Callable[..., Spec],
+    shares_lod: bool | Callable[[Mapping[str, Any]], bool] = True,
 ) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
     """Register a kernel as an operator, and as its variant whose name ends in 2, which also returns XShape."""
 
@@ -95,8 +99,9 @@ def _with_xshape(
         def kernel2(x: Array, *more: Any, **given: Any) -> tuple[Array, Array]:
             return kernel(x, *more, **given), array_module(x).empty((0, *x.shape), x.dtype)
 
-        operator(op_type, signature, attrs=attrs, infer=infer)(kernel)
-        operator(f"{op_type}2", f"{signature} XShape~", attrs=attrs, infer=infer2)(kernel2)
+        add_to_table = partial(operator, attrs=attrs, shares_lod=shares_lod)
+        add_to_table(op_type, signature, infer=infer)(kernel)
+        add_to_table(f"{op_type}2", f"{signature} XShape~", infer=infer2)(kernel2)
         return kernel
 
     return add
@@ -149,7 +154,7 @@ def _infer(x: Spec, *, axis: tuple[int, ...]) -> Spec:
     return x._replace(shape=tuple(x.shape[at] for at in axis))
 
 
-@_with_xshape("transpose", "X -> Out", {"axis": tuple}, _infer)
+@_with_xshape("transpose", "X -> Out", {"axis": tuple}, _infer, lambda attrs: attrs["axis"][:1] == (0,))
 def transpose(x: Array, *, axis: tuple[int, ...]) -> Array:
     """Return X with dimension i taken from axis[i]."""
     return x.transpose(axis)

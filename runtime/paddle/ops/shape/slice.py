@@ -76,6 +76,7 @@ def _infer_slice(
     "Input StartsTensor? EndsTensor? StartsTensorList*? EndsTensorList*? -> Out",
     attrs={"axes": tuple, "starts": tuple, "ends": tuple, "infer_flags": (), "decrease_axis": ()},
     infer=_infer_slice,
+    shares_lod=lambda attrs: 0 not in attrs["axes"],
 )
 def slice_(
     x: Array,

@@ -347,3 +347,26 @@ def test_a_fetched_array_is_a_list_of_its_values() -> None:
     assert [each.tolist() for each in run(feed=fed, fetch_list=[array])[0]] == [[[1, 1]], [[2, 2]]]
     tensors = run(feed=fed, fetch_list=[array], return_numpy=False)[0]
     assert [np.array(each).tolist() for each in tensors] == [[[1, 1]], [[2, 2]]]
+
+
+@pytest.mark.parametrize(
+    "over_rows",
+    [
+        layers.mean,
+        layers.reduce_sum,
+        lambda x: layers.reduce_max(x, dim=[0, 1]),
+        lambda x: layers.reduce_mean(x, dim=0, keep_dim=True),
+        lambda x: layers.accuracy(x, layers.zeros([1, 1], "int64")),
+        lambda x: layers.argmax(x, axis=0),
+        lambda x: layers.transpose(x, perm=[1, 0]),
+        lambda x: layers.slice(x, axes=[0], starts=[0], ends=[1]),
+        lambda x: layers.stack([x], axis=0),
+    ],
+)
+def test_a_result_over_all_rows_has_no_sequences_even_for_one_row(
+    over_rows: Callable[[Variable], Variable],
+) -> None:
+    x = layers.data("x", [1], lod_level=1)
+    feed = {"x": fluid.create_lod_tensor(np.ones((1, 1), "float32"), [[1]])}
+    (found,) = fluid.Executor().run(feed=feed, fetch_list=[over_rows(x)])
+    assert found.size == 1
