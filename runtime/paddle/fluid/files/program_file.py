@@ -122,6 +122,7 @@ def _signed32(value: int) -> int:
 MAX_BLOCKS = 10_000
 MAX_NAMED = 8
 _NEUTRAL: tuple[object, ...] = (0, "", (), 1.0, (1.0,))  # off, nothing, or a scale that changes nothing
+_STOP_GRADIENT = 6  # field of a VarDesc
 _TENSORS = {VarType.SELECTED_ROWS: 2, VarType.LOD_TENSOR: 3, VarType.LOD_TENSOR_ARRAY: 4}
 
 
@@ -179,7 +180,10 @@ def _variable(variable: Any) -> bytes:
             tensor = bytes_field(1, tensor) + varint_field(2, variable.lod_level)
         described += bytes_field(_TENSORS[kind], tensor)
     name = bytes_field(1, variable.name.encode())
-    return name + bytes_field(2, described) + varint_field(3, variable.persistable)
+    parts = name + bytes_field(2, described) + varint_field(3, variable.persistable)
+    # Gradients of bodies are derived when they run. Fluid 1.x ignores the field, which Paddle 2 has for all variables.
+    blocks = variable.stop_gradient and variable.block.idx > 0
+    return parts + (varint_field(_STOP_GRADIENT, 1) if blocks else b"")
 
 
 def _operator(op: Operator) -> bytes:
@@ -216,7 +220,7 @@ def _fill(block: Any, message: bytes, unknown: set[tuple[str, str]]) -> None:
 
 
 def _read_variable(block: Block, message: bytes) -> Variable:
-    name, described, persistable = "", b"", False
+    name, described, persistable, stop_gradient = "", b"", False, False
     for number, value in fields(message):
         if number == 1:
             name = text(value, "a name")
@@ -224,6 +228,8 @@ def _read_variable(block: Block, message: bytes) -> Variable:
             described = _bytes(value, name)
         elif number == 3:
             persistable = bool(value)
+        elif number == _STOP_GRADIENT:
+            stop_gradient = bool(value) and block.idx > 0
     if not name:
         raise ModelFileError(f"block {block.idx} of the program describes a variable without a name")
     kind, level = VarType.LOD_TENSOR, 0
@@ -244,7 +250,7 @@ def _read_variable(block: Block, message: bytes) -> Variable:
                 else:
                     level = _int(part)
     variable = block.create_var(name, shape, dtype, persistable=persistable, lod_level=level, type=kind)
-    variable.is_from_file = True
+    variable.is_from_file, variable.stop_gradient = True, stop_gradient
     return variable
 
 

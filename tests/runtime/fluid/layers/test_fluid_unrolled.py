@@ -100,3 +100,27 @@ def test_a_step_cannot_start_from_what_it_computes(given: str) -> None:
         with pytest.raises(fluid.core.EnforceNotMet, match=rf"static_rnn\.{given}.*relu"):
             rnn.memory(init=inner) if given == "memory" else rnn.step_input(inner)
         rnn.step_output(inner)
+
+
+def test_a_parsed_program_keeps_what_stops_gradients_in_a_step() -> None:
+    x = layers.data("x", [3, 2, 4], append_batch_size=False)
+    first = layers.data("first", [2, 4], append_batch_size=False)
+    x.stop_gradient = False
+    rnn = layers.StaticRNN()
+    with rnn.step():
+        memory = rnn.memory(init=first)
+        gate = layers.sigmoid(memory)
+        gate.stop_gradient = True
+        after = layers.tanh(rnn.step_input(x) + memory) * gate
+        rnn.update_memory(memory, after)
+        rnn.step_output(after)
+    out: Any = rnn()
+    grads: Any = fluid.gradients(layers.reduce_sum(out), [x])
+    rng = np.random.default_rng(4)
+    feed = {each.name: rng.normal(size=each.shape).astype("float32") for each in (x, first)}
+    main = fluid.default_main_program()
+    parsed = fluid.Program.parse_from_string(main.serialize_to_string())
+    (built,), (read,) = (
+        fluid.Executor().run(each, feed=feed, fetch_list=[grads[0].name]) for each in (main, parsed)
+    )
+    np.testing.assert_array_equal(read, built)
