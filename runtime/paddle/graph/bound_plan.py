@@ -203,7 +203,7 @@ class BoundPlan:
                 results.append(value)
                 continue
             held = id(owner(value))
-            if held in taken:
+            if held in taken and value is not None:
                 value = copied(value)
             taken.add(held)
             results.append(value)

@@ -175,3 +175,13 @@ def test_a_number_stands_wherever_a_dtype_may() -> None:
     assert layers.embedding(ids, [3, 2], dtype=kinds.FP32).dtype == kinds.FP32
     read: Any = layers.read_file(layers.py_reader(2, [(-1, 1)], [kinds.INT64]))
     assert read.dtype == kinds.INT64
+
+
+def test_values_that_nothing_sets_are_none_also_when_several_are_fetched() -> None:
+    x = fluid.layers.data("x", [2], lod_level=1)
+    sums: list[Any] = [fluid.layers.sequence_pool(each, "sum") for each in (x, x)]
+    unset = [name for each in sums for name in each.op.output("MaxIndex")]
+    feed = {"x": fluid.create_lod_tensor(np.ones((3, 2), "float32"), [[1, 2]])}
+    found = fluid.Executor().run(feed=feed, fetch_list=[*unset, sums[0]])
+    assert found[:2] == [None, None]
+    assert found[2].tolist() == [[1, 1], [2, 2]]
