@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from paddle.fluid import layers
 from paddle.fluid.errors import FluidError, answering
@@ -17,7 +17,6 @@ __all__ = [
 ]  # fmt: skip
 
 _Size = int | Sequence[int]
-_T = TypeVar("_T")
 
 
 @takes(
@@ -42,7 +41,7 @@ def img_conv_group(
     conv_padding: int | Sequence[int] = 1,
     conv_filter_size: int | Sequence[int] = 3,
     conv_act: str | None = None,
-    param_attr: ParamAttrLike = None,
+    param_attr: ParamAttrLike | Sequence[ParamAttrLike] = None,
     conv_with_batchnorm: bool | Sequence[bool] = False,
     conv_batchnorm_drop_rate: float | Sequence[float] = 0.0,
     pool_stride: _Size = 1,
@@ -59,7 +58,7 @@ def img_conv_group(
         conv_padding: padding of each convolution; a list, or one value for all.
         conv_filter_size: the size of each filter; a list, or one size for all.
         conv_act: activation of all convolutions.
-        param_attr: attributes of the parameters of all convolutions.
+        param_attr: attributes of the parameters of each convolution; a list, or one value for all.
         conv_with_batchnorm: whether each convolution is followed by batch normalization; a list, or one value for all.
         conv_batchnorm_drop_rate: dropout rate after batch norm; 0: no dropout.
         pool_stride: stride of the pooling.
@@ -69,13 +68,13 @@ def img_conv_group(
     count = len(conv_num_filter)
     paddings, sizes = _each(conv_padding, count), _each(conv_filter_size, count)
     norms, rates = _each(conv_with_batchnorm, count), _each(conv_batchnorm_drop_rate, count)
-    hidden = input
-    for filters, size, padding, norm, rate in zip(
-        conv_num_filter, sizes, paddings, norms, rates, strict=True
+    hidden, attrs = input, _each(param_attr, count)
+    for filters, size, padding, attr, norm, rate in zip(
+        conv_num_filter, sizes, paddings, attrs, norms, rates, strict=True
     ):
         act = None if norm else conv_act
         hidden = layers.conv2d(
-            hidden, filters, size, padding=padding, param_attr=param_attr, act=act, use_cudnn=use_cudnn
+            hidden, filters, size, padding=padding, param_attr=attr, act=act, use_cudnn=use_cudnn
         )
         if norm:
             hidden = layers.batch_norm(hidden, act=conv_act)
@@ -138,9 +137,9 @@ def _heads(x: Variable, count: int) -> Variable:
     return layers.transpose(layers.reshape(x, [0, 0, count, x.shape[-1] // count]), [0, 2, 1, 3])
 
 
-def _each(given: _T | Sequence[_T], count: int) -> list[_T]:
+def _each(given: Any, count: int) -> list[Any]:
     if not isinstance(given, (list, tuple)):
-        return [given] * count  # type: ignore[list-item]
+        return [given] * count
     if len(given) != count:
         raise FluidError(
             f"img_conv_group: expected one value, or one for each of the {count} convolutions, got {list(given)}"

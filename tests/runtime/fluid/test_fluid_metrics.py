@@ -88,6 +88,7 @@ def test_groups_of_convolutions_end_in_a_pool() -> None:
         [4, 8],
         2,
         conv_act="relu",
+        param_attr=["first", fluid.ParamAttr("second")],
         conv_with_batchnorm=True,
         conv_batchnorm_drop_rate=[0.3, 0.0],
         pool_stride=2,
@@ -95,6 +96,7 @@ def test_groups_of_convolutions_end_in_a_pool() -> None:
     assert out.shape == (-1, 8, 8, 8)
     types = [op.type for op in fluid.default_main_program().global_block().ops]
     assert types.count("batch_norm") == 2
+    assert fluid.default_main_program().global_block().var("second").shape == (8, 4, 3, 3)
     assert types.count("dropout") == 1
     assert fluid.nets.simple_img_conv_pool(image, 6, 5, 2, 2, act="relu").shape == (-1, 6, 6, 6)
     assert fluid.nets.glu(fluid.layers.data("g", [6])).shape == (-1, 3)
