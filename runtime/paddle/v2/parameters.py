@@ -227,6 +227,8 @@ class Parameters:
     def init_from_tar(self, f: IO[Any], exclude_params: str | Sequence[str] = ()) -> None:
         """Load the values of all parameters that are also in the tar, except excluded ones; an error changes nothing.
 
+        A warning names the others if both the network and the tar have some.
+
         Raises:
             ModelFileError: the tar is damaged or does not contain parameters.
             UsageError: a shape differs, or the tar has none of the parameters.
@@ -243,6 +245,14 @@ class Parameters:
         if unknown:
             warnings.warn(
                 f"exclude_params: neither the tar nor the network has {unknown}; the network has {self.names()}",
+                stacklevel=2,
+            )
+        lacking = [name for name in self.names() if name not in found and name not in excluded]
+        unused = [name for name in found if name not in self._configs and name not in excluded]
+        if lacking and unused:  # perhaps the same parameters under other names
+            warnings.warn(
+                f"init_from_tar: {lacking} keep their values because the tar lacks them; it has {unused} "
+                "instead. If these are the same parameters, name their layers alike",
                 stacklevel=2,
             )
         loaded = [name for name in shared if name not in excluded]

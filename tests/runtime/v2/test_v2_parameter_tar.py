@@ -257,6 +257,20 @@ def test_init_from_tar_takes_all_or_nothing(members: list[tuple[str, bytes]], sa
     assert not parameters["w"].any()
 
 
+@pytest.mark.parametrize("left_out", [[], ["old"], ["new"]])
+def test_parameters_under_other_names_in_a_tar_are_reported(left_out: list[str]) -> None:
+    parameters, file = two_parameters(), io.BytesIO()
+    parameters.add(ParameterConfig("old", 1))
+    parameters.to_tar(file)
+    file.seek(0)
+    later = two_parameters()
+    later.add(ParameterConfig("new", 1))
+    warned = contextlib.nullcontext() if left_out else pytest.warns(UserWarning, match="'new'.*'old'")
+    with warned:
+        later.init_from_tar(file, left_out)
+    assert later["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
 def test_one_value_can_be_serialized_alone() -> None:
     parameters, file = two_parameters(), io.BytesIO()
     parameters.serialize("w", file)
