@@ -187,6 +187,18 @@ def test_the_message_of_a_configuration_has_its_settings(workspace: Path) -> Non
     assert network.layers == config.network.layers
 
 
+def test_a_step_of_a_configuration_can_have_a_cost_of_labels(workspace: Path) -> None:
+    (workspace / "c.py").write_text(
+        "from paddle.trainer_config_helpers import *\n"
+        "def step(row, label):\n"
+        "    return cross_entropy(fc_layer(row, 3, act=SoftmaxActivation()), label, name='cost')\n"
+        "outputs(recurrent_group(step, [data_layer('x', 4), data_layer('y', 3)], name='group'))\n"
+    )
+    config = parse_config("c.py")
+    assert config.network.costs() == ["cost"]
+    assert network_in(config.SerializeToString()).layers["cost"] == config.network.layers["cost"]
+
+
 def test_a_dumped_v2_network_infers_with_the_types_of_its_inputs(workspace: Path) -> None:
     out = layer.fc(layer.data("x", data_type.dense_vector(4)), 3)
     parameters = paddle.parameters.create(out)
