@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy.typing as npt
 
-from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.initializer import Constant, Initializer, Xavier
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike, WeightNormParamAttr, to_attr
 from paddle.fluid.program.block import Block, Names
@@ -207,9 +207,18 @@ class LayerHelper:
 def append_LARS(  # noqa: N802 - the original's name
     params_grads: Sequence[tuple[Parameter, Variable]], learning_rate: Variable, weight_decay: float
 ) -> None:
-    """Replace each parameter's learning rate with η |w| / (|g| + weight_decay |w|) (You et al., 2017)."""
+    """Replace each parameter's learning rate with η |w| / (|g| + weight_decay |w|) (You et al., 2017).
+
+    Raises:
+        FluidError: a gradient is sparse.
+    """
     helper = LayerHelper("lars")
     for parameter, grad in params_grads:
+        if parameter.block.is_sparse(grad.name):  # type: ignore[attr-defined]
+            raise FluidError(
+                f"LARS_weight_decay needs the norm of a whole gradient, but the gradient of {parameter.name!r} is "
+                "sparse: set is_sparse=False in its layer, or use LarsMomentumOptimizer"
+            )
         with helper.main_program._optimized_guard([parameter, grad]):
             norm, norm_of_grad = (_norm(helper, each, None) for each in (parameter, grad))
             factor = parameter.optimize_attr["learning_rate"]

@@ -81,6 +81,7 @@ class SplitProgram:
                 "its value, or omit multi_batch_merge_pass"
             )
         self._outdated = parts.outdated
+        self._shown = [name for op in passes if op.definition.has_effect for name in op.reads]
         self.updating.global_block().ops = list(parts.updates)
         self.updated = {name for op in parts.updates for name in op.writes}
         self.buckets = bucketed(passes, set(self.grads), self._sizes())
@@ -108,7 +109,7 @@ class SplitProgram:
         Raises:
             FluidError: it does; the error names both losses.
         """
-        for name in (*self.grads, *self.given, *self.kept, *fetches):
+        for name in (*self.grads, *self.given, *self.kept, *self._shown, *fetches):
             found = self._outdated.get(name)
             if found is None:
                 continue

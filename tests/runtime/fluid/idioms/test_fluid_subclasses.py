@@ -340,3 +340,12 @@ def test_layer_wise_rates_follow_the_norms_of_weight_and_gradient(factor: float)
         v = 0.5 * v + G
         w = w - 0.1 * factor * norm / (np.linalg.norm(G) + 0.25 * norm) * v
         np.testing.assert_allclose(each, w, rtol=1e-5)
+
+
+def test_rates_by_the_norm_of_a_sparse_gradient_are_refused() -> None:
+    rows = fluid.layers.embedding(
+        fluid.layers.data("ids", [1], dtype="int64"), [5, 4], True, param_attr="table"
+    )
+    optimizer = fluid.optimizer.Momentum(learning_rate=0.1, momentum=0.5, LARS_weight_decay=0.25)
+    with pytest.raises(ValueError, match="'table'.*is_sparse=False"):
+        optimizer.minimize(fluid.layers.mean(rows))

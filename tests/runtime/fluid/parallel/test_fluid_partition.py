@@ -213,6 +213,16 @@ def test_a_loss_that_needs_the_update_of_another_is_refused(make: Any, ways: tup
         _both(make, ways)
 
 
+def test_printing_what_needs_the_update_of_a_loss_is_refused() -> None:
+    def printed(y: Any, guess: Any) -> Any:
+        losses = later_test(y, guess)
+        L.Print(losses[1])
+        return losses
+
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"'mean_1.tmp_0'.*'[wv]'.*'mean_0.tmp_0'"):
+        _both(printed, (3, 1), 1)
+
+
 @pytest.mark.parametrize("make", [second_loss, adversaries, later_test])
 def test_one_place_runs_two_losses_in_the_order_of_the_program(make: Any) -> None:
     np.testing.assert_allclose(_both(make, (1, 1)), _both(make, None), rtol=1e-6)
