@@ -118,7 +118,7 @@ class DistributeTranspiler:
                 self.config, trainer_id, program, trainers, startup, current_endpoint, self.sync_mode
             )
             return
-        if not isinstance(trainers, int):
+        if isinstance(trainers, str) or not hasattr(trainers, "__index__"):
             raise FluidError(f"trainers: expected a number in pserver mode, got {trainers!r}")
         self.sync_mode = _is_synchronous(sync_mode, self.config.sync_mode)
         if any(op.type in SENDING for op in program.global_block().ops):
@@ -132,7 +132,7 @@ class DistributeTranspiler:
             )
         if self.config.enable_dc_asgd and self.sync_mode:
             raise FluidError("enable_dc_asgd applies to asynchronous training only: pass sync_mode=False")
-        self.trainer_id, self.trainer_num = trainer_id, trainers
+        self.trainer_id, self.trainer_num = trainer_id, int(trainers)
         self.pserver_endpoints = [each.strip() for each in pservers.split(",") if each.strip()]
         check_endpoints(self.pserver_endpoints, "pservers: endpoint", first_port=0)
         self._unseen = list(self.pserver_endpoints)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import paddle.fluid as fluid
@@ -87,6 +88,17 @@ def test_servers_that_cannot_be_are_told_by_transpile(pservers: str, why: str) -
     net()
     with pytest.raises(ConfigError, match=f"pservers: endpoint .*{why}"):
         fluid.DistributeTranspiler().transpile(0, pservers=pservers, trainers=2)
+
+
+@pytest.mark.parametrize("trainers", ["2", 2.0, None])
+def test_a_number_of_trainers_may_be_of_numpy_but_not_a_text(trainers: Any) -> None:
+    loss = fluid.layers.mean(fluid.layers.fc(fluid.layers.data("x", [4]), 1))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    t = fluid.DistributeTranspiler()
+    with pytest.raises(ValueError, match="trainers: "):
+        t.transpile(0, trainers=trainers)
+    t.transpile(np.int64(1), trainers=np.int64(2))  # type: ignore[arg-type]
+    assert t.get_trainer_program(wait_port=False).global_block().ops[-2].type == "recv"
 
 
 def test_trainers_that_cannot_be_are_told_by_transpile() -> None:
