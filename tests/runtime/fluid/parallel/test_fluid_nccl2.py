@@ -210,5 +210,5 @@ def test_several_rings_and_groups_have_the_names_of_the_original() -> None:
     assert names == {"NCCLID", "NCCLID_1"} | rings
     with pytest.raises(ValueError, match="expected a divisor of 3 trainers that is 2 or more, got 2"):
         t.transpile(0, trainers="a:1,b:1,c:1", current_endpoint="a:1")
-    with pytest.raises(ValueError, match="trainer_id 0.*'a:1'.*'d:1'"):
+    with pytest.raises(ValueError, match=r"trainer_id 0.*'a:1'.*'d:1'"):
         t.transpile(0, trainers=everyone, current_endpoint="d:1")

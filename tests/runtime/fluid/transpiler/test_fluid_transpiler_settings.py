@@ -95,7 +95,7 @@ def test_a_number_of_trainers_may_be_of_numpy_but_not_a_text(trainers: Any) -> N
     loss = fluid.layers.mean(fluid.layers.fc(fluid.layers.data("x", [4]), 1))
     fluid.optimizer.SGD(0.1).minimize(loss)
     t = fluid.DistributeTranspiler()
-    with pytest.raises(ValueError, match="trainers: "):
+    with pytest.raises(ValueError, match=r"trainers: "):
         t.transpile(0, trainers=trainers)
     t.transpile(np.int64(1), trainers=np.int64(2))  # type: ignore[arg-type]
     assert t.get_trainer_program(wait_port=False).global_block().ops[-2].type == "recv"
