@@ -347,5 +347,5 @@ def test_rates_by_the_norm_of_a_sparse_gradient_are_refused() -> None:
         fluid.layers.data("ids", [1], dtype="int64"), [5, 4], True, param_attr="table"
     )
     optimizer = fluid.optimizer.Momentum(learning_rate=0.1, momentum=0.5, LARS_weight_decay=0.25)
-    with pytest.raises(ValueError, match="'table'.*is_sparse=False"):
+    with pytest.raises(ValueError, match=r"'table'.*is_sparse=False"):
         optimizer.minimize(fluid.layers.mean(rows))
