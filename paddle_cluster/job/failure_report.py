@@ -168,6 +168,14 @@ _REMEDIES = tuple(
             ),
         ),
         (
+            r"^EOFError\b|^bdb\.BdbQuit",
+            "standard input is empty on nodes: give the script its input as arguments or in files of the workspace",
+        ),
+        (
+            r"^could not be started: .*No such file or directory",
+            "that node has no such program, or not the interpreter in the first line of the script (#!)",
+        ),
+        (
             r"^could not be started: .*Permission denied",
             "chmod +x it, or set ROOT_DIR in conf.py to a directory that is not mounted noexec",
         ),

@@ -218,6 +218,7 @@ def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Fa
             "--entry=./run.sh",
         ),
         ("    row = rows[1]\nIndexError: list index out of range", ""),
+        ("EOFError: EOF when reading a line", "standard input is empty"),
         ("MemoryError", "fewer processes per node"),
         ("OSError: [Errno 28] No space left on device", "free space on that node"),
         ("ValueError: no", ""),
@@ -236,6 +237,11 @@ def test_what_many_scripts_die_of_is_told_with_what_helps(error: str, helps: str
     found = [line for line in lines if line.startswith("  try: ")]
     assert len(found) == bool(helps)
     assert helps in "".join(found)
+
+
+def test_a_program_that_a_node_lacks_may_be_the_interpreter_of_a_script() -> None:
+    what = "could not be started: [Errno 2] No such file or directory: './run.sh'"
+    assert "(#!)" in report(judge([trainer(0, what)]))[-1]
 
 
 def test_a_lost_node_is_told_without_a_process() -> None:
