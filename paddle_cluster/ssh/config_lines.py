@@ -22,7 +22,7 @@ MAX_DEPTH = 16  # same as OpenSSH's
 # Options that the default client supports.
 _TAKEN = """\
 hostname user port proxyjump proxycommand identityfile identitiesonly identityagent certificatefile
-userknownhostsfile globalknownhostsfile hostkeyalias connecttimeout serveraliveinterval"""
+userknownhostsfile globalknownhostsfile revokedhostkeys hostkeyalias connecttimeout serveraliveinterval"""
 TAKEN = frozenset(_TAKEN.split())
 # Options that do not affect it.
 _WITHOUT_EFFECT = """\
@@ -37,7 +37,7 @@ hostkeyalgorithms ipqos kbdinteractiveauthentication kbdinteractivedevices kexal
 localforward loglevel logverbose macs nohostauthenticationforlocalhost numberofpasswordprompts
 obscurekeystroketiming passwordauthentication permitlocalcommand permitremoteopen pkcs11provider
 preferredauthentications pubkeyacceptedalgorithms pubkeyacceptedkeytypes pubkeyauthentication rekeylimit
-remotecommand remoteforward requesttty requiredrsasize revokedhostkeys rsaminsize securitykeyprovider
+remotecommand remoteforward requesttty requiredrsasize rsaminsize securitykeyprovider
 sendenv serveralivecountmax sessiontype setenv stdinnull streamlocalbindmask streamlocalbindunlink
 stricthostkeychecking syslogfacility tag tcpkeepalive tunnel tunneldevice updatehostkeys verifyhostkeydns
 visualhostkey xauthlocation"""

@@ -22,6 +22,7 @@ from paddle_node.contract.classes import dataclass
 REVOKED = "@revoked"
 AUTHORITY = "@cert-authority"
 
+_KRL = b"SSHKRL\n"
 _appending = threading.Lock()
 
 
@@ -60,6 +61,14 @@ class RevokedHostKeyError(HostKeyError):
     def __init__(self, name: str, key: paramiko.PKey, line: KnownLine) -> None:
         super().__init__(name, key)
         self.line = line
+
+
+class UncheckedHostKeyError(HostKeyError):
+    """Raised when the file of revoked keys cannot be read."""
+
+    def __init__(self, name: str, key: paramiko.PKey, why: str) -> None:
+        super().__init__(name, key)
+        self.why = why
 
 
 @dataclass(frozen=True)
@@ -184,6 +193,25 @@ def _lines(path: Path) -> Iterator[KnownLine]:
         marker = words.pop(0) if words and words[0].startswith("@") else ""
         if len(words) >= 3 and not words[0].startswith("#"):
             yield KnownLine(path, number, marker, *words[:3])
+
+
+def check_unrevoked(path: Path, name: str, key: paramiko.PKey) -> None:
+    """Check that a file (RevokedHostKeys), with one public key per line, does not list the key that a host presented.
+
+    Raises:
+        RevokedHostKeyError: the file lists the key.
+        UncheckedHostKeyError: the file cannot be read, or is a binary list (KRL).
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UncheckedHostKeyError(name, key, f"{path}: {error.strerror}") from error
+    if content.startswith(_KRL):
+        raise UncheckedHostKeyError(name, key, f"the default client cannot read the binary list {path}")
+    for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
+        words = line.split()
+        if key.get_base64() in words:
+            raise RevokedHostKeyError(name, key, KnownLine(path, number, REVOKED, name, *words[:2]))
 
 
 def fingerprint(key: paramiko.PKey) -> str:

@@ -26,7 +26,7 @@ from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.connection.bootstrap import Bootstrap
 from paddle_cluster.connection.shell import agent_command
 from paddle_cluster.errors import ConnectError
-from paddle_cluster.ssh.known_hosts import HostKeyError, KnownHosts, known_name
+from paddle_cluster.ssh.known_hosts import HostKeyError, KnownHosts, check_unrevoked, known_name
 from paddle_cluster.ssh.login_errors import Attempt, explain, is_worth_another_try
 from paddle_cluster.ssh.logins import STEPS_OF_A_LOGIN, Logins, TurnedAwayError
 from paddle_cluster.ssh.private_keys import KeyRing
@@ -227,9 +227,10 @@ class FabricLogins(Logins):
         transport = QuietTransport(_socket(hop, jump, timeout_s), types, timeout_s)
         try:
             transport.start_client(timeout=timeout_s)
-            self._known.check(
-                hop.known_hosts, name, transport.get_remote_server_key(), hop.global_known_hosts
-            )
+            key = transport.get_remote_server_key()
+            if hop.revoked is not None:
+                check_unrevoked(hop.revoked, name, key)
+            self._known.check(hop.known_hosts, name, key, hop.global_known_hosts)
             self._keys.authenticate(transport, hop)
             transport.be_quiet(hop.alive_s)
         except BaseException:

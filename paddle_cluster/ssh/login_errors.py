@@ -20,6 +20,7 @@ from paddle_cluster.ssh.known_hosts import (
     CertifiedHostError,
     ChangedHostKeyError,
     RevokedHostKeyError,
+    UncheckedHostKeyError,
     UnknownHostKeyError,
     fingerprint,
 )
@@ -79,6 +80,8 @@ def _reason(error: Exception, attempt: Attempt) -> Reason:
         return reasons.unknown_key(attempt.hop, fingerprint(error.key))
     if isinstance(error, RevokedHostKeyError):
         return reasons.revoked_key(fingerprint(error.key), f"at {error.line.where}")
+    if isinstance(error, UncheckedHostKeyError):
+        return reasons.unchecked_key(fingerprint(error.key), error.why)
     if isinstance(error, ChangedHostKeyError):
         return _changed_key(error)
     if isinstance(error, CertifiedHostError):

@@ -221,7 +221,11 @@ def _changed_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Reaso
 
 
 def _revoked_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
-    return reasons.revoked_key(output.host_key, "in known_hosts")
+    return reasons.revoked_key(output.host_key, "in known_hosts or RevokedHostKeys")
+
+
+def _unchecked_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
+    return reasons.unchecked_key(output.host_key, found[1])
 
 
 def _refused(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
@@ -303,7 +307,8 @@ def _hung_up(output: SshOutput, attempt: FailedLogin) -> tuple[Reason, bool]:
 
 _TABLE: tuple[tuple[str, Callable[[SshOutput, FailedLogin, Found], Reason]], ...] = (
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", _changed_key),
-    (r"is marked as revoked|was revoked and you", _revoked_key),
+    (r"is marked as revoked|was revoked and you|revoked by file ", _revoked_key),
+    (r"^Error checking host key \S+ \S+ in revoked keys file (.*)$", _unchecked_key),
     (r"^No (\S+) host key is known for ", _unknown_key),
     (r"Too many authentication failures", _too_many),
     (r"^Permissions (\S+) for '(.*)' are too open\.$", _open_key),

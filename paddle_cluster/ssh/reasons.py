@@ -83,6 +83,15 @@ def revoked_key(key: str, place: str) -> Reason:
     return Reason(f"its host key {key} is revoked {place}.", "Do not log in there.", "host key revoked")
 
 
+def unchecked_key(key: str, why: str) -> Reason:
+    """Explain that the file of revoked keys cannot be read."""
+    return Reason(
+        f"its host key {key} cannot be compared with RevokedHostKeys: {why}.",
+        f"Correct RevokedHostKeys in your ssh config; binary lists need your own `ssh`: {OPENSSH}.",
+        UNKNOWN_KEY,
+    )
+
+
 def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reason:
     """Explain that the server accepted none of the keys."""
     at = f"{login.user}@" if login.user else ""

@@ -52,6 +52,7 @@ class HostConfig:
         agent: the socket of the ssh agent, or empty.
         known_hosts: the user's files with host keys; new keys are added to the first.
         global_known_hosts: the system's files with host keys.
+        revoked: the file of revoked host keys (RevokedHostKeys), or None.
         key_alias: the name under which known_hosts lists the host (HostKeyAlias), or empty.
         connect_timeout_s: ConnectTimeout in seconds, or None.
         alive_s: ServerAliveInterval in seconds, or 0.
@@ -69,6 +70,7 @@ class HostConfig:
     agent: str = ""
     known_hosts: tuple[Path, ...] = ()
     global_known_hosts: tuple[Path, ...] = ()
+    revoked: Path | None = None
     key_alias: str = ""
     connect_timeout_s: float | None = None
     alive_s: float = 0.0
@@ -147,6 +149,7 @@ def host_config(host: Host, options: Options, key_lines: Mapping[str, ConfigLine
         agent=expand.agent(agent),
         known_hosts=lists["userknownhostsfile"],
         global_known_hosts=lists["globalknownhostsfile"],
+        revoked=expand.known_hosts(revoked) if (revoked := one("revokedhostkeys")) else None,
         key_alias=alias,
         connect_timeout_s=float(seconds(timeout)) or None if timeout else None,
         alive_s=float(seconds(one("serveraliveinterval", "0"))),

@@ -90,6 +90,37 @@ def test_a_revoked_host_key_is_refused(client: Client, server: LoginServer) -> N
 
 
 @BOTH
+def test_a_host_key_in_the_file_of_revoked_keys_is_refused(
+    client: Client, server: LoginServer, tmp_path: Path
+) -> None:
+    client.knows(server)
+    revoked = tmp_path / "revoked"
+    client.config.write_text(f"RevokedHostKeys {revoked}\n")
+
+    def refusal() -> str:
+        return client.error(url(server), identity_files=(server.client_key,)).reason
+
+    assert f"RevokedHostKeys: {revoked}: No such file" in refusal()
+    other = make_key(tmp_path / "other").with_suffix(".pub").read_text()
+    revoked.write_text(f"# those of 2019\n{other}")
+    client.get_in(url(server), identity_files=(server.client_key,))
+    revoked.write_text(other + (server.folder / "host_key.pub").read_text())
+    assert " is revoked " in refusal()
+
+
+@BOTH
+def test_a_binary_list_of_revoked_keys_lets_no_revoked_host_in(
+    client: Client, server: LoginServer, tmp_path: Path
+) -> None:
+    client.knows(server)
+    client.config.write_text(f"RevokedHostKeys {tmp_path / 'krl'}\n")
+    key = server.folder / "host_key.pub"
+    subprocess.run(["ssh-keygen", "-q", "-k", "-f", str(tmp_path / "krl"), str(key)], check=True, timeout=30)
+    reason = client.error(url(server), identity_files=(server.client_key,)).reason
+    assert re.search(r" is revoked | cannot read the binary list ", reason)
+
+
+@BOTH
 def test_a_refused_key_is_named_and_no_password_is_requested(
     client: Client, server: LoginServer, tmp_path: Path
 ) -> None:
