@@ -26,6 +26,8 @@ from paddle.fluid.errors import answering
 from paddle.fluid.executor import Executor
 from paddle.fluid.framework import in_dygraph_mode
 from paddle.fluid.layers.io import sized_data as data
+from paddle.fluid.layers.nn.projections import shaped_embedding as embedding
+from paddle.fluid.layers.nn.projections import shaped_one_hot as one_hot
 from paddle.fluid.param_attr import ParamAttr, WeightNormParamAttr
 from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
 from paddle.fluid.program.memory import memory_optimize, release_memory
@@ -78,10 +80,10 @@ __all__ = [
     "DistributeTranspilerConfig", "ExecutionStrategy", "Executor", "LoDTensor", "LoDTensorArray",
     "ParallelExecutor", "ParamAttr", "Program", "PyReader", "Scope", "SelectedRows", "Tensor",
     "WeightNormParamAttr", "average", "backward", "clip", "contrib", "core", "cpu_places", "create_lod_tensor",
-    "create_random_int_lodtensor", "cuda_pinned_places", "cuda_places", "data", "dataset",
-    "default_main_program", "default_startup_program", "evaluator", "executor", "framework", "global_scope",
+    "create_random_int_lodtensor", "cuda_pinned_places", "cuda_places", "data", "dataset", "default_main_program",
+    "default_startup_program", "embedding", "evaluator", "executor", "framework", "global_scope",
     "gradients", "in_dygraph_mode", "incubate", "initializer", "install_check", "io", "is_compiled_with_cuda", "layers",
-    "memory_optimize", "metrics", "name_scope", "nets", "optimizer", "param_attr", "profiler",
+    "memory_optimize", "metrics", "name_scope", "nets", "one_hot", "optimizer", "param_attr", "profiler",
     "program_guard", "recordio_writer", "regularizer", "release_memory", "scope_guard", "transpiler",
     "unique_name",
 ]  # fmt: skip

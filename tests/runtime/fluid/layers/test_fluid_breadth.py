@@ -289,3 +289,23 @@ def test_a_block_of_parallel_do_runs_on_the_whole_batch() -> None:
     assert found.tolist() == [3]
     with pytest.raises(fluid.core.EnforceNotMet, match=r"ParallelDo.*write_output"):
         layers.ParallelDo(())()
+
+
+def test_names_of_fluid_1_6_take_ids_of_any_shape() -> None:
+    ids = fluid.data("ids", [None, 3], dtype="int64")
+    words = fluid.data("words", [None], dtype="int64", lod_level=1)
+    table = fluid.ParamAttr("table", fluid.initializer.NumpyArrayInitializer(np.eye(5, 4, dtype="float32")))
+    rows = fluid.embedding(ids, [5, 4], padding_idx=0, param_attr=table)
+    first = layers.sequence_first_step(fluid.embedding(words, [5, 4], param_attr="table"))
+    results = [rows, fluid.one_hot(ids, 5), first]
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    feed = {"ids": np.array([[0, 1, 4]]), "words": fluid.create_lod_tensor(np.array([3, 1]), [[2]])}
+    found = exe.run(feed=feed, fetch_list=results)
+    expected = np.array([[[0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]])
+    assert rows.shape == (-1, 3, 4)
+    np.testing.assert_array_equal(found[0], expected)
+    np.testing.assert_array_equal(found[1], np.eye(5)[[[0, 1, 4]]])
+    np.testing.assert_array_equal(found[2], [[0, 0, 0, 1]])
+    with pytest.raises(fluid.core.EnforceNotMet, match="allow_out_of_range"):
+        fluid.one_hot(ids, 5, allow_out_of_range=True)

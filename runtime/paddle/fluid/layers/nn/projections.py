@@ -5,15 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.nn.shaping import unsqueeze
 from paddle.fluid.layers.plain import layer
 from paddle.fluid.param_attr import ParamAttrLike, to_attrs
 from paddle.fluid.program.variable import Variable
+from paddle.signatures import takes
 
 __all__ = ["bilinear_tensor_product", "continuous_value_model", "embedding", "fc", "one_hot"]
 
@@ -123,3 +126,24 @@ bilinear_tensor_product = layer(
         "Bias": lambda given: (1, given["size"]),
     },
 )
+
+
+@takes(
+    "input, size, is_sparse=False, is_distributed=False, padding_idx=None, param_attr=None, dtype='float32'"
+)
+def shaped_embedding(given: dict[str, Any]) -> Variable:
+    """Return a table's rows (..., width) for ids of any shape (...): `fluid.embedding` of Fluid 1.6."""
+    return embedding(**{**given, "input": unsqueeze(given["input"], [-1])})
+
+
+@takes("input, depth, allow_out_of_range=False")
+def shaped_one_hot(given: dict[str, Any]) -> Variable:
+    """Return float32 vectors (..., depth) for ids of any shape (...): `fluid.one_hot` of Fluid 1.6.
+
+    Raises:
+        FluidError: allow_out_of_range is true.
+    """
+    if given["allow_out_of_range"]:
+        raise FluidError("one_hot: allow_out_of_range=True is not supported: clip the ids first")
+    vectors: Variable = one_hot(unsqueeze(given["input"], [-1]), given["depth"])
+    return vectors
