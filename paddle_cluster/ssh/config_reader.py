@@ -131,7 +131,7 @@ def seconds(text: str) -> int:
     """
     parts = re.findall(r"([0-9]+)([smhdw]?)", text.lower())
     if "".join(map("".join, parts)) != text.lower() or not parts:
-        raise ValueError(f"{text} is not a valid time")
+        raise ValueError(f"{text} is not a valid time: expected seconds or a time such as 1m30s")
     return sum(int(number) * _SECONDS[unit] for number, unit in parts)
 
 
@@ -143,13 +143,13 @@ def _values(line: ConfigLine) -> list[str]:
         return [line.rest.lstrip("= \t")]
     values = line.words
     if not values or (len(values) > 1 and line.keyword not in LISTS):
-        raise line.error(f"{line.keyword} takes only one value")
+        raise line.error(f"expected one value of {line.keyword}, got {len(values)}")
     value = values[0]
     lowered = value.lower()
     if line.keyword == "proxyjump" and (value != line.rest or not re.fullmatch(r"[\w.@:,\[\]-]+", value)):
         raise line.error(f"ProxyJump {line.rest}: {_ADVICE}")
     if line.keyword == "port" and not (value.isascii() and value.isdigit() and 0 < int(value) < 65536):
-        raise line.error(f"{value} is not a valid port")
+        raise line.error(f"{value} is not a valid port: expected a number from 1 to 65535")
     if line.keyword == "identitiesonly":
         if lowered not in ("yes", "true", "no", "false"):
             raise line.error(f"{value}: expected yes or no")

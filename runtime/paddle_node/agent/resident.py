@@ -103,7 +103,9 @@ class PendingClient:
             return None
         self._request += data
         if not data or len(self._request) > REQUEST_LIMIT:
-            raise ValueError("the request is empty or too long")
+            raise ValueError(
+                f"expected a request of 1 to {REQUEST_LIMIT} bytes, got {len(self._request) if data else 0}"
+            )
         return read_text(Job, self._request, "job", "a client") if self._request.endswith(b"\n") else None
 
 

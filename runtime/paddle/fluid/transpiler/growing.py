@@ -93,7 +93,9 @@ def _growing_table(
         if not (op.attrs["is_distributed"] and op.attrs["is_sparse"]):
             raise FluidError(f"embedding {name!r}: all its lookups must be is_distributed and is_sparse")
         if op.attrs["padding_idx"] != -1:
-            raise FluidError(f"embedding {name!r} is distributed, which does not support padding_idx")
+            raise FluidError(
+                f"embedding {name!r}: padding_idx is not supported with is_distributed=True; omit it"
+            )
         if op not in block.ops:
             raise FluidError(
                 f"embedding {name!r} is distributed: it must not be looked up within a loop or condition"

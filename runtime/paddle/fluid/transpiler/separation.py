@@ -81,7 +81,10 @@ def check_apart(
         known = {param, grad, *common}
         for op in own:
             if "Param" in op.inputs and op.type not in _SERVED:
-                raise FluidError(f"optimizer {op.type!r} is not supported for distributed training")
+                raise FluidError(
+                    f"optimizer {op.type!r} is not supported for distributed training: expected one of "
+                    f"{', '.join(sorted(_SERVED))}"
+                )
             for name in op.reads:
                 variable = block.find(name)
                 if name in known or variable is None or variable.persistable:

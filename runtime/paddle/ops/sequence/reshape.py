@@ -57,7 +57,7 @@ def lod_reset(x: Any, y: Any, *, target_lod: tuple[int, ...]) -> LoDArray:
     data = plain(x)
     if y is None:
         if not target_lod:
-            raise AttrError("lod_reset needs Y or target_lod")
+            raise AttrError("lod_reset: expected Y or target_lod, got neither")
         return LoDArray(data, (np.asarray(target_lod, np.int64),))
     return LoDArray(data, lod_of(y) or (to_host(y).reshape(-1).astype(np.int64),))
 
@@ -139,7 +139,10 @@ def _expansion(x: Any, y: Any, ref_level: int) -> tuple[Offsets, Lod]:
     """Return the rows of X that form Out, and its LoD."""
     levels = lod_of(y)
     if not levels or not -1 <= ref_level < len(levels):
-        raise AttrError(f"ref_level {ref_level} is not a level of Y's LoD (number of levels: {len(levels)})")
+        raise AttrError(
+            f"expected ref_level to be one of the {len(levels)} levels of Y's LoD, or -1 for the last, got "
+            f"{ref_level}"
+        )
     reference = levels[ref_level]
     # The ids of a beam search have two levels, and its states are repeated row by row.
     if len(lod_of(x)) != 1:

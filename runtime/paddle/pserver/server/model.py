@@ -194,7 +194,10 @@ class Model:
         """
         store = self.configured()
         if trainer != self._creator or self.is_ready:
-            raise PserverError(f"only trainer {self._creator} may set values, and only before training")
+            raise PserverError(
+                f"only trainer {self._creator} may set values, and only before training; got values from trainer "
+                f"{trainer}"
+            )
         return store
 
     def _on_set_rows(self, trainer: int, message: Message) -> None:

@@ -376,7 +376,7 @@ class ProgramService(Service):
         room = self._answer_bytes
         for name, ids in from_sections(message.sections).items():
             if isinstance(ids, Rows) or ids.ndim != 1 or ids.dtype != np.int64:
-                raise WireError(f"ids of {name!r}: expected (n,) int64")
+                raise WireError(f"ids of {name!r}: expected a dense array (n,) int64")
             if room <= 0 and found:
                 break
             if name not in self._row_bytes and len(ids):

@@ -284,7 +284,10 @@ def _arrays(header: bytes, at: int, frames: Iterable[Frame]) -> list[_Described]
             name = header[at : at + name_bytes].decode()
             at += name_bytes
             if ndim >= len(_SHAPES) or code >= len(DTYPES):
-                raise WireError(f"section {name!r}: unknown dtype {code} or {ndim} dimensions")
+                raise WireError(
+                    f"section {name!r}: expected a dtype code below {len(DTYPES)} and fewer than {len(_SHAPES)} "
+                    f"dimensions, got {code} and {ndim}"
+                )
             shape = _SHAPES[ndim].unpack_from(header, at)
             at += 8 * ndim
         except (struct.error, UnicodeDecodeError) as error:

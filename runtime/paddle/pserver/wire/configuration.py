@@ -74,7 +74,9 @@ class Configuration:
         except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise PserverError(f"cannot read the configuration: {error}") from None
         if not num_dense or server >= num_dense + num_sparse:
-            raise PserverError(f"the configuration is for server {server} of {num_dense} + {num_sparse}")
+            raise PserverError(
+                f"expected the number of one of {num_dense} + {num_sparse} servers in the configuration, got {server}"
+            )
         return cls(parameters, optimizer, num_dense, num_sparse, server, tables)
 
     def difference(self, other: Configuration) -> str:

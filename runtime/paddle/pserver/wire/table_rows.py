@@ -77,7 +77,13 @@ def read_rows(message: Message) -> TableRows:
     for name, dtype in _SECTIONS.items():
         array, ndim = found[name], 2 if name == "rows" else 1
         if array.dtype != dtype or array.ndim != ndim or array.shape[:1] != n:
-            raise WireError(f"rows of a table: {name} of {array.shape} {array.dtype} does not match {n} ids")
+            raise WireError(
+                f"rows of a table: expected {name} with {ndim} dimensions and dtype {dtype} for {n} ids, got "
+                f"{array.shape} {array.dtype}"
+            )
     if states is not None and (states.dtype != np.float32 or states.ndim != 2 or states.shape[:1] != n):
-        raise WireError(f"rows of a table: states of {states.shape} {states.dtype} do not match {n} ids")
+        raise WireError(
+            f"rows of a table: expected float32 states with 2 dimensions for {n} ids, got {states.shape} "
+            f"{states.dtype}"
+        )
     return TableRows(found["ids"], found["rows"], found["ages"], states)

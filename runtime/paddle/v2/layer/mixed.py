@@ -256,7 +256,9 @@ def concat(
     if len(layers) != len(items):
         raise UsageTypeError(f"concat {name!r} takes layers only or projections only, got {items!r:.200}")
     if bias_attr:
-        raise UsageError(f"concat {name!r} of layers cannot have a bias")
+        raise UsageError(
+            f"concat {name!r} of layers cannot have a bias: omit bias_attr, or concatenate projections"
+        )
     image = NO_IMAGE
     if all(layer.num_filters and layer.height for layer in as_list(layers, "concat")):
         places = {layer.image[1:] for layer in layers}

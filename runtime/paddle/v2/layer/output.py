@@ -349,7 +349,7 @@ def extras_of(layer_attr: LayerAttr, activation: str = "") -> Extras:
     if not isinstance(layer_attr, ExtraLayerAttribute):
         raise UsageTypeError(f"layer_attr takes paddle.attr.Extra(...), got {layer_attr!r}")
     if layer_attr.drop_rate and activation == "softmax":
-        raise UsageError("a layer with softmax activation cannot have dropout")
+        raise UsageError("a layer with softmax activation cannot have dropout: omit drop_rate")
     return Extras(float(layer_attr.drop_rate or 0.0), float(layer_attr.error_clipping_threshold or 0.0))
 
 

@@ -49,7 +49,8 @@ def img_pool(
     height = _pooled(image.height, kernel[1], pads[1], steps[1], ceil_mode)
     if height < 1 or width < 1:
         raise UsageError(
-            f"img_pool: a {kernel[0]}x{kernel[1]} window does not fit {image.height}x{image.width} pixels"
+            f"img_pool: expected a window that fits an image of {image.height}x{image.width} pixels with its "
+            f"padding, got {kernel[0]}x{kernel[1]}"
         )
     attrs: Attrs = {
         "pooling_type": kind,
@@ -105,7 +106,10 @@ def img_pool3d(
         for size, window, pad, step in zip(inside, kernel, pads, steps, strict=True)
     ]
     if min(sizes) < 1:
-        raise UsageError(f"img_pool3d: a window of {kernel} does not fit volumes of {tuple(inside)} cells")
+        raise UsageError(
+            f"img_pool3d: expected a window that fits volumes of {tuple(inside)} cells with their padding, got "
+            f"{kernel}"
+        )
     attrs: Attrs = {
         "pooling_type": kind,
         "ksize": kernel,

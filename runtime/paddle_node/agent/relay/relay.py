@@ -78,7 +78,7 @@ class Relay:
             raise ValueError("sources must be 1 to %d, got %d" % (SOURCES, len(sources)))
         sources = [(usual(address), port) for address, port in sources]
         if self._identity is None or self._taker is not None:
-            raise ValueError("unexpected fetch: only one is allowed, and it must follow relay")
+            raise ValueError("expected only one fetch message, and only after a relay message")
         self._taker = Taker(
             self._loop,
             self._identity,
