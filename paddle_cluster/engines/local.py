@@ -164,7 +164,9 @@ class LocalEngine(Engine):
 
     def reconnect(self, node: Target) -> Stream:
         """Raise ConnectError: an agent ends with its pipes."""
-        raise ConnectError(node.label, "an embedded node has no other connection.")
+        raise ConnectError(
+            node.label, "an embedded node cannot be reconnected: its pipes are its only connection"
+        )
 
 
 ENGINE = LocalEngine

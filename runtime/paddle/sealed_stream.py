@@ -97,9 +97,7 @@ class SealedSource:
             except BlockingIOError:
                 return 0
             if kind == CONFIRMS or not length:
-                raise SealError(
-                    f"received an unexpected piece of {length} bytes of kind {kind} among messages"
-                )
+                raise SealError(f"expected a nonempty piece of a message, got {length} bytes of kind {kind}")
             fits = length <= len(into)
             target = into[:length] if fits else memoryview(bytearray(length))
             self._opener.open(piece, target)

@@ -125,7 +125,9 @@ def oversample(img: Sequence[Image], crop_dims: Sequence[int]) -> Image:
     for image in img:
         y, x = image.shape[0] - high, image.shape[1] - wide
         if min(y, x) < 0:
-            raise ConfigError(f"oversample: an image of shape {image.shape} has no crop of {high} x {wide}")
+            raise ConfigError(
+                f"oversample: expected an image of at least {high} x {wide}, got shape {image.shape}"
+            )
         places = [(0, 0), (0, x), (y, 0), (y, x), (y // 2, x // 2)]
         crops = [image[top : top + high, left : left + wide] for top, left in places]
         found += [*crops, *(crop[:, ::-1] for crop in crops)]

@@ -42,7 +42,9 @@ def chunk_eval(
     data, offsets = sequences(label, "Label")
     tags = [to_host(each).reshape(-1).astype(_INT64) for each in (inference, data)]
     if len(tags[0]) != len(tags[1]):
-        raise InputError(f"Inference has {len(tags[0])} tags, but Label has {len(tags[1])}")
+        raise InputError(
+            f"expected as many tags in Inference as in Label, got {len(tags[0])} and {len(tags[1])}"
+        )
     found, wanted = (
         _chunks(each, offsets, num_chunk_types, chunk_scheme, excluded_chunk_types) for each in tags
     )

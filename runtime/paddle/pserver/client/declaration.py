@@ -182,7 +182,9 @@ def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> 
         if isinstance(value, GrowingTable):
             if value.optimizer is not None:
                 if asked.optimizer is not None:
-                    raise ConfigError(f"options of tensor {name}: its GrowingTable already has an optimizer")
+                    raise ConfigError(
+                        f"options of tensor {name}: its GrowingTable already has an optimizer; omit one of the two"
+                    )
                 asked = replace(asked, optimizer=value.optimizer)
             if value.start is not None:
                 path, key = value.start if isinstance(value.start, tuple) else (value.start, "")

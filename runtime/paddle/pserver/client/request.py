@@ -169,7 +169,9 @@ class Request:
 
     def _take_values(self, index: int, sections: tuple[Section, ...]) -> None:
         if index >= len(self._states) or self._deliver is None:
-            raise WireError(f"received values of unexpected chunk {index} of {len(self._states)}")
+            raise WireError(
+                f"expected values of a requested chunk from 0 to {len(self._states) - 1}, got chunk {index}"
+            )
         state = self._states[index]
         if sections and state is not _State.DONE:
             self._deliver(index, sections[0])

@@ -113,5 +113,7 @@ def _place(each: Mapping[str, Any], start: int, size: int) -> tuple[str, tuple[i
     itemsize = 2 if code == _BF16 else _DTYPES[code].itemsize
     count = shape[0] * (shape[1] if len(shape) == 2 else 1)
     if end - begin != count * itemsize or start + end > size:
-        raise ValueError(f"bytes {begin} to {end} do not hold {shape} {code} in a file of {size} bytes")
+        raise ValueError(
+            f"expected bytes {begin} to {end} to hold {shape} {code} within a file of {size} bytes"
+        )
     return code, shape, start + begin

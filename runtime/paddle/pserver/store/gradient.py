@@ -108,7 +108,8 @@ def read_gradient(message: Message) -> Gradient:
     for ids, values in zip(rest[::2], rest[1::2], strict=True):
         if ids.name != values.name or ids.name in rows:
             raise WireError(
-                f"a push has row ids of {ids.name!r} but values of {values.name!r}, or has one of them twice"
+                f"expected row ids and values of the same parameter, once per push, got ids of {ids.name!r} and "
+                f"values of {values.name!r}"
             )
         rows[ids.name] = RowGradient(ids.array, widened(values.array))
     wanted = {}

@@ -151,7 +151,9 @@ def gru_step(
     require_size(input, 3 * width, "input of gru_step")
     attrs = {"act": activation_name(act, "tanh"), "gate_act": activation_name(gate_act, "sigmoid")}
     if not set(attrs.values()) <= set(_GATES):
-        raise UsageError(f"gru_step: expected Tanh, Sigmoid, Relu or Linear, got {act!r} and {gate_act!r}")
+        raise UsageError(
+            f"gru_step: expected Tanh, Sigmoid, Relu or Linear as act and gate_act, got {act!r} and {gate_act!r}"
+        )
     weights = [Weight([width, 3 * width], param_attr)]
     return Made([input, output_mem], width, attrs, weights, [1, 3 * width])
 

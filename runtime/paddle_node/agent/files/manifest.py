@@ -84,6 +84,6 @@ def _follow(entries: Dict[str, Entry], link: str) -> None:
             if entry.leaves and entry.target.startswith("/"):
                 return
             if entry.target.startswith("/") or links > _MAX_LINKS:
-                raise ManifestError("the link %r is absolute or forms a loop" % link)
+                raise ManifestError("the link %r must be relative and must not form a loop" % link)
             at.pop()
             todo.extend(entry.target.split("/")[::-1])

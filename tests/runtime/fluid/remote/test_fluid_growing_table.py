@@ -297,7 +297,7 @@ def misused(
     [
         (misused(two_tables=True), "all its lookups must be is_distributed and is_sparse"),
         (misused(is_sparse=False), "all its lookups must be is_distributed and is_sparse"),
-        (misused(padding_idx=3), "not support padding_idx"),
+        (misused(padding_idx=3), "padding_idx is not supported"),
     ],
 )
 def test_a_distributed_embedding_that_servers_cannot_serve_is_refused(
