@@ -306,7 +306,8 @@ def _read_parameter(
 ) -> tuple[ParameterConfig, NDArray[np.float32]]:
     if member.size > _MAX_CONFIG_BYTES:
         raise ModelFileError(
-            f"{where}: {member.name} has {member.size} bytes, which is too large for a configuration"
+            f"{where}: {member.name} has {member.size} bytes; expected a configuration of at most "
+            f"{_MAX_CONFIG_BYTES} bytes"
         )
     raw = _member_bytes(tar, member, where)
     try:

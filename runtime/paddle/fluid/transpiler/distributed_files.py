@@ -167,7 +167,7 @@ def read_table_files(folder: Path, variable: Variable, *, rule: str | None = Non
     paths = _table_files(folder, variable.name)
     if not paths:
         raise ModelFileError(
-            f"{folder / _FOLDER}: found no file {variable.name}_0, {variable.name}_1, ... of the distributed embedding"
+            f"{folder / _FOLDER}: found no files {variable.name}_<number> of the distributed embedding"
         )
     held = [read_table_file(path, variable.name, rule=rule) for path in paths]
     if len({each.values.shape[1:] for each in held}) > 1:
