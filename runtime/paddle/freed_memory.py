@@ -34,9 +34,9 @@ class RetainedMemory(NamedTuple):
     free: int
 
 
-# A chunk of the wire and a little.
+# A chunk of the wire and a small reserve.
 MESSAGES = RetainedMemory(8 << 20, 64 << 20)
-# A step gives all back at its end; tables and checkpoints that are read once may be larger.
+# A step frees all of it at its end; tables and checkpoints that are read once may be larger.
 STEPS = RetainedMemory(1 << 30, (1 << 31) - 1)
 
 _kept = RetainedMemory(0, 0)

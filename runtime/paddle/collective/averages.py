@@ -129,7 +129,7 @@ class _Last:
 
 
 def _end(rounds: Rounds, thread: ServiceThread[None], last: _Last, rank: int) -> None:
-    # Where the interpreter ends with an exception, it has just shown it.
+    # If the interpreter ends with an exception, it has already printed that exception.
     failure = last.failure or getattr(sys, "last_value", None)
     try:
         if rounds.error is None and failure is None:

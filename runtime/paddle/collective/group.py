@@ -141,7 +141,7 @@ class Group(Ranks):
                 (self._sum if kind == Kind.SUM else self._broadcast)(pieces, task)
             except CollectiveError as error:
                 raise self.fail(error) from None
-            except BaseException:  # Ctrl+C: what others have of this operation cannot be known any more
+            except BaseException:  # Ctrl+C: the state of other ranks can no longer be determined
                 self.fail(
                     CollectiveError(f"rank {self.rank} was interrupted in {task.describe()}", self.rank)
                 )

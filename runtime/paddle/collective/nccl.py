@@ -136,5 +136,5 @@ class NcclRanks(Ranks):
                 raise self.fail(
                     PeerLate(f"{task.describe()} did not finish in NCCL within {self._timeout_s:g} s")
                 )
-            time.sleep(pause_s)  # NCCL has nothing to wait for but a thread that blocks without a deadline
+            time.sleep(pause_s)  # NCCL can only be waited for in a thread without a deadline
             pause_s = min(2 * pause_s, _PAUSES_S[1])

@@ -25,14 +25,14 @@ from pathlib import Path
 from paddle_node.linux import process_tree
 from paddle_node.linux.prctl import become_subreaper, end_with_parent
 
-KILL_S = 5.0  # how long killed processes may take to be gone
-AGAIN_S = 0.2  # until those are asked that were just being started, or had children in the meantime
+KILL_S = 5.0  # how long killed processes may take to disappear
+AGAIN_S = 0.2  # until a second signal to processes that were just being started or that had children in the meantime
 DONE, FAILED, ABANDONED = 0, 1, 1
 GRACE_S = 10.0  # between TERM and KILL
 LONELY_S = 2.0  # the same after the parent process was killed, when a quick end is expected
 
 DRAIN = signal.SIGUSR1
-LOG_LINES, LOG_BYTES = 20, 16384  # of the log of a failed process, shown to the user
+LOG_LINES, LOG_BYTES = 20, 16384  # maximum part of the log of a failed process that is shown to the user
 SERVERS_S = 2.0  # servers exit on their own when all trainers have reported their end
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _MARGIN_S = 5.0
@@ -177,7 +177,7 @@ def dying_with(parent: int, blocked: Collection[signal.Signals] = ()) -> Callabl
     def tie() -> None:
         end_with_parent(signal.SIGKILL)
         signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-        if os.getppid() != parent:  # it died before the tie was there
+        if os.getppid() != parent:  # the parent exited before the tie existed
             os._exit(1)
 
     return tie
@@ -239,7 +239,7 @@ class Keeper:
             finally:
                 if log is not None:
                     log.close()
-            process.returncode = 0  # its end is waited for here, not by its object
+            process.returncode = 0  # this process is reaped here, not by its object
             self._running[process.pid] = worker
 
     def _watch(self) -> int:
@@ -260,7 +260,7 @@ class Keeper:
         """
         draining = [pid for pid, worker in self._running.items() if worker.drains]
         for pid in draining:
-            os.kill(pid, DRAIN)  # one that has ended was not waited for yet: the id is still its own
+            os.kill(pid, DRAIN)  # ended processes are not reaped yet: no ID has been reused
         deadline = None if draining else time.monotonic() + SERVERS_S
         while self._running and (deadline is None or time.monotonic() < deadline):
             order = self._wait(deadline)
@@ -364,7 +364,7 @@ def run(workers: Sequence[Worker]) -> int:
 
 
 def _keep(workers: Sequence[Worker], orders: socket.socket) -> int:
-    os.setsid()  # Ctrl+C and the end of the terminal come through the other process alone
+    os.setsid()  # Ctrl+C and the loss of the terminal are delivered through the other process only
     become_subreaper()
     with signals_on_socket((*STOPS, signal.SIGCHLD)) as alarms:
         return Keeper(workers, orders, alarms, say).run()

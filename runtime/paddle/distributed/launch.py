@@ -69,7 +69,7 @@ def visible_gpus(environ: Mapping[str, str], folder: str = "/dev") -> int:
         return here
     count = 0
     for word in shown.split(","):
-        if not word.strip() or word.strip() == "-1":  # CUDA reads no further
+        if not word.strip() or word.strip() == "-1":  # CUDA ignores the rest
             break
         count += 1
     return count

@@ -50,7 +50,7 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
     pserver = (sys.executable, "-P", "-m", "paddle", "pserver")
     shared = script.environment(environ, where, 2) | _environment(rank, size, folder)
     if len(where.addresses) > 1 and is_loopback(where.own):
-        del shared["POD_IP"]  # this machine's name for itself; others know it by another address
+        del shared["POD_IP"]  # this machine's name for itself; other machines use another address
     own_flags = {f"PADDLE_INIT_{name.upper()}" for name in for_pserver.keys() - INIT_FLAGS.keys()}
     if given.print_config:
         keeper.say(

@@ -247,12 +247,12 @@ class Executor:
         )
         if not is_alone or not isinstance(self.place, CPUPlace):
             threads = 1
-        # They stay: another pass neither compiles again nor draws the same random numbers.
+        # The sections are kept: another pass neither compiles again nor draws the same random numbers.
         for number in range(len(self._others) + 1, threads):
             self._others.append(other := Executor.__new__(Executor))
             other._set_up(self.place, number)
         executors = [self, *self._others[: max(threads - 1, 0)]]
-        where = global_scope() if scope is None else scope  # a guard holds in its own thread alone
+        where = global_scope() if scope is None else scope  # a guard applies to its own thread only
         return [partial(each.run, target, scope=where, return_numpy=False) for each in executors]
 
     def infer_from_dataset(

@@ -135,7 +135,7 @@ def target() -> str:
     """Return the platform that a library must be compiled for, such as linux-x86_64-gnu."""
     try:
         is_glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
-    except (ValueError, OSError):  # musl knows no such name
+    except (ValueError, OSError):  # musl does not have this name
         is_glibc = False
     return f"{sys.platform}-{os.uname().machine}-{'gnu' if is_glibc else 'musl'}"
 

@@ -50,7 +50,7 @@ _PING_TIMEOUT_S = 10.0
 _JOIN_S = 5.0
 _MAX_IO_THREADS = 4
 _REPORT_EVERY_S = 1.0
-_LOOK_EVERY_S = 0.1  # who drains is waited for
+_LOOK_EVERY_S = 0.1  # seconds between checks while the server waits
 _SAVE_S = 4.0  # for the last checkpoint; a launcher kills 5 s after TERM (STOP_GRACE_S)
 _BUSY_S, _BUSY_PAUSE_S = 10.0, 0.2
 
@@ -346,7 +346,7 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
         signal.signal(which, on_signal)
     signal.pthread_sigmask(
         signal.SIG_UNBLOCK, [signal.SIGUSR1]
-    )  # who started us may have held it back until now
+    )  # the parent process may have blocked it until now
     metrics = ServerMetrics(environment.pserver_metrics_port, lambda: server.queue)
     try:
         server.ping()

@@ -31,7 +31,7 @@ from paddle.threads import ServiceThread
 _JITTER = Random()  # noqa: S311 - not the global generator, whose sequence belongs to the program
 _log = logging.getLogger(__name__)
 
-_AT_ONCE = 1024  # rows that go in while lookups wait
+_AT_ONCE = 1024  # rows that are inserted while lookups wait
 _FIRST_REST_S, _MOST_REST_S = 0.1, 5.0
 _CLOSE_S = 5.0
 _PLAIN = OptimizerSpec("sgd")
@@ -199,7 +199,7 @@ class Followed:
     def _bring_up(self, follower: _Follower) -> None:
         begun = self._clock()
         if follower.table is None and begun - self._taken_at > self.within_s:
-            with self._lock:  # it can answer no more: its memory is for the new one
+            with self._lock:  # it can no longer answer: its memory is needed for the new copy
                 self._table = None
         batch = follower.walk(self._put)
         with self._changed:

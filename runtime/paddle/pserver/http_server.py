@@ -44,7 +44,7 @@ _MAX_RESPONSE = 64 << 20  # bytes of memory
 _IDS_JSON, _ROWS_JSON = 4, 24  # memory of JSON and its objects: times the bytes of the text, and of the rows
 _PLACE_S = 1.0  # until the thread of a closed connection has ended
 _MOST_HEAD = 64 << 10  # bytes of a request before its body, from clients that are not authorized yet
-_BUFFER = 1 << 16  # head and body in one packet, where they fit
+_BUFFER = 1 << 16  # head and body in one packet if they fit
 _BUSY = "the memory for requests is full: try again in a second"
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 _JSON, _RAW = "application/json", "application/octet-stream"
@@ -165,7 +165,7 @@ class TableHTTPServer(HTTPServer):
         try:
             self.finish_request(request, client_address)
         except OSError:
-            pass  # the peer is gone, or too slow
+            pass  # the peer has disconnected, or is too slow
         finally:
             self.mark(request, is_idle=False)
             discard_unread(request)

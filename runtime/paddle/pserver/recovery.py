@@ -38,11 +38,11 @@ from paddle.reader.tasks import TaskQueues
 
 _log = logging.getLogger(__name__)
 
-_REST = 9.0  # times what a slice of copying took, if there are requests
+_REST = 9.0  # multiple of the time that copying a slice took, if there are requests
 _IDLE_S = 0.002  # without a request
 _NOTHING_S = 0.0002
 _POLL_S = 0.002
-_NAMED = re.compile(r"(\d+)(?:\.([\w.-]+))?", re.ASCII)  # a checkpoint: its batch, and whose it is
+_NAMED = re.compile(r"(\d+)(?:\.([\w.-]+))?", re.ASCII)  # a checkpoint: its batch, and the job that wrote it
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Safekeeper:
         self._series: list[Series] = []
         self._engine: Engine | None = None
         self._replaying = False
-        self._copy_soon = False  # or the journal would need a checkpoint that may be gone by then
+        self._copy_soon = False  # True if the journal needs a checkpoint that may be removed later
         self._next_at = self._idle_at = 0.0
         self._handled = 0
         self.doing = ""

@@ -87,7 +87,7 @@ def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None)
             return finish(steps, sock.fileno(), time.monotonic() + HANDSHAKE_S)
         except WireError as error:
             raise CollectiveError(f"rank {rank} at {endpoint}: {error}", rank) from None
-        except OSError as error:  # it is not there yet
+        except OSError as error:  # it does not listen yet
             why = (error.strerror or str(error)).lower()
             if times.pass_moment():
                 _log.warning(
@@ -226,7 +226,7 @@ class Callers(Generic[Note]):
         try:
             self._poll.unregister(descriptor)
         except KeyError:
-            return  # its first step was its last one
+            return  # it ended in its first step, before it was registered
 
     def _refuse(self, address: str, why: str) -> None:
         self._refused += 1

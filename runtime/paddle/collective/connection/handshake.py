@@ -66,7 +66,7 @@ def handshake(sock: socket.socket, side: Side, secret: bytes | None, sealed: boo
     try:
         if sealed:
             if side is Side.CALLED:
-                yield select.POLLIN  # who says nothing costs no memory of TLS
+                yield select.POLLIN  # a peer that sends nothing costs no TLS memory
             sock = _tls(side).wrap_socket(
                 sock, server_side=side is Side.CALLED, do_handshake_on_connect=False
             )

@@ -29,9 +29,9 @@ from paddle.sealed_stream import Handshake, SealedSink, SealedSource
 from paddle.sealing import PIECE, TOKEN_BYTES, SealError
 from paddle_node.contract.records import Rank
 
-_TRIES = 4  # of a call, since unauthenticated peers may block a partner's listener
+_TRIES = 4  # attempts per call, since unauthenticated peers may block a partner's listener
 _KEY_BYTES = 32
-_MOST = 2 * PIECE  # of bytes that are sealed at once
+_MOST = 2 * PIECE  # maximum bytes that are sealed at one time
 
 
 class _Call(NamedTuple):
@@ -189,7 +189,7 @@ class SealedLink(Stream):
     def __init__(self, sock: socket.socket, source: SealedSource, sink: SealedSink) -> None:
         super().__init__(sock)
         self._source, self._sink = source, sink
-        self._underway = 0  # bytes that were given to be sent, and are not sent as a whole
+        self._underway = 0  # bytes accepted for sending that are not sent completely
 
     def send_some(self, views: Sequence[memoryview]) -> int:
         """Send a prefix of these bytes.

@@ -144,7 +144,7 @@ def _introduce_to_first(me: Membership, deadline: float) -> Met:
     try:
         hello = Hello(me.rank, _node(me), _digest(me), _can_seal(me))
         stream.send_note(hello, deadline)
-        # rank 0 says first who is missing
+        # rank 0 first names the missing ranks
         answer = stream.take_note(Answer, deadline + _ANSWER_S)
         if answer.error:
             raise PeerDiffers(answer.error, answer.rank)

@@ -30,7 +30,7 @@ Greet = Callable[[socket.socket], Steps["Stream"]]
 _LENGTH = struct.Struct("<I")
 _MAX_NOTE = 1 << 20
 _SMALL = 16 << 10
-# A node that vanished is found out after about 25 s, also while nothing is sent.
+# A node that vanished is detected after about 25 s, even while nothing is sent.
 _KEEP_ALIVE = {"idle_s": 10, "pause_s": 5, "count": 3}
 UNSENT_S = 25.0
 

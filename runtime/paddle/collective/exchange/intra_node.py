@@ -36,8 +36,8 @@ CHUNK = 256 << 10
 SLOTS = 4
 SMALL = 32 << 10
 _LINE = 64  # of the processor's cache: counters of two ranks never share one
-_SPIN_S = 200e-6  # to wake a rank and be woken by it takes about half of that
-_FEWEST, _MOST = 8, 64  # short waits in a row that it takes to look before sleeping
+_SPIN_S = 200e-6  # waking a rank and being woken by it takes about half of that
+_FEWEST, _MOST = 8, 64  # number of consecutive short waits after which a rank polls before sleeping
 _POSTED, _SUMMED, _SLEEPS = 0, 1, 2
 _TASKS = 8  # of a rank's words: where the tasks of its slots begin
 _RANK_BYTES = -(-(_TASKS + SLOTS * WORDS) * 8 // _LINE) * _LINE
@@ -61,7 +61,7 @@ class IntraNode:
 
     def __init__(self, slab: Slab, ranks: Sequence[int], rank: int, watch: Watch) -> None:
         self._ranks, self._place, self._watch = tuple(ranks), ranks.index(rank), watch
-        # Place of another rank, and the first of its words.
+        # The position of another rank, and of its first word.
         self._others = [(each, each * _RANK_WORDS) for each in range(len(ranks)) if each != self._place]
         self._slab = slab
         whole = memoryview(slab.memory)
@@ -99,7 +99,7 @@ class IntraNode:
                 self._post(pieces, start, stop, task)
             else:
                 self._count_post(task)
-            # The root waits too: what is in a slot must be taken before it is used again.
+            # The root waits too: the data in a slot must be read before the slot is used again.
             self._wait(_POSTED, first + number + 1, task)
             if place != self._place:
                 slots = self._slots_of(_POSTED, first + number, pieces.dtype)
@@ -250,7 +250,7 @@ class IntraNode:
             self._order_stores()
             while words[at] < until:
                 self._watch.wait([(wake_up, select.POLLIN)], [self._ranks[place]])
-                with contextlib.suppress(BlockingIOError):  # it was news of another rank
+                with contextlib.suppress(BlockingIOError):  # it was a message about another rank
                     os.eventfd_read(wake_up)
         finally:
             words[flag] = 0

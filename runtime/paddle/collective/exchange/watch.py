@@ -22,8 +22,8 @@ from paddle_node.contract.records import Rank, Whole
 
 _KINDS = {"lost": PeerLost, "differs": PeerDiffers, "late": PeerLate}
 _TELL_S = 2.0
-_GRACE_S = 4.0  # for news of who failed first
-_ROLL_S = 2.0  # to answer, on a busy machine too
+_GRACE_S = 4.0  # to learn which rank failed first
+_ROLL_S = 2.0  # to answer, even on a busy machine
 
 
 class News(NamedTuple):
@@ -161,7 +161,7 @@ class Watch:
         if told is None:
             return
         if told.news == "where":
-            if not self._idle:  # who has nothing to do is waited for
+            if not self._idle:  # a rank without work is waited for
                 self._send(News("waiting", self.rank), self._links)
         elif told.news == "waiting":
             self._waiting.add(rank)

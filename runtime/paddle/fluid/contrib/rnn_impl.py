@@ -258,7 +258,7 @@ def _stacked(
         lasts.append(last)
     joined = layers.concat(outs, axis=2) if bidirectional else outs[0]
     states = []
-    for kind in zip(*lasts, strict=True):  # one a direction, (layers, batch, hidden)
+    for kind in zip(*lasts, strict=True):  # one per direction, (layers, batch, hidden)
         both = layers.concat(list(kind), axis=1) if bidirectional else kind[0]
         states.append(layers.reshape(both, [plan.depth * directions, -1, plan.size]))
     return (layers.transpose(joined, [1, 0, 2]) if batch_first else joined), states

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _FLOAT = struct.Struct("<f")
 
 
-# Where each type is kept in the message.
+# The field of the message that stores each type.
 _FIELD = {
     AttrType.INT: 3,
     AttrType.FLOAT: 4,
@@ -102,7 +102,7 @@ def _item(field: int, value: object) -> bytes:
 
 def _value(kind: AttrType, raw: int | float | bytes) -> object:
     if kind in (AttrType.FLOAT, AttrType.FLOATS) and isinstance(raw, bytes) and len(raw) == _FLOAT.size:
-        # The shortest decimal of the same float32: 0.9 comes back as 0.9.
+        # The shortest decimal of the same float32, so that 0.9 is read as 0.9.
         return float(str(np.frombuffer(raw, "<f4")[0]))
     if kind in (AttrType.STRING, AttrType.STRINGS) and isinstance(raw, bytes):
         return text(raw, "an attribute")
@@ -152,7 +152,7 @@ def read_into(program: Program, message: bytes) -> None:
         _check_bodies(program)
     except (ModelFileError, OpError):
         raise
-    except (ValueError, OverflowError) as error:  # a shape or a number that nothing here can have
+    except (ValueError, OverflowError) as error:  # a shape or a number that is impossible here
         raise ModelFileError(f"the program is damaged: {error}") from error
     if unknown:
         named = ", ".join(f"{name} of {op_type}" for op_type, name in sorted(unknown)[:MAX_NAMED])
@@ -306,7 +306,7 @@ def _check_bodies(program: Program) -> None:
             raise ModelFileError(
                 f"block {block.idx} names sub-blocks that do not exist: {sorted(inner, key=str)}"
             )
-    # take away blocks that hold no bodies until none is left; those that stay hold themselves
+    # remove blocks that contain no bodies until none is left; the remaining ones contain themselves
     holders: dict[int, list[int]] = {}
     for holder, inner in bodies.items():
         for each in inner:

@@ -25,7 +25,7 @@ from paddle.ops.base.selected_rows import SelectedRows
 from paddle.protobuf import fields, signed, varint_field
 
 MAX_LEVELS = 64
-MAX_DIMS = 32  # what numpy takes at least
+MAX_DIMS = 32  # every release of numpy supports this many
 
 _U32, _I32, _U64, _I64 = (struct.Struct(f"<{code}") for code in "IiQq")
 

@@ -38,7 +38,7 @@ from paddle.graph.errors import NotInitialisedError
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.signatures import function
 
-_BEGINNING = bytes(4)  # of all files of values: their version
+_BEGINNING = bytes(4)  # of all files of values: the version
 _MAX_PATH = 4096
 TABLE_STATES = ".states"
 """Suffix of the file next to a table's file, with the update rule's state of each row."""
@@ -71,7 +71,7 @@ def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path
         return wanted
     try:
         folder = wanted.parent.resolve()
-    except (OSError, RuntimeError) as error:  # links that go round
+    except (OSError, RuntimeError) as error:  # links that form a loop
         raise PserverError(f"cannot write {path}: {error}") from error
     inside = [folder.relative_to(each).parts for each in folders if folder.is_relative_to(each)]
     if not any(all(not part.startswith(".") for part in parts) for parts in inside):

@@ -21,7 +21,7 @@ from paddle.fluid.program.variable import Variable
 from paddle.ops.base.registry import lookup
 from paddle.signatures import function
 
-# Layers whose `name` is that of their output, as scripts fetch it; that of all others begins the names of theirs.
+# Layers whose `name` is the name of their output, as scripts fetch it; all other layers use it as a prefix.
 _NAMES_OUTPUT = frozenset({
     "add_position_encoding", "clip", "clip_by_norm", "elementwise_add", "elementwise_div",
     "elementwise_floordiv", "elementwise_max", "elementwise_min", "elementwise_mod", "elementwise_mul",

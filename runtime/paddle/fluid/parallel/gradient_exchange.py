@@ -107,7 +107,7 @@ class GradientExchange:
     def abandon(self, error: BaseException) -> None:
         """End the group if other ranks are waiting for the rest of a step that failed on this rank."""
         if self._posted:
-            with contextlib.suppress(Exception):  # what was posted is summed first: the thread has the group
+            with contextlib.suppress(Exception):  # posted gradients come first: the thread uses the group
                 self._wait_for_thread()
             self._group.fail(
                 CollectiveError(

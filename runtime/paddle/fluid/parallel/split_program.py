@@ -22,7 +22,7 @@ from paddle.ops.base.registry import OpDef, Slot
 REDUCED = "@REDUCED"
 _MEETING = ("allreduce", "broadcast")
 _SYNCHRONISED = {"batch_norm": "sync_batch_norm", "batch_norm_grad": "sync_batch_norm_grad"}
-_POSTING = "post_gradients"  # in no table of operators, and in no file
+_POSTING = "post_gradients"  # in no table of operators and in no file
 
 
 class SplitProgram:
@@ -93,7 +93,7 @@ class SplitProgram:
         elif strategy.gradient_scale_strategy == GradientScaleStrategy.Customized:  # the script feeds it
             passes = [op for op in passes if not _starts_backward(op)]
         self.passing.global_block().ops = self._posted(passes, post) if self.posts else list(passes)
-        # Under another name, since decay may write the gradient, and what is fed is not computed.
+        # Under another name, since decay may write the gradient, and fed variables are not computed.
         block = self.updating.global_block()
         for name in (*self.grads, *self.given):
             self.passing.global_block().var(name).persistable = False

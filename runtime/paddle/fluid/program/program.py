@@ -16,7 +16,7 @@ from paddle.fluid.program.operator import Operator, OpRole
 from paddle.graph.block import Name
 
 _TRAINING = OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.RPC | OpRole.DIST | OpRole.LR_SCHED
-# What a transpiler notes on a program; clones have it too.
+# Attributes that a transpiler sets on a program; clones have them too.
 _DISTRIBUTED = (
     "_is_distributed",
     "_is_chief",

@@ -44,7 +44,7 @@ class Connection:
         self._has_begun = False
         self._client: ProgramClient | None = None
         self._closed = False
-        self._lock = threading.Lock()  # one thread at a time talks to servers
+        self._lock = threading.Lock()  # only one thread at a time communicates with servers
         self._outbox = Outbox(self._push)
         self._numbers = {endpoint: at for at, endpoint in enumerate(distribution.endpoints)}
         self._wanted: Sequence[_Names] = ()

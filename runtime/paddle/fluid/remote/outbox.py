@@ -43,7 +43,7 @@ class Outbox:
             push: function that sends a parcel (other than the last of its step), and returns when it has arrived.
         """
         self._push = push
-        self._lock = threading.Lock()  # guards all below but `_early`
+        self._lock = threading.Lock()  # protects all attributes below except `_early`
         self._early: Collection[int] = ()
         self._waiting: Values = {}
         self._early_bytes = 0

@@ -34,7 +34,7 @@ from paddle.pserver.wire.shared_memory import SharedArray
 
 _log = logging.getLogger(__name__)
 
-_LINE = 16  # elements that arrays begin at a multiple of
+_LINE = 16  # arrays begin at a multiple of this number of elements
 
 
 class ServedProgram:

@@ -38,7 +38,7 @@ from paddle.report import Reporter
 
 _log = logging.getLogger(__name__)
 
-_TELLING_S = 10.0  # trainers that are started together with a server come within that
+_TELLING_S = 10.0  # trainers that are started together with a server connect within this time
 _MAX_TEXT = 2000
 
 

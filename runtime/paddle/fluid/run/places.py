@@ -52,7 +52,7 @@ def cuda_device_count() -> int:
         return int(xp.cuda.runtime.getDeviceCount())
     except DeviceError:
         return 0
-    except RuntimeError:  # cupy is here and no driver is
+    except RuntimeError:  # cupy is installed, but there is no driver
         return 0
 
 

@@ -191,7 +191,7 @@ class Sections:
             return
         later = {name for other in self._sections[at + 1 :] for name in other.reads}
         wanted = (later | {*batch.fetches}) & section.makes
-        if at + 1 == len(self._sections):  # also what the scope has
+        if at + 1 == len(self._sections):  # including the contents of the scope
             wanted |= {*batch.fetches} - batch.values.keys()
         fetches = sorted(wanted)
         feed = {name: batch.values[name] for name in section.reads if name in batch.values}

@@ -113,7 +113,7 @@ class LoDTensor:
         value = value.rows if isinstance(value, _Misfit) else plain(value)
         if value is None and levels:  # scripts before 1.0 set sequences first, and then their rows
             rows = max(int(levels[-1][-1:].sum()), 0)
-            value = np.broadcast_to(np.float32(0), (rows, 1))  # takes no memory until they come
+            value = np.broadcast_to(np.float32(0), (rows, 1))  # allocates no memory until the rows are set
         try:
             self._cell.value = with_lod(value, levels)
         except OpError as error:

@@ -47,7 +47,7 @@ def _takes_old_calls(method: Callable[_P, _R]) -> Callable[_P, _R]:
         for name in _UPDATES:
             named.pop(name, None)
         if given and isinstance(given[0], (list, tuple)):
-            given = given[2:]  # what `minimize` returned, which the program says as well
+            given = given[2:]  # the result of `minimize`, which the program contains as well
             order = _ORDERS[4]
         else:
             order = next(

@@ -323,6 +323,6 @@ def _begins(name: str, startup: Program) -> Mapping[str, Any]:
             f"embedding {name!r} is distributed: its rows cannot be initialised by {op.type}; "
             "expected fill_constant, uniform_random or gaussian_random"
         )
-    # All servers draw alike, and other tables otherwise.
+    # All servers draw the same values for one table, and different ones for other tables.
     seed = int(attrs.get("seed", 0)) or startup.random_seed or zlib.crc32(name.encode())
     return {"initial_kind": kind, "initial_mean": mean, "initial_spread": spread, "initial_seed": seed}

@@ -262,7 +262,7 @@ def _declare(
             continue
         variable = origin.reach(name)
         kind = getattr(variable, "type", VarType.LOD_TENSOR)
-        if not variable.persistable:  # a temporary: the operator that writes it says its size
+        if not variable.persistable:  # a temporary: the operator that writes it determines its size
             outer.create_var(here, None, variable.dtype, persistable=True, type=kind)
         else:
             size = shape if name in sliced else variable.shape

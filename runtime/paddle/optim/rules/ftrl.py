@@ -41,7 +41,7 @@ class Ftrl(Rule):
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """Take one step of FTRL, which changes `w` and `state` in place."""
-        if not step.eta:  # the formula divides by it; its limit is to stand still
+        if not step.eta:  # the formula divides by it; in the limit, the value does not change
             return
         n, z = state["n"], state["z"]
         power = -self.lr_power

@@ -17,7 +17,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 
 @rule(
     "lamb",
-    # The powers of the betas are kept, and not used.
+    # The powers of the betas are stored but not used.
     fluid=Fluid(
         "Lamb(learning_rate=0.001, lamb_weight_decay=0.01, beta1=0.9, beta2=0.999, epsilon=1e-6, "
         "regularization=None, exclude_from_weight_decay_fn=None, name=None)",

@@ -11,7 +11,7 @@ from paddle.optim.rules.rule import Array, Rule, State, Step, descend
 from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
-@rule("momentum", "sparse_momentum")  # on rows the second is another matter: see `optim.sparse`
+@rule("momentum", "sparse_momentum")  # for rows, the second rule is separate: see `optim.sparse`
 class Momentum(Rule):
     """Gradient descent with momentum; plain gradient descent if μ = 0."""
 

@@ -332,7 +332,7 @@ class Client:
     def _batches(self, ids: Mapping[str, Any]) -> dict[str, Batch]:
         self._require_created()
 
-        # Weak: a batch that its owner dropped needs no rows, and a circle of batches would keep all of theirs.
+        # Weak: a dropped batch needs no rows, and a reference cycle of batches would keep all of their rows.
         made: WeakValueDictionary[str, Batch] = WeakValueDictionary()
 
         def bring() -> None:

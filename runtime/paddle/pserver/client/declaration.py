@@ -204,7 +204,7 @@ def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> 
         array = host_array(value, f"value of tensor {name}")
         _require_finite_float32(f"value of tensor {name}", array)
         declared.values[name] = array
-        # A single number is kept as an array of one.
+        # A single number is stored as an array of one element.
         declared.parameters.append(_parameter(name, array.shape or (1,), asked, sparse=asked.sparse))
     return declared
 

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 _ASK_AFTER_S = 5.0
 _REPORT_EVERY_S = 30.0
 _MAX_REPEATS = 20
-_LATE_S = 1.0  # beyond what a busy machine makes of a wait
+_LATE_S = 1.0  # longer than a wait takes on a busy machine
 _REFUSALS: Mapping[type[Record], type[PserverError]] = {Error: PserverError, StateLost: PserverLost}
 
 
@@ -306,7 +306,7 @@ class Exchange:
                     self._network.send(index, each)
             replies = self._converse(requests)
         except ConfigError:
-            # Of what cannot be sent no server has the whole: the next push to it takes back what there is.
+            # No server has all of a push that cannot be sent: the next push takes back what a server has of it.
             self._broken = ""
             raise
         except PserverError as error:

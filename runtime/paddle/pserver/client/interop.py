@@ -113,7 +113,7 @@ class Destinations:
         if name not in self._parameters:
             raise ConfigError(f"{what}: no such tensor was created; known: {', '.join(self._parameters)}")
         shape = self._parameters[name].shape
-        # A single number is kept as an array of one.
+        # A single number is stored as an array of one element.
         if (array.shape or (1,)) != shape or array.dtype != np.float32:
             raise ConfigError(f"{what}: expected {shape} float32, got {array.shape} {array.dtype}")
 

@@ -154,7 +154,7 @@ class Layout:
             array = array.reshape(-1)
         if not check:
             return array
-        # A sum is finite far faster than every element is checked; only a strange sum needs the slow look.
+        # Checking a sum is far faster than checking every element; only a sum that is not finite needs the full check.
         with np.errstate(over="ignore", invalid="ignore"):
             finite = np.isfinite(array.sum()) or np.isfinite(array).all()
         if not finite:

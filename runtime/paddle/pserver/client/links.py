@@ -24,8 +24,8 @@ from paddle.pserver.wire.verbs import Configured, Leave, Repeat, Values
 
 _log = logging.getLogger(__name__)
 
-_ANSWER_S = 10.0  # to a transport's question
-_LOOK_S = 0.1  # while a base connection needs care
+_ANSWER_S = 10.0  # seconds for the answer to a transport's request
+_LOOK_S = 0.1  # seconds between checks while a base connection has problems
 _BATCH = 64  # messages of one connection before others are served
 
 
@@ -58,7 +58,7 @@ class Links:
         self.endpoints = tuple(endpoints)
         self._keys = keys
         self._transports = [each for each in table.TRANSPORTS if within_node or not each.is_within_node]
-        self._beside: dict[int, Connection] = {}  # what is faster than a server's base connection
+        self._beside: dict[int, Connection] = {}  # transports that are faster than a server's base connection
         self._beside_at: dict[Any, int] = {}  # its handle -> the server
         self._needs_care = False  # a base connection must be watched soon; healthy ones wake us by themselves
         self._due: dict[int, Request] = {}  # whose values are due, by server
@@ -120,7 +120,7 @@ class Links:
             try:
                 connection = transport.client(offer)
             except (OSError, WireError, MemoryError) as error:
-                if isinstance(error, TimeoutError):  # a firewall: finding that out takes long
+                if isinstance(error, TimeoutError):  # a firewall: detecting that takes long
                     self._transports = [each for each in self._transports if each is not transport]
                 log = _log.debug if transport.is_within_node else _log.info
                 log("no %s connection to pserver %s (%s)", transport.name, self.endpoints[index], error)

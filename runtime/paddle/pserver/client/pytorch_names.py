@@ -16,7 +16,7 @@ from typing import Any
 from paddle.errors import ConfigError
 from paddle.optim.spec import OptimizerSpec
 
-_NEAR = 0.5  # of a name's letters
+_NEAR = 0.5  # minimum similarity of two names, from 0 to 1
 _RATES = frozenset({"lr", "learning_rate", "rate"})
 
 

@@ -187,21 +187,21 @@ class TrainerStep:
             else:
                 pushes[i] = push, record, theirs
         if requests:
-            inspection.finish()  # what goes out in one message cannot be taken back
+            inspection.finish()  # data that is sent in one message cannot be taken back
         for i, (push, record, theirs) in pushes.items():
             requests[i] = push.request(record, theirs)
         try:
             replies = self._exchange.carry(requests)
         except ConfigError:
             if inspection.has_given and views:
-                self._stored.pull_dense(views)  # values of the step that is taken back may lie there already
+                self._stored.pull_dense(views)  # they may have values of the step that is taken back
             raise
         for i, reply in replies.items():
             if i in in_place and reply.expect(Ok).slab != NO_SLAB:
                 self._node.scatter(i, self._node.take(i, reply), views)
                 continue
             if i in self._node.shared:
-                self._node.lose(i)  # what was shared is not what holds now
+                self._node.lose(i)  # the shared values are no longer the current ones
             if (values := reply.find("")) is None:
                 continue
             if i in pushes:

@@ -75,7 +75,7 @@ class TaskClient:
         while True:
             incoming = self._links.receive(max(until - time.monotonic(), 0.0))
             if incoming is None or incoming.message is None:
-                return None  # nothing came, or a new connection lost what the old one carried
+                return None  # nothing arrived, or a new connection lost the data of the old one
             reply = incoming.message
             if reply.request != self._last:
                 continue

@@ -41,7 +41,7 @@ _CHECKED = struct.Struct("<QIQ")
 _NAME = re.compile(r"journal-(\d{16})\Z")
 _MAX_PARTS = 512  # of one write; the kernel takes 1024
 MIN_JOURNAL_BYTES = 64 << 20
-_MAX_REQUESTS = 10_000  # in a journal, or the next process would need long to carry them out again
+_MAX_REQUESTS = 10_000  # in a journal; with more, the next process would take long to replay them
 _RETRY_S = 60.0
 _GONE = "gone"
 

@@ -19,7 +19,7 @@ from paddle.errors import ConfigError
 from paddle.pserver.exported.columns import MAX_WIDTH, Column
 
 SUFFIX = ".npz"
-_NPY: Any = npy  # numpy has no types for it
+_NPY: Any = npy  # numpy has no annotations for it
 _KINDS = "fiu"
 _READ = 1 << 20
 # RuntimeError: it is encrypted, or in an unknown way. OSError: a damaged bz2 stream, or a place before the file.

@@ -222,7 +222,7 @@ class Engine:
     def _dispatch(self, address: bytes, message: Message) -> None:
         verb = message.verb
         if message.stamp == self.stamp and verb not in _APART and message.trainer != READER:
-            self._once(address, message, verb)  # what nearly all messages are
+            self._once(address, message, verb)  # the case of nearly all messages
         elif verb is Verb.PING or verb is Verb.QUEUE:
             self._send(address, message, self.answer_separately(address, message))
         elif verb is Verb.HELLO and message.trainer != READER:
@@ -301,7 +301,7 @@ class Engine:
         except REFUSALS as error:
             self._answer(session, refusal(error))
             if not is_partial:
-                self._keeper.record(message)  # it took the push back, and must do so in the next process
+                self._keeper.record(message)  # it took the push back, and the next process must do the same
 
     def _once(self, address: bytes, message: Message, verb: Verb) -> None:
         """Execute a new request; for a repetition of the last request, send the reply again."""
@@ -314,7 +314,7 @@ class Engine:
                 self._out.append(Reply(address, session.reply))
             return
         session.last, session.reply, session.verb = message.request, None, verb
-        # What only reads is in no journal, and must change nothing.
+        # Requests that only read are not in the journal, and must change nothing.
         is_read = verb in self._service.reads
         gave_up = not is_read and self._service.give_up(session.trainer)
         try:

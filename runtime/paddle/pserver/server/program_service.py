@@ -143,7 +143,7 @@ class ProgramService(Service):
         self._desk, self._program, self._is_sync, self._on_over = desk, program, is_sync, on_over
         self._sent: dict[int, Arriving] = {}
         self._wishes: dict[int, Sequence[_Wish]] = {}  # of the newest answer with values
-        self._given: dict[str, str] | None = None  # what trainer 0 began with: name -> fingerprint
+        self._given: dict[str, str] | None = None  # name -> fingerprint of trainer 0's first value
         self._first = Arriving()
         self._begins: Barrier[None] = Barrier(desk.options.num_trainers)
         self._all_sent: Barrier[Sequence[_Wish]] = Barrier(desk.options.num_trainers)

@@ -47,7 +47,7 @@ from paddle.pserver.wire.verbs import (
 )
 
 _COPIES = 2
-_REST = 9.0  # times what copying took
+_REST = 9.0  # multiple of the time that copying took
 _HOLD_S = 120.0  # then a copy is dropped even if a reader is in the middle of it, which must start again
 _UNREAD_S = 5.0
 _log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 _MOST_LEFT = 1 << 20  # ids of removed rows; after more, all rows are read again
 
 MAX_READERS = 1024
-_SILENT_S = 60.0  # then a reader gives its place to another if there is no other place; it may come back
+_SILENT_S = 60.0  # then another reader can take the place of this one, which may connect again
 _REFUSED: Mapping[Verb, str] = {
     Verb.PUSH_PULL: "push",
     Verb.CHUNK: "push",

@@ -90,7 +90,7 @@ class Sessions:
         """
         session = self._by_trainer.get(message.trainer)
         is_own = session is not None and session.id == message.session
-        # The request that it left with may come again: its answer may have got lost.
+        # The last request before leaving may be repeated: its answer may have been lost.
         if (
             session is None
             or not is_own

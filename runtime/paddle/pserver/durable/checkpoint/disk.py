@@ -28,9 +28,9 @@ Memory = npt.NDArray[np.uint8]
 
 PAGE = 4096
 BLOCK = 16 << 20
-_SLOT = 8 << 20  # bytes of the largest array that a copy is made of
-_SMALLEST = _SLOT // 8  # what is smaller would waste most of a slot, and is quickly copied anywhere
-_SHARE = 8  # of free memory; trainers, other servers and readers of files want some too
+_SLOT = 8 << 20  # bytes of the largest array in a copy
+_SMALLEST = _SLOT // 8  # a smaller array would waste most of a slot, and is copied quickly anyway
+_SHARE = 8  # copies use one part in this many of free memory, since other processes need some too
 _AT_ONCE = 32 << 20
 _NICE = 10
 
@@ -39,7 +39,7 @@ def map_block(nbytes: int = BLOCK) -> Memory:
     """Return page-aligned memory as an array; the memory is released with the array."""
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without them
+        with contextlib.suppress(OSError):  # a kernel without huge pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
 
@@ -78,7 +78,7 @@ class SpareMemory:
         if not _SMALLEST <= array.nbytes <= _SLOT:
             return array.copy()
         try:
-            slot = self._free.pop()  # the one that was used last may still be in a cache
+            slot = self._free.pop()  # the slot that was used last may still be in a cache
         except IndexError:
             return array.copy()
         copy = slot[: array.nbytes].view(array.dtype).reshape(array.shape)
@@ -97,7 +97,7 @@ class SpareMemory:
                 return
             try:
                 memory = map_block(-(-min(_AT_ONCE, nbytes - start) // _SLOT) * _SLOT)
-            except OSError:  # copies then go where there is room
+            except OSError:  # copies are then stored wherever there is room
                 return
             memory[:: mmap.PAGESIZE] = 0
             self._free.extend(memory[at : at + _SLOT] for at in range(0, len(memory), _SLOT))

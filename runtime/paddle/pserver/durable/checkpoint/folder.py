@@ -166,10 +166,10 @@ def prune(root: Path, mine: Sequence[Manifest], server: int, keep: int) -> list[
         if where in needed:
             left.append(manifest)
             continue
-        # without its manifest it is nothing any more, wherever the removal is cut short
+        # without its manifest, the part is invalid, even if the removal is interrupted
         (root / where / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(root / where, ignore_errors=True)
-        with contextlib.suppress(OSError):  # other servers' parts lie there
+        with contextlib.suppress(OSError):  # the directory contains other servers' parts
             (root / where.parent).rmdir()
     return left
 

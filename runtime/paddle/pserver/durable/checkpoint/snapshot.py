@@ -190,7 +190,7 @@ class Snapshot:
 
     def dense(self, elements: Elements) -> None:
         """Wait until these dense elements, which are about to change, have been copied."""
-        if elements.version >= self.version:  # else they lie elsewhere in the state that is copied
+        if elements.version >= self.version:  # otherwise they are elsewhere in the copied state
             self._dense.finish(elements.parameter, elements.start, elements.stop)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:

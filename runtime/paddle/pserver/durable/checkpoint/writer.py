@@ -64,7 +64,7 @@ class DiskOutput:
         self.nbytes = self.crc = 0
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._is_direct = go_past_cache(self._file)
-        self._at = 0  # bytes that the file has
+        self._at = 0  # bytes written to the file
         self._error: OSError | None = None
         self._free: queue.SimpleQueue[Memory] = queue.SimpleQueue()
         self._full: queue.SimpleQueue[tuple[Memory, int] | None] = queue.SimpleQueue()
@@ -235,7 +235,7 @@ class PartWriter:
         self._sync(self._folder)
         final = self._root / manifest.folder
         final.parent.mkdir(exist_ok=True)
-        if final.exists():  # a restarted server comes by the same version again
+        if final.exists():  # a restarted server writes the same version again
             aside = self._root / f"{UNFINISHED}{manifest.server}-{secrets.token_hex(4)}"
             os.rename(final, aside)
             os.rename(self._folder, final)
@@ -346,7 +346,7 @@ class Sink:
         self._carry_out(lambda _: give_way())
         while self._outcome is None and (job := self._jobs.get()) is not None:
             self._carry_out(job)
-            del job  # or the memory of its piece would be ours until something else comes
+            del job  # otherwise the memory of its piece would stay allocated until the next piece
         if self._outcome is None:
             self._end()
 
