@@ -140,10 +140,10 @@ def test_a_message_prints_its_set_fields() -> None:
 @pytest.mark.parametrize(
     ("mistake", "says"),
     [
-        (lambda: setattr(parameter(), "size", "6"), "size has the type uint64, got '6'"),
+        (lambda: setattr(parameter(), "size", "6"), "size: expected type uint64, got '6'"),
         (lambda: setattr(parameter(), "size", -6), "size is -6"),
-        (lambda: parameter().dims.append(1.5), "dims has the type uint64, got 1.5"),
-        (lambda: network().layers.append(parameter()), "layers has the type LayerConfig"),
+        (lambda: parameter().dims.append(1.5), "dims: expected type uint64, got 1.5"),
+        (lambda: network().layers.append(parameter()), "layers: expected type LayerConfig"),
         (lambda: parameter().CopyFrom(network()), "expected a ParameterConfig"),
         (lambda: parameter().HasField("sizes"), "no field 'sizes'"),
         (lambda: parameter(name="w").SerializeToString(), "size"),
@@ -151,7 +151,7 @@ def test_a_message_prints_its_set_fields() -> None:
         (lambda: parameter(learning_rate=10**400), "learning_rate.*double"),
         (lambda: ModelConfig_pb2.MESSAGES["ROIPoolConfig"](spatial_scale=1e300), "spatial_scale.*float"),
         (lambda: parameter(name="\ud800"), "name.*UTF-8"),
-        (lambda: parameter(dims=[3]).dims.__iadd__([1.5]), "dims has the type uint64, got 1.5"),
+        (lambda: parameter(dims=[3]).dims.__iadd__([1.5]), "dims: expected type uint64, got 1.5"),
         (lambda: parameter().MergeFromString(6), "ParameterConfig.*bytes"),
     ],
 )

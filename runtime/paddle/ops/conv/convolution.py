@@ -31,8 +31,8 @@ def _shape_rule(sides: int) -> Callable[..., Spec]:
         count, per_group = filters.shape[:2]
         if x.shape[1] != per_group * groups or count % groups:
             raise ShapeError(
-                f"expected {per_group * groups} channels of Input and a multiple of {groups} filters, got Input "
-                f"{x.shape} and Filter {filters.shape} with {groups} groups"
+                f"expected Input with {per_group * groups} channels, and filters in {groups} equal groups, got Input "
+                f"{x.shape} and Filter {filters.shape}"
             )
         window = _window(filters, attrs)
         return Spec((x.shape[0], count, *window.places(x.shape[2:])), x.dtype)

@@ -95,10 +95,10 @@ def test_split_cuts_into_the_given_sections() -> None:
         ("squeeze", {"X": _X}, {"axes": [0]}, "must have size 1"),
         ("split", {"X": _X}, {"num": 3, "axis": 1}, "4 cannot be split into 3 equal parts"),
         ("concat", {"X": [_X, _X.T]}, {"axis": 0}, r"except along axis 0.*\(3, 4\) and \(3, 3\)"),
-        ("softmax", {"X": _X}, {"axis": 2}, "axis 2 is out of range for a value of 2 dimensions"),
+        ("softmax", {"X": _X}, {"axis": 2}, "an axis from -2 to 1 for a value of 2 dimensions, got 2"),
         ("pool2d", {"X": _IMAGES}, {"pooling_type": "sum", "ksize": [2, 2]}, "'max' or 'avg', got 'sum'"),
-        ("conv2d", {"Input": _IMAGES, "Filter": np.zeros((2, 3, 2, 2))}, {}, "has 4 channels.*needs 3"),
-        ("conv2d", {"Input": _IMAGES, "Filter": np.zeros((2, 4, 9, 9))}, {}, "is too small"),
+        ("conv2d", {"Input": _IMAGES, "Filter": np.zeros((2, 3, 2, 2))}, {}, "with 3 channels.*got Input"),
+        ("conv2d", {"Input": _IMAGES, "Filter": np.zeros((2, 4, 9, 9))}, {}, "is smaller than the extent"),
         ("dropout", {"X": _X}, {"dropout_prob": 1.5}, r"dropout_prob: .*0 to 1.*1.5"),
         (
             "batch_norm",

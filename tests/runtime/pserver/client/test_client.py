@@ -220,7 +220,7 @@ def test_what_cannot_be_is_refused_by_name_before_anything_is_sent() -> None:
             one.push({"w": good})
         with pytest.raises(ConfigError, match="value of tensor w: expected float32, got float64"):
             one.create({"w": np.zeros((4, 2))}, SGD)
-        with pytest.raises(ConfigError, match="value of tensor w contains NaN"):
+        with pytest.raises(ConfigError, match=r"value of tensor w.*NaN"):
             one.create({"w": good * np.nan}, SGD)
         with pytest.raises(ConfigError, match="options of tensor 'v': no such tensor; known: w"):
             one.create({"w": good}, SGD, {"v": TensorOptions()})
