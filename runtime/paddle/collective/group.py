@@ -239,7 +239,7 @@ def _built(me: Membership, met: Met, watch: Watch, listener: socket.socket | Non
 _STARTED_BY = (
     "PMIX_RANK",
     "PMI_RANK",
-)  # OMPI_COMM_WORLD_RANK says nothing: a launcher may set it without MPI
+)  # OMPI_COMM_WORLD_RANK proves nothing: a launcher may set it without MPI
 _TESTS = 2000  # before it sleeps: MPI has no descriptor to wait for
 _PAUSES_S = (50e-6, 1e-3)
 
