@@ -110,6 +110,8 @@ def _reason(error: Exception, attempt: Attempt) -> Reason:
 
 def _network(error: Exception, attempt: Attempt) -> Reason:
     target = where(attempt.hop)
+    if attempt.hop.proxy_command and is_worth_another_try(error):
+        return reasons.ended_early("its ProxyCommand")
     if isinstance(error, SilentError):
         return reasons.no_ssh(target, attempt.timeout_s, "no answer")
     if isinstance(error, TimeoutError):

@@ -253,6 +253,8 @@ def _open_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
 
 
 def _config(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
+    if output.is_proxied:  # the configuration was read before; a shell reports its errors in the same form
+        return _hung_up(output, attempt)[0]
     return Reason(
         f"cannot read the ssh config: {found[0].rstrip('.')}.", "Correct it; `ssh -G HOST` checks it."
     )
@@ -301,7 +303,7 @@ def _hung_up(output: SshOutput, attempt: FailedLogin) -> tuple[Reason, bool]:
         return reasons.no_ssh(_place(output, attempt), attempt.timeout_s, why), False
     if not output.server.host:
         by = "its ProxyCommand" if output.is_proxied else "ssh"
-        return Reason(f"{by} exited before the login was complete.", "Try `ssh` by hand."), output.is_proxied
+        return reasons.ended_early(by), output.is_proxied
     return reasons.hung_up(where(output.server)), not output.own or "Connection" in output.own[-1]
 
 

@@ -159,6 +159,11 @@ def hung_up(target: str) -> Reason:
     return Reason(f"{target} closed the connection during the login.", "Check sshd's log there.")
 
 
+def ended_early(program: str) -> Reason:
+    """Explain that the program that provides the connection exited."""
+    return Reason(f"{program} exited before the login was complete.", "Try `ssh` by hand.")
+
+
 def no_route(target: str, why: str) -> Reason:
     """Explain that the kernel has no route."""
     return Reason(f"{target}: {why}.", "Check the node's address and your routes.")

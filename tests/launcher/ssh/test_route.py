@@ -82,6 +82,13 @@ def test_a_node_that_its_jump_host_cannot_reach_is_told(client: Client, server: 
 
 
 @BOTH
+@pytest.mark.parametrize("command", ["/bin/false", "/no/such/relay %h %p"])
+def test_a_proxy_command_that_ends_is_named(client: Client, command: str) -> None:
+    client.config.write_text(f"ProxyCommand {command}\n")
+    assert "ProxyCommand" in client.error("ada@node-a", connect_timeout_s=1).reason
+
+
+@BOTH
 def test_a_proxy_command_leads_to_a_node(client: Client, server: LoginServer, tmp_path: Path) -> None:
     client.knows(server)
     relay = tmp_path / "relay.py"
