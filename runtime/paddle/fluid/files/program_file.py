@@ -183,6 +183,11 @@ def _variable(variable: Any) -> bytes:
     parts = name + bytes_field(2, described) + varint_field(3, variable.persistable)
     # Gradients of bodies are derived when they run. Fluid 1.x ignores the field, which Paddle 2 has for all variables.
     blocks = variable.stop_gradient and variable.block.idx > 0
+    if variable.error_bounds and variable.block.idx > 0:
+        warnings.warn(
+            f"the program's bytes omit the error clip of {variable.name!r} in a body: set it again after reading",
+            stacklevel=2,
+        )
     return parts + (varint_field(_STOP_GRADIENT, 1) if blocks else b"")
 
 

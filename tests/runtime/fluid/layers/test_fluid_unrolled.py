@@ -124,3 +124,13 @@ def test_a_parsed_program_keeps_what_stops_gradients_in_a_step() -> None:
         fluid.Executor().run(each, feed=feed, fetch_list=[grads[0].name]) for each in (main, parsed)
     )
     np.testing.assert_array_equal(read, built)
+
+
+def test_the_error_clip_of_a_variable_in_a_step_is_not_lost_in_silence() -> None:
+    rnn = layers.StaticRNN()
+    with rnn.step():
+        after = layers.tanh(rnn.step_input(layers.data("x", [3, 2], append_batch_size=False)))
+        after._set_error_clip(fluid.clip.ErrorClipByValue(0.5))
+        rnn.step_output(after)
+    with pytest.warns(UserWarning, match=after.name):
+        fluid.default_main_program().serialize_to_string()
