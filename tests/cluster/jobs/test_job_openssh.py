@@ -27,7 +27,7 @@ IMPORTED = """
 import atexit, sys
 atexit.register(lambda: print("imported:", {"paramiko", "fabric"} & set(sys.modules) or "neither"))
 """
-RESUMED = r"^root@node-b: its connection was lost.*; the job continues over a new connection$"
+RESUMED = r"^root@node-b: the connection was lost.*; the job continues over a new connection$"
 
 
 def with_open_connections(cluster: Cluster, *words: str) -> list[str]:

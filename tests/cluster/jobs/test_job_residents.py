@@ -232,7 +232,7 @@ def a_cut_is_survived_and_a_killed_launcher_leaves_nothing(
     beside = [one for one in cluster["node-a"].processes() if one.ppid == there["node-a"].pid]
     (carrier,) = [one.pid for one in beside if os.getsid(one.pid) != one.pid]
     os.kill(carrier, signal.SIGKILL)
-    launch.wait_for_line("node-a: its connection was lost.*; the job continues over a new connection", 30)
+    launch.wait_for_line("node-a: the connection was lost.*; the job continues over a new connection", 30)
     launch.send(signal.SIGKILL)
     wait_for("the end of the job", lambda: not job.processes("TRAINER"), 20)
     wait_for("the end of its agents", lambda: not any(map(marked, cluster.hosts)), 20)

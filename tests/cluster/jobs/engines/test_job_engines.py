@@ -199,7 +199,7 @@ def a_connection_that_breaks_is_made_again(
         launch = started.start(job, f"--wait=3:{go_on}")
         job.wait_for_role("TRAINER")
         cut_off(cluster["node-b"])
-        launch.wait_for_line("node-b: its connection was lost.*; the job continues over a new connection", 30)
+        launch.wait_for_line("node-b: the connection was lost.*; the job continues over a new connection", 30)
         for each in cluster.hosts:
             each.path(go_on).touch()
         assert learnt(oracle.check(launch, 0).output) == over_ssh

@@ -168,7 +168,7 @@ def a_connection_to_a_pod_that_breaks_is_made_again(cluster: Cluster, job: JobRu
         launch = pods.start(f"--wait=3:{go_on}")
         job.wait_for_role("TRAINER")
         cut_off(cluster["node-b"])
-        launch.wait_for_line("pod-1: its connection was lost.*; the job continues over a new connection", 30)
+        launch.wait_for_line("pod-1: the connection was lost.*; the job continues over a new connection", 30)
         for each in cluster.hosts:
             each.path(go_on).touch()
         oracle.check(launch, 0)

@@ -26,7 +26,7 @@ scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
 
 LEASE_S = 12.0
-RESUMED = r"^root@node-b: its connection was lost.*; the job continues over a new connection$"
+RESUMED = r"^root@node-b: the connection was lost.*; the job continues over a new connection$"
 COUNT = """
 import os, random, sys, time
 print("begun", flush=True)
@@ -95,7 +95,13 @@ CUTS: dict[str, tuple[Callable[[Host, float], None], float]] = {
 }
 
 
-@scenarios.each(*(f"{phase}: {fault}" for phase in PHASES for fault in CUTS))
+# By the end of 6 s after the start, the job runs.
+CASES = [
+    f"{phase}: {fault}" for phase in PHASES for fault in CUTS if (phase, fault) != ("start", "cut of 6 s")
+]
+
+
+@scenarios.each(*CASES)
 def one_shorter_than_the_lease_changes_nothing(
     case: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:

@@ -77,7 +77,7 @@ def a_process_that_goes_on_again_is_forgiven(cluster: Cluster, job: JobRunner, o
     oracle.check(launch, 0, within_s=60)
 
 
-@scenarios.each("0", "1", "2")
+@scenarios.each("0", "2")
 def a_trainer_that_waits_for_itself_is_the_cause_whoever_was_told_first(
     rank: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
