@@ -17,10 +17,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from paddle.fluid.program.operator import Operator, OpRole
+from paddle.graph.operator import EMPTY
 
 _SERVED = (OpRole.RPC, OpRole.DIST)
 _ONCE = (OpRole.OPTIMIZE, OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE)
 _UPDATING = (*_ONCE, *_SERVED)
+
+_LINEAR = ("elementwise_add_grad", "elementwise_sub_grad", "lookup_table_grad")
+_BILINEAR = ("mul_grad", "matmul_grad", "elementwise_mul_grad", "conv2d_grad")
+"""Operators that compute the gradient of an input without its value: from no input, or from the other one."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +98,26 @@ def _outdated(ops: Sequence[Operator], passing: Sequence[bool]) -> dict[str, Out
         if not passes:
             changed.update((name, Outdated(name, loss, loss)) for name in op.writes)
             continue
-        cause = next((each for name in op.reads if (each := changed.get(name) or found.get(name))), None)
+        cause = next((each for name in _needed(op) if (each := changed.get(name) or found.get(name))), None)
         if cause is not None:
             found.update((name, cause._replace(loss=loss)) for name in op.writes)
     return found
+
+
+def _needed(op: Operator) -> list[str]:
+    """Return the variables whose values the operator needs; of other inputs, it needs only the shape."""
+    computed = [slot for slot, names in op.outputs.items() if {*names} != {EMPTY}]
+    return [
+        name
+        for slot, names in op.inputs.items()
+        for name in names
+        if not (
+            op.type in _LINEAR
+            and slot in ("X", "Y", "W")
+            or op.type in _BILINEAR
+            and computed == [slot + "@GRAD"]
+        )
+    ]
 
 
 def _derived(ops: Sequence[Operator], roots: Collection[str]) -> set[str]:

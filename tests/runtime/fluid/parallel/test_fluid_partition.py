@@ -173,6 +173,16 @@ def later_test(y: Any, guess: Any) -> list[Any]:
     return [trained, L.mean(L.abs(guess(True) - y))]
 
 
+def linear_twice(y: Any, guess: Any) -> list[Any]:
+    """Two losses of one linear layer, whose gradients need no values of its parameters."""
+    rows = L.embedding(L.cast(y > 0.0, "int64"), [2, 1], param_attr="rows")
+    found = L.fc(fluid.default_main_program().global_block().var("x"), 1, param_attr="w") + rows
+    losses = [L.mean(L.square(found - y)), L.mean(L.abs(found - y))]
+    for loss in losses:
+        fluid.optimizer.Momentum(0.1, 0.5).minimize(loss)
+    return losses
+
+
 def _both(make: Any, ways: tuple[int, int] | None, fetched: int = 2) -> list[Any]:
     """Return the mean losses of four steps, and w; ways: places and repeats, None: a plain executor."""
     with (
@@ -229,7 +239,7 @@ def test_one_place_runs_two_losses_in_the_order_of_the_program(make: Any) -> Non
 
 
 @pytest.mark.parametrize("ways", [(3, 1), (1, 2)])
-@pytest.mark.parametrize(("make", "fetched"), [(separate_losses, 2), (later_test, 1)])
+@pytest.mark.parametrize(("make", "fetched"), [(separate_losses, 2), (later_test, 1), (linear_twice, 2)])
 def test_losses_that_need_no_update_of_each_other_train(
     make: Any, fetched: int, ways: tuple[int, int]
 ) -> None:
