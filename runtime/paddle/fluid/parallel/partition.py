@@ -107,17 +107,12 @@ def _outdated(ops: Sequence[Operator], passing: Sequence[bool]) -> dict[str, Out
 def _needed(op: Operator) -> list[str]:
     """Return the variables whose values the operator needs; of other inputs, it needs only the shape."""
     computed = [slot for slot, names in op.outputs.items() if {*names} != {EMPTY}]
-    return [
-        name
-        for slot, names in op.inputs.items()
-        for name in names
-        if not (
-            op.type in _LINEAR
-            and slot in ("X", "Y", "W")
-            or op.type in _BILINEAR
-            and computed == [slot + "@GRAD"]
-        )
-    ]
+    unneeded: list[str] = []
+    if op.type in _LINEAR:
+        unneeded = ["X", "Y", "W"]
+    elif op.type in _BILINEAR and len(computed) == 1:
+        unneeded = [computed[0].removesuffix("@GRAD")]
+    return [name for slot, names in op.inputs.items() if slot not in unneeded for name in names]
 
 
 def _derived(ops: Sequence[Operator], roots: Collection[str]) -> set[str]:

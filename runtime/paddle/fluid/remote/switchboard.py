@@ -117,6 +117,11 @@ class Switchboard:
         connections = [each for each in program._connections if isinstance(each, Connection)]
         if not connections:
             distribution = distribution_of(program)
+            servers = {*distribution.endpoints}
+            connections = [each for each in self._used.values() if servers <= {*each.distribution.endpoints}][
+                -1:
+            ]
+        if not connections:
             connections = [self._own.setdefault(distribution, Connection(distribution))]
         return _Plan(program, connections)
 
