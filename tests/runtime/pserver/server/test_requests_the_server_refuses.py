@@ -98,7 +98,7 @@ HOSTILE: dict[str, tuple[tuple[Section, ...], str]] = {
     "ids without values": ((slab(), row_sections([4])[0]), "a push of a slab"),
     "two names": (
         (slab(), row_sections([4])[0], row_sections([4], name="x")[1]),
-        "row ids of 'emb'",
+        "ids of 'emb' and values",
     ),
     "ids are floats": ((slab(), Section("emb", np.ones(1, np.float32)), row_sections([1])[1]), "int64"),
     "ids are a matrix": ((slab(), Section("emb", np.ones((1, 1), np.int64)), row_sections([1])[1]), "int64"),
