@@ -45,7 +45,15 @@ def take_step(rule: Rule, w: Array, g: Array, state: Mapping[str, Array], eta: A
         g: the gradient of `w`, of the same shape.
         state: the rule's state variables by name, each of the same shape.
         eta: the learning rate, including bias correction if the rule has one.
+
+    Float16 is computed as float32 and rounded at the end: squares of gradients and ε are 0 in float16.
     """
+    if w.dtype == np.float16:
+        wide = [array.astype(np.float32) for array in (w, g, *state.values())]
+        take_step(rule, wide[0], wide[1], dict(zip(state, wide[2:], strict=True)), eta)
+        for array, found in zip((w, *state.values()), (wide[0], *wide[2:]), strict=True):
+            array[...] = found
+        return
     step = Step(eta=eta, l2=0.0, mu=0.0, t=_LATE)
     names = list(state)
     if rule.needs_whole:
@@ -71,7 +79,7 @@ def _enter(cls: type[Any], fluid: Fluid) -> None:
         state = {name: arrays[at] for name, at in zip(names, kept_at, strict=True) if arrays[at] is not None}
         eta = fluid.rate(lambda slot: _scalar(arrays[places[slot]]))
         if type(eta) is not float:
-            eta = eta.astype(param.dtype)
+            eta = eta.astype(np.promote_types(param.dtype, np.float32))
         if not isinstance(grad, SelectedRows):
             _step_of_all(fluid, rule, param, grad, state, eta)
         elif attributes[fluid.rows] if isinstance(fluid.rows, str) else fluid.rows:
