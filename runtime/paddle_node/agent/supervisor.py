@@ -314,7 +314,8 @@ class Supervisor:
             return
         sessions = {pid for name in procs or () for pid in self._processes.sessions(name)}
         scope = Scope(self._marks, self._processes.leaders, None if procs is None else sessions, procs)
-        self._processes.settle(scope, lambda: Stop(self._loop, scope, grace_s, done))
+        settled = [] if self._alone or not grace_s else procs
+        self._processes.settle(settled, scope, lambda: Stop(self._loop, scope, grace_s, done))
 
     def _drain(self, deadline: float) -> None:
         """Send everything written so far, and exit after the launcher has compared it."""

@@ -14,7 +14,7 @@ import fcntl
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set
 
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.link.outbox import Outbox
@@ -30,7 +30,7 @@ from paddle_node.agent.processes.stopper import Scope
 from paddle_node.contract.names import PROC, REPORT_FD, REPORT_PIPE, STACKS_SIGNAL
 from paddle_node.contract.records import read_text
 from paddle_node.contract.to_agent import Pieces, Start
-from paddle_node.linux import proc, process_tree
+from paddle_node.linux import proc
 from paddle_node.linux.descriptors import identity
 
 MOST_BYTES = 64 << 20  # limit for all pieces of a job: the endpoints of a million processes have 20 MB
@@ -228,6 +228,7 @@ class Running:
         self.report = report
         self.monitored = monitored
         self.progress = progress
+        self.is_stopping = False
 
 
 class Processes:
@@ -270,16 +271,24 @@ class Processes:
         """Return the pids of all processes of this name, including earlier ones."""
         return self._sessions.get(name, set())
 
-    def settle(self, scope: Scope, then: Callable[[], object]) -> None:
-        """Call `then`; first wait for and report processes that scripts left running when they exited with code 0."""
-        marks = [{PROC: name} for name in self._succeeded]
+    def settle(self, names: Optional[Sequence[str]], scope: Scope, then: Callable[[], object]) -> None:
+        """Call `then`; first report processes that scripts left running when they exited with code 0, unless they end.
 
-        def find() -> List[int]:
-            found = [one.pid for one in scope.find()] if marks else []
-            return [pid for pid in found if any(process_tree.has_marks(pid, mark) for mark in marks)]
+        The stop covers `names`, or all processes if that is None; later exits of these processes do not count.
+        """
+        stopping = {*self._running, *self._succeeded} if names is None else {*names}
+        for name in stopping & self._running.keys():
+            self._running[name].is_stopping = True
+        marks = {os.fsencode("%s=%s" % (PROC, name)) for name in self._succeeded & stopping}
+        self._succeeded -= stopping
+        deadline = time.monotonic() + SETTLE_S
 
-        def report() -> None:
-            left = find()
+        def look() -> None:
+            found = scope.find() if marks else []
+            left = [one.pid for one in found if not marks.isdisjoint(proc.environ(one.pid))]
+            if left and time.monotonic() < deadline:
+                self._loop.after(SETTLE_S / 20, look)
+                return
             if left:
                 self._outbox.notice(
                     "a script exited with code 0 but left %d process%s running, such as pid %d (%s); the job stops "
@@ -288,10 +297,7 @@ class Processes:
                 )
             then()
 
-        if find():
-            self._loop.after(SETTLE_S, report)
-        else:
-            then()
+        look()
 
     def start(self, asked: Start, body: bytes, job_dir: str) -> int:
         """Start the process of a `start` message, whose body is pieces of long values; return its pid.
@@ -388,7 +394,7 @@ class Processes:
             number = os.WTERMSIG(status)
         else:
             code = os.WEXITSTATUS(status)
-            self._succeeded.update([name] if code == 0 else ())
+            self._succeeded.update([name] if code == 0 and not running.is_stopping else ())
         fields: Dict[str, Any] = {"proc": name, "code": code, "signal": number, "tail": running.output.tail()}
         fields["out_of_memory"] = self._health.kills.recent() if number == signal.SIGKILL else ""
         self._outbox.send("exited", **fields)

@@ -169,6 +169,22 @@ def test_a_process_may_finish_within_its_grace(node: Node) -> None:
     assert b"saved" in node.text()
 
 
+def test_a_forced_stop_kills_the_child_of_a_script_that_ended_on_the_first_stop_without_a_notice(
+    node: Node,
+) -> None:
+    node.python(
+        "import signal, subprocess, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+        f"subprocess.Popen([sys.executable, '-c', {DEAF!r}]); time.sleep(600)"
+    )
+    node.until(lambda _: b"ready" in node.text(), 60, "ready")
+    node.link.send("stop", procs=None, grace_s=600.0)
+    assert node.expect("exited").fields["code"] == 0
+    node.link.send("stop", procs=None, grace_s=0.0)
+    assert node.expect("stopped").fields["killed"] == 1
+    assert node.notices() == []
+
+
 def test_one_process_is_stopped_with_its_orphans_and_the_others_stay(node: Node) -> None:
     node.python(STRAYS["daemonized"], proc="pserver-0")
     node.until(lambda _: b"ready" in node.text("pserver-0"), 60, "pserver-0 is ready")
