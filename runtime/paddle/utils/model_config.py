@@ -159,6 +159,15 @@ class _Reader:
             made = _OWN.get(config.type, _Reader._by_table)(self, config)
         except PaddleError as error:
             raise ModelFileError(f"layer {config.name!r} of type {config.type!r}: {error}") from error
+        except (
+            ArithmeticError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:  # of numbers and names in a damaged file
+            raise ModelFileError(
+                f"layer {config.name!r} of type {config.type!r} is damaged: {error!r}"
+            ) from error
         if config.size and made.size != config.size and config.type not in SIZED_BY_INPUT:
             raise ModelFileError(
                 f"layer {config.name!r} of type {config.type!r} has size {config.size}, but its inputs make {made.size}"

@@ -161,6 +161,31 @@ def test_a_message_that_cannot_be_declared_is_refused_by_name(
         network_in(model.SerializeToString())
 
 
+def of_type(model: Any, kind: str, group: str = "") -> Any:
+    return next(each for each in model.layers if each.type == kind and each.name.endswith(group))
+
+
+@pytest.mark.parametrize(
+    ("make", "change", "says"),
+    [
+        (images, lambda model: setattr(of_type(model, "pool").inputs[0].pool_conf, "stride", 0), "'pool'"),
+        (images, lambda model: of_type(model, "exconv").ClearField("inputs"), "'exconv'"),
+        (images, lambda model: of_type(model, "batch_norm").ClearField("inputs"), "'batch_norm'"),
+        (terms, lambda model: of_type(model, "mixed").operator_confs[0].input_indices.append(0), "'mixed'"),
+        (groups, lambda model: model.sub_models[1].layer_names.append(model.sub_models[1].name), "'outer'"),
+        (groups, lambda model: model.sub_models[1].layer_names.append("nowhere"), "'nowhere'"),
+        (groups, lambda model: model.sub_models[2].memories.add(layer_name="a", link_name="b"), "'b'"),
+    ],
+)
+def test_a_message_with_damaged_numbers_and_names_is_refused_with_the_layer(
+    make: Callable[[], LayerOutput], change: Callable[[Any], Any], says: str
+) -> None:
+    _, model = message_of(make())
+    change(model)
+    with pytest.raises(ModelFileError, match=says):
+        network_in(model.SerializeToString())
+
+
 def test_the_message_of_a_configuration_has_its_settings(workspace: Path) -> None:
     (workspace / "c.py").write_text(
         "from paddle.trainer_config_helpers import *\n"
