@@ -168,7 +168,7 @@ _REMEDIES = tuple(
             ),
         ),
         (
-            r"^EOFError\b|^bdb\.BdbQuit",
+            r"^EOFError: EOF when reading a line|^bdb\.BdbQuit",
             "standard input is empty on nodes: give the script its input as arguments or in files of the workspace",
         ),
         (
@@ -263,7 +263,9 @@ def _last_output(cause: Failure) -> str:
 def remedy(cause: Failure) -> str:
     """Return advice for a common cause, or ""."""
     error = last_error(cause) or cause.what
-    if any("sys.argv" in line for line in cause.tail[-3:]):  # the line of code that raised it
+    if error.startswith("IndexError") and any(
+        "sys.argv" in line for line in cause.tail[-3:]
+    ):  # its line of code
         error += " (sys.argv)"
     return next((text.format(*found.groups()) for end, text in _REMEDIES if (found := end.search(error))), "")
 

@@ -218,7 +218,12 @@ def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Fa
             "--entry=./run.sh",
         ),
         ("    row = rows[1]\nIndexError: list index out of range", ""),
+        (
+            "    main(sys.argv[1])\nFileNotFoundError: [Errno 2] No such file or directory: 'mpirun'",
+            "if mpirun is a program",
+        ),
         ("EOFError: EOF when reading a line", "standard input is empty"),
+        ("EOFError: Ran out of input", ""),  # a truncated pickle
         ("MemoryError", "fewer processes per node"),
         ("OSError: [Errno 28] No space left on device", "free space on that node"),
         ("ValueError: no", ""),
