@@ -115,6 +115,14 @@ def _sorted(rows: Array) -> tuple[Array, Array]:
     return keys & ((1 << bits) - 1), keys >> bits
 
 
+def selected(value: Any) -> SelectedRows:
+    """Return the rows of an array (n, ...) that are not 0: a body that did not run gives a table such a gradient."""
+    if isinstance(value, SelectedRows):
+        return value
+    rows = array_module(value).flatnonzero(value.reshape(len(value), -1).any(axis=1))
+    return SelectedRows(rows, value[rows], len(value), is_merged=True)
+
+
 def concatenated(parts: Sequence[SelectedRows]) -> SelectedRows:
     """Return the rows of all parts, concatenated."""
     xp = array_module(parts[0].rows)

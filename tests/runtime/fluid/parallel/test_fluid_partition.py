@@ -273,3 +273,36 @@ def test_two_programs_that_share_parameters_train_in_turn_as_one_program_on_one_
 @pytest.mark.parametrize("name", MAKERS)
 def test_updates_get_sums_of_gradients_and_single_values_of_the_rest(name: str) -> None:
     np.testing.assert_allclose(_trained(MAKERS[name], 3), _trained(MAKERS[name], 1), rtol=1e-4, atol=1e-6)
+
+
+def test_a_table_that_only_one_place_looks_up_trains_like_one_whose_other_rows_are_masked() -> None:
+    def trained(places: int) -> Any:
+        main, startup = fluid.Program(), fluid.Program()
+        startup.random_seed = 9
+        with fluid.program_guard(main, startup), fluid.unique_name.guard():
+            x, flag, ids = L.data("x", [4]), L.data("flag", [1]), L.data("ids", [1], dtype="int64")
+            last = L.scale(x, 1.0)
+
+            def rows() -> Any:
+                return L.elementwise_mul(L.embedding(ids, [9, 4], is_sparse=True, param_attr="table"), flag)
+
+            if places == 1:
+                last = L.elementwise_add(x, rows())
+            else:
+                looks_up = L.less_than(L.zeros([1], "float32"), L.mean(flag))
+                with L.ConditionalBlock([looks_up], is_scalar_condition=True).block():
+                    L.assign(L.elementwise_add(x, rows()), last)
+            loss = L.mean(L.square(L.fc(last, 1)))
+            fluid.optimizer.Adagrad(0.1).minimize(loss)
+        with fluid.scope_guard(fluid.Scope()):
+            exe = fluid.Executor(fluid.CPUPlace())
+            exe.run(startup)
+            step = fluid.CompiledProgram(main).with_data_parallel(places=fluid.cpu_places(places))
+            rng = np.random.default_rng(1)
+            for flags in ([1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]):
+                feed = {"x": rng.standard_normal((4, 4)), "flag": np.array(flags)[:, None]}
+                feed = {name: value.astype("float32") for name, value in feed.items()}
+                exe.run(step, feed={**feed, "ids": rng.integers(0, 9, (4, 1))})
+            return fluid.global_scope().get("table").copy()
+
+    np.testing.assert_allclose(trained(2), trained(1), rtol=1e-4, atol=1e-6)

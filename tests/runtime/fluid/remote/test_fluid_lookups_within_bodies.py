@@ -67,6 +67,16 @@ def loop(words: Any, x: Any) -> Any:
     return layers.array_read(states, turns)
 
 
+def condition(words: Any, x: Any) -> Any:
+    """Look up only in batches whose `flag` is set, the second of three."""
+    flag = layers.mean(fluid.default_main_program().global_block().var("flag"))
+    last = layers.scale(x, 1.0)
+    taken = layers.less_than(layers.zeros([1], "float32"), flag)
+    with layers.ConditionalBlock([taken], is_scalar_condition=True).block():
+        layers.assign(layers.elementwise_add(x, layers.sequence_pool(rows(words), "sum")), last)
+    return last
+
+
 def batches() -> list[Feed]:
     rng = np.random.default_rng(4)
     return [
@@ -74,17 +84,18 @@ def batches() -> list[Feed]:
             "words": fluid.create_lod_tensor(rng.integers(0, ROWS, (24, 1)), [[3] * 8], fluid.CPUPlace()),
             "x": rng.standard_normal((8, WIDTH)).astype("float32"),
             "y": rng.standard_normal((8, 1)).astype("float32"),
+            "flag": np.full((8, 1), number == 1, "float32"),
         }
-        for _ in range(3)
+        for number in range(3)
     ]
 
 
 @pytest.mark.parametrize("also_outside", [False, True])
-@pytest.mark.parametrize("body", [dynamic, static, loop])
+@pytest.mark.parametrize("body", [dynamic, static, loop, condition])
 def test_servers_follow_one_process(body: Callable[[Any, Any], Any], also_outside: bool) -> None:
     def net() -> Any:
         words = layers.data("words", [1], dtype="int64", lod_level=1)
-        x, y = layers.data("x", [WIDTH]), layers.data("y", [1])
+        x, y, _ = layers.data("x", [WIDTH]), layers.data("y", [1]), layers.data("flag", [1])
         last = body(words, x)
         if also_outside:
             last = layers.concat([last, layers.reshape(rows(words), [-1, 3 * WIDTH])], axis=1)
