@@ -183,7 +183,7 @@ def test_tampering_ends_the_connection_and_delivers_no_message(middle: Middle, w
     sender.writer().put(message((PIECE // 4 * 2,)))
     reader = receiver.reader()
     middle.give(1 - by, b"".join(TAMPERED[what](middle.pieces(by, 3))))
-    with pytest.raises(SealError, match=r"cannot decrypt piece|not a piece|of 0 bytes of kind 0"):
+    with pytest.raises(SealError, match=r"cannot decrypt piece|nonempty piece|not a piece"):
         read_until_told(reader)
 
 
