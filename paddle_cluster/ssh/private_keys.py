@@ -23,8 +23,8 @@ from paddle_cluster.ssh.reasons import OPENSSH
 from paddle_cluster.ssh.route import HostConfig
 from paddle_node.contract.classes import dataclass
 
-LIST_S = 5.0  # seconds for the ssh agent to list its keys, and those to sign: it may prompt the user
-SIGN_S = 30.0
+LIST_S = 5.0  # seconds for the ssh agent to list its keys for the first time
+SIGN_S = 30.0  # and to sign, or to list them while it signs for other logins: it may prompt the user
 _BEGIN, _END = "-----BEGIN OPENSSH PRIVATE KEY-----", "-----END OPENSSH PRIVATE KEY-----"
 _MAGIC = b"openssh-key-v1\0"
 _PKCS8 = b"-----BEGIN PRIVATE KEY-----"
@@ -56,6 +56,7 @@ class KeyRing:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loaded: dict[Path, _KeyFile] = {}
+        self._answered: set[str] = set()  # agents
 
     def authenticate(self, transport: paramiko.Transport, hop: HostConfig) -> None:
         """Offer one key after another until one is accepted.
@@ -64,7 +65,10 @@ class KeyRing:
             SSHException: why the last key was rejected.
         """
         refused = SSHException("No authentication methods available")
-        with contextlib.closing(_Agent(hop.agent)) as agent:
+        limit_s = SIGN_S if hop.agent in self._answered else LIST_S
+        with contextlib.closing(_Agent(hop.agent, limit_s)) as agent:
+            if not agent.problem:
+                self._answered.add(hop.agent)
             offered = 0
             for key in self._keys(hop, agent):
                 if isinstance(key, SSHException):
@@ -118,19 +122,19 @@ class _Agent(AgentSSH):  # type: ignore[misc]
         problem: why the agent has no keys, if it did not answer in time.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, limit_s: float) -> None:
         super().__init__()
         self.problem = ""
         if path:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            connection.settimeout(LIST_S)
+            connection.settimeout(limit_s)
             try:
                 connection.connect(path)
                 self._connect(connection)
                 connection.settimeout(SIGN_S)
             except (OSError, SSHException) as error:
                 if isinstance(error, TimeoutError):
-                    self.problem = f"the ssh agent at {path} does not answer within {LIST_S:g} s"
+                    self.problem = f"the ssh agent at {path} does not answer within {limit_s:g} s"
                 connection.close()
 
     def keys(self) -> tuple[paramiko.PKey, ...]:

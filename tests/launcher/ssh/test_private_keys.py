@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +16,10 @@ import paramiko
 import pytest
 from paramiko.hostkeys import HostKeys
 
+from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.config.options import SshClient
 from paddle_cluster.ssh.known_hosts import ChangedHostKeyError, KnownHosts
+from paddle_cluster.ssh.private_keys import LIST_S
 from tests.launcher.login_server import LoginServer, make_key, public_key
 from tests.launcher.logins import BOTH, Client, url
 
@@ -196,6 +200,21 @@ def test_an_agent_that_hangs_is_named_and_does_not_keep_key_files_out(
     error = client.error(url(server), identity_files=(make_key(tmp_path / "other"),))
     assert f"{tmp_path / 'agent'} does not answer" in error.reason
     client.get_in(url(server), identity_files=(server.client_key,))
+
+
+def test_an_agent_that_signs_for_another_login_is_waited_for(
+    client: Client, server: LoginServer, agent: subprocess.Popen[bytes]
+) -> None:
+    client.knows(server)
+    add(server.client_key)
+    logins = client.logins()
+    for number in range(2):
+        if number:  # as if it prompted the user
+            agent.send_signal(signal.SIGSTOP)
+            threading.Timer(LIST_S + 1, agent.send_signal, [signal.SIGCONT]).start()
+        stream = logins.connect(parse_host(url(server)), sys.executable)
+        stream.close()
+        stream.end()
 
 
 @pytest.mark.parametrize("client", [SshClient.OPENSSH], indirect=True)
