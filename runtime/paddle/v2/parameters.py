@@ -251,8 +251,8 @@ class Parameters:
         unused = [name for name in found if name not in self._configs and name not in excluded]
         if lacking and unused:  # perhaps the same parameters under other names
             warnings.warn(
-                f"init_from_tar: {lacking} keep their values because the tar lacks them; it has {unused} "
-                "instead. If these are the same parameters, name their layers alike",
+                f"init_from_tar: {lacking} keep their values because the tar lacks them; it has {unused} instead. If "
+                "these are the same parameters, give them the tar's names: paddle.attr.Param(name=...)",
                 stacklevel=2,
             )
         loaded = [name for name in shared if name not in excluded]
