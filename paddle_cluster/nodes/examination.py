@@ -170,9 +170,6 @@ class Examination:
 def demanded(plan: Plan, addresses: Mapping[int, str]) -> Demands:
     """Return the requirements of a plan for each node, given the nodes' addresses."""
     settings = plan.settings
-    is_sent = (
-        settings.job.workspace is None and settings.job.mode is not Mode.COLLECTIVE
-    )  # paddle, with kernels
     return Demands(
         modules=preflight.needed_modules(settings.job.mode, settings.job.bootstrap),
         port_is_explicit=settings.cluster.port_is_explicit,
@@ -180,7 +177,7 @@ def demanded(plan: Plan, addresses: Mapping[int, str]) -> Demands:
         bootstrap=settings.job.bootstrap,
         use_gpu=settings.cluster.use_gpu,
         deployed=settings.job.workspace is not None,
-        kernels=compiled_kernels() if is_sent else None,
+        kernels=None if settings.job.mode is Mode.COLLECTIVE else compiled_kernels(),
         values_in_files=values_in_files(plan, addresses),
     )
 

@@ -220,10 +220,11 @@ def test_ways_are_read_with_their_addresses() -> None:
         (Mode.V2, None, True),
         (Mode.FLUID, None, True),
         (Mode.COLLECTIVE, None, False),
-        (Mode.V2, "/ws", False),
+        (Mode.V2, "/ws", True),  # only the workspace is there already
+        (Mode.COLLECTIVE, "/ws", False),
     ],
 )
-def test_kernels_are_asked_for_only_where_the_job_sends_paddle(
+def test_kernels_are_asked_for_unless_the_script_may_not_use_paddle(
     tmp_path: Path, mode: Mode, workspace: str | None, are_wanted: bool
 ) -> None:
     planned = wide_plan(tmp_path, 2)
