@@ -111,7 +111,12 @@ def _reason(error: Exception, attempt: Attempt) -> Reason:
 def _network(error: Exception, attempt: Attempt) -> Reason:
     target = where(attempt.hop)
     if attempt.hop.proxy_command and is_worth_another_try(error):
-        return reasons.ended_early("its ProxyCommand")
+        is_silent = isinstance(error.__context__, TimeoutError) or "No existing session" in str(error)
+        return (
+            reasons.no_answer(target, attempt.timeout_s)
+            if is_silent
+            else reasons.ended_early("its ProxyCommand")
+        )
     if isinstance(error, SilentError):
         return reasons.no_ssh(target, attempt.timeout_s, "no answer")
     if isinstance(error, TimeoutError):

@@ -89,6 +89,14 @@ def test_a_proxy_command_that_ends_is_named(client: Client, command: str) -> Non
 
 
 @BOTH
+def test_a_proxy_command_that_stays_silent_has_not_ended(client: Client) -> None:
+    client.config.write_text("ProxyCommand sleep 100\n")
+    error = client.error("ada@node-a", connect_timeout_s=1)
+    assert "within 1 s" in error.reason
+    assert "ProxyCommand" not in error.reason
+
+
+@BOTH
 def test_a_proxy_command_leads_to_a_node(client: Client, server: LoginServer, tmp_path: Path) -> None:
     client.knows(server)
     relay = tmp_path / "relay.py"
