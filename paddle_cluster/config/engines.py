@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of engines (--engine): their properties, and the nodes that some of them provide.
 
-The behaviour of an engine is in the module with its name in `paddle_cluster.engines`.
+The behavior of an engine is in the module with its name in `paddle_cluster.engines`.
 """
 
 from __future__ import annotations

@@ -169,7 +169,10 @@ def curves(job: KnownJob) -> dict[str, Any]:
 
 
 def preflight(job: KnownJob) -> dict[str, Any] | None:
-    """Return the table of preflight checks; the first `wrong` rows are failures."""
+    """Return the table of preflight checks, or None before they have run.
+
+    The failed checks come first; the item "wrong" is their number.
+    """
     table = job.status.get("preflight")
     if not isinstance(table, dict):
         return None
@@ -209,7 +212,7 @@ def _summary(job: KnownJob) -> dict[str, Any]:
 
 
 def _tone(job: KnownJob) -> str:
-    """Return the name of the colour and symbol with which the page shows a job."""
+    """Return the name of the color and symbol with which the page shows a job."""
     if job.ended:
         return "good" if job.is_done else "stopped" if job.is_stopped else "bad"
     if job.running is False:

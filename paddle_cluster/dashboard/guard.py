@@ -92,7 +92,7 @@ def admit(method: str, target: str, headers: Mapping[str, str], *, token: str, p
         parts = urlsplit(target)
         query = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=16))
     except ValueError as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"the address cannot be read: {error}") from error
+        raise Refused(HTTPStatus.BAD_REQUEST, f"the address is malformed: {error}") from error
     given, slash, path = parts.path.removeprefix("/").partition("/")
     if not hmac.compare_digest(given.encode("utf-8", "replace"), token.encode()) or not slash:
         raise Refused(
@@ -115,6 +115,7 @@ def body_size(headers: Mapping[str, str]) -> int:
         raise Refused(HTTPStatus.LENGTH_REQUIRED, "expected a Content-Length")
     if int(length) > BODY_LIMIT:
         raise Refused(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {BODY_LIMIT} bytes, got {length}"
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"expected a body of at most {BODY_LIMIT} bytes, got {length}",
         )
     return int(length)

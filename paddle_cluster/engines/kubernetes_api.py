@@ -225,9 +225,9 @@ class Api:
         """Describe the refused request, the reason, and the next step."""
         text = self._text(verb, resource, _reason_of(status, data))
         if status == FORBIDDEN and b"exceeded quota" not in data and b"violates" not in data:
-            return f"{text} ({RBAC} has the role that is needed)"
+            return f"{text} ({RBAC} defines the required role)"
         if status == NOT_FOUND and b"namespaces" in data:
-            return f"{text} (K8S_NAMESPACE in conf.py names it)"
+            return f"{text} (the namespace is K8S_NAMESPACE in conf.py)"
         return text
 
 

@@ -29,7 +29,7 @@ _BROKEN = regex(
     r"did not answer|PserverLost|gave up waiting|no route to host|host unreachable|remote process exited|"
     r"peer (was )?closed|socket closed|endpoint is not connected|failed to (recv|send), got|"
     r"NCCL.*(remote|unhandled system) error|"
-    r"left before it initialised the parameters|has left after \d+ operations|rank \d+ \(\S+\) was lost",
+    r"left before it initialized the parameters|has left after \d+ operations|rank \d+ \(\S+\) was lost",
     re.IGNORECASE,
 )
 _NO_SCRIPT = regex(r"(SyntaxError|IndentationError|TabError): ")

@@ -83,13 +83,13 @@ class Traces:
     """The processes that the job started on a node, and those that may still run.
 
     Attributes:
-        used: whether a process was started there, so that something may need cleaning.
+        used: whether the node was asked to start a process, so that it may need cleaning up.
         stopped: whether the agent reported that all processes have exited, except those in `left`.
         left: (pid, command) of processes that could not be stopped.
-        unsure: a sentence on what else may remain, or empty.
-        parting: the number of unanswered requests to stop some of its processes.
-        left_out: whether it was lost, and the job continued without it.
-        unread: the number of its unreadable messages, by kind.
+        unsure: a sentence that describes other processes that may remain; empty if there are none.
+        parting: the number of requests to stop some of the node's processes that it has not answered yet.
+        left_out: whether the node was lost and the job continued without it.
+        unread: kind of message -> the number of messages from the node that could not be read.
     """
 
     used: bool = False

@@ -58,7 +58,7 @@ class PlainView(View):
         self._sink = sink
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:
-        """Write permanent lines, without colours."""
+        """Write permanent lines, without colors."""
         self._sink.write("".join(f"{line}\n" for line in lines))
 
     def phase(self, name: str, age_s: float = 0.0) -> None:

@@ -98,7 +98,7 @@ class JobFacts:
         """Enter a phase of the job.
 
         Args:
-            age_s: the age of the job in seconds, if it is older than this view.
+            age_s: the number of seconds for which the job has been running; 0 if it starts now.
         """
         self._phase = phase
         self._began = min(self._began, time.monotonic() - age_s)

@@ -227,7 +227,7 @@ class Tracebacks:
         self._shown: dict[bytes, _Shown] = {}
 
     def take(self, who: str, data: bytes) -> bytes:
-        """Add complete lines of a process, labelled such as "trainer 2 node-c"; return what can be shown now."""
+        """Add complete lines of a process, labeled such as "trainer 2 node-c"; return what can be shown now."""
         now = time.monotonic()
         held = self._held.get(who)
         if held is not None:

@@ -126,7 +126,7 @@ def answer(text: str) -> None:
     sink = Sink(sys.stdout)
     sink.write(harmless(text if text.endswith("\n") else text + "\n"))
     if sink.error is not None and sink.error.errno != errno.EPIPE:
-        raise AnswerLost(f"cannot write the answer: {sink.error.strerror}")
+        raise AnswerLost(f"cannot write to standard output: {sink.error.strerror}")
 
 
 def columns() -> int:

@@ -90,7 +90,9 @@ def own_directory(path: Path) -> Path:
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise PermissionError(
-            1, "expected a directory of your own, found a link, a file or another user's directory", str(path)
+            1,
+            "must be a directory that you own, but is a link, a file or another user's directory",
+            str(path),
         )
     if stat.S_IMODE(status.st_mode) != 0o700:
         path.chmod(0o700)
@@ -165,7 +167,7 @@ def read_own_file(path: Path) -> bytes:
         is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
         if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(
-                errno.EPERM, "expected a regular file of your own that other users cannot write to", str(path)
+                errno.EPERM, "must be a regular file that you own and only you can write to", str(path)
             )
         return file.read()
 

@@ -152,7 +152,7 @@ def event_lines(event: Event, width: int, job: str = "") -> list[tuple[str, str]
 
 
 def process_lines(label: str, data: bytes) -> list[str]:
-    """Return complete lines of a process, each labelled, of bounded length, and with control characters escaped."""
+    """Return complete lines of a process, each labeled, of bounded length, and with control characters escaped."""
     lines = data.decode("utf-8", "backslashreplace").split("\n")
     if lines and not lines[-1]:
         lines.pop()

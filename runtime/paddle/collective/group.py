@@ -259,7 +259,7 @@ class MpiRanks(Ranks):
     """
 
     def __init__(self, timeout_s: float) -> None:
-        """Initialise MPI unless it is already initialised. Raises ConfigError if mpi4py is not installed."""
+        """Initialize MPI unless it is already initialized. Raises ConfigError if mpi4py is not installed."""
         try:
             self._mpi: Any = importlib.import_module("mpi4py.MPI")
         except ImportError as error:

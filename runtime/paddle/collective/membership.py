@@ -78,7 +78,9 @@ class Membership:
         if not 0 <= rank < len(endpoints):
             raise ConfigError(f"rank: expected 0 to {len(endpoints) - 1}, got {rank}")
         if wire == "curve" and job_key is None:
-            raise ConfigError("wire is 'curve', but there is no PADDLE_JOB_KEY to derive keys from")
+            raise ConfigError(
+                "wire is 'curve', but there is no job key: set PADDLE_JOB_KEY, or PADDLE_WIRE=plain"
+            )
         if not 0 < timeout_s <= _LONGEST_S:
             raise ConfigError(
                 f"timeout_s: expected more than 0 and at most {_LONGEST_S:.0f}, got {timeout_s}"
@@ -134,7 +136,7 @@ def _rank(job: JobEnvironment, endpoints: tuple[str, ...]) -> int:
     if job.current_endpoint not in endpoints:
         raise ConfigError(
             f"PADDLE_TRAINER_ID is not set, and PADDLE_CURRENT_ENDPOINT {job.current_endpoint!r} "
-            f"is not among {', '.join(endpoints)}"
+            f"is not among {', '.join(endpoints)}: set PADDLE_TRAINER_ID to this trainer's index in this list"
         )
     return endpoints.index(job.current_endpoint)
 

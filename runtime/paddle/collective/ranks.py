@@ -76,7 +76,7 @@ class Ranks(ABC):
         """Check that all ranks have the same value.
 
         Args:
-            subject: a name of the compared value for the message: "the program".
+            subject: a name of the compared value for the message, such as "program".
             text: this rank's value.
 
         Raises:
@@ -88,7 +88,8 @@ class Ranks(ABC):
         self.all_reduce(said)
         for rank in range(self.size):
             if int(said[rank]) != int(said[0]):
-                raise self.fail(PeerDiffers(f"rank {rank} has a different {subject} from rank 0", rank))
+                text = f"rank {rank} and rank 0 differ in their {subject}: run the same script with the same arguments"
+                raise self.fail(PeerDiffers(text, rank))
 
     def __enter__(self) -> Self:
         return self

@@ -76,7 +76,7 @@ class Rounds:
         by_dtype: dict[np.dtype[Any], list[int]] = {}
         for number, array in enumerate(arrays):
             if array.dtype.kind != "f":
-                raise ConfigError(f"averages: expected floating numbers, got an array of {array.dtype}")
+                raise ConfigError(f"averages: expected floating-point arrays, got dtype {array.dtype}")
             by_dtype.setdefault(array.dtype, []).append(number)
         self._flats = [_Flat(arrays, numbers) for numbers in by_dtype.values()]
         self._states = [np.zeros(state.shape, state.dtype) for state in states]

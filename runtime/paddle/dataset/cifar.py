@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CIFAR-10 and CIFAR-100: 50,000 training and 10,000 test colour images (32 x 32) of 10 or 100 classes.
+"""CIFAR-10 and CIFAR-100: 50,000 training and 10,000 test color images (32 x 32) of 10 or 100 classes.
 
 A sample is (pixels, label): pixels are (3072,) float32 from 0 to 1, all red, then all green, then all blue values; the
 label is an int. The files are pickles, which are parsed as data (`reader.pickled`).

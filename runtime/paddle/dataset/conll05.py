@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CoNLL 2005, semantic role labelling: the Wall Street Journal test text; the training text is not public.
+"""CoNLL 2005, semantic role labeling: the Wall Street Journal test text; the training text is not public.
 
 A sample is one predicate of a sentence as nine lists, each as long as the sentence: the word ids; five lists that each
 repeat one word's id, of the words at positions -2, -1, 0, 1 and 2 relative to the predicate; the predicate's id; 1 at

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flowers of 102 kinds from Oxford's Visual Geometry Group: 8,189 colour images.
+"""Flowers of 102 kinds from Oxford's Visual Geometry Group: 8,189 color images.
 
 A sample is the mapper's result for (bytes of a JPEG file, label from 0); the default mappers give (pixels
 (3 * 224 * 224,) float32 minus the means of blue, green and red, label). They need cv2 or Pillow. As in the original,

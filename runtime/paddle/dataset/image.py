@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads, resizes, crops and flips images for training.
 
-An image is (height, width, 3) uint8 in the order blue, green, red, or (height, width) uint8 without colours. Reading
+An image is (height, width, 3) uint8 in the order blue, green, red, or (height, width) uint8 without colors. Reading
 files needs cv2 or Pillow; everything else uses numpy. Random crops use numpy's global generator.
 """
 
@@ -93,10 +93,10 @@ def simple_transform(
     is_color: bool = True,
     mean: ArrayLike | None = None,
 ) -> NDArray[np.float32]:
-    """Resize an image and crop a square: random and flipped half of the time in training, else from the centre.
+    """Resize an image and crop a square: random and flipped half of the time in training, else from the center.
 
     Args:
-        im: the image, with or without colours.
+        im: the image, with or without colors.
         resize_size: pixels of the shorter edge before the crop.
         crop_size: pixels of the square.
         is_train: crop and flip at random.
@@ -104,7 +104,7 @@ def simple_transform(
         mean: the value to subtract: one number per channel, or per value of the result.
 
     Returns:
-        (channels, crop_size, crop_size), or (crop_size, crop_size) without colours.
+        (channels, crop_size, crop_size), or (crop_size, crop_size) without colors.
     """
     im = resize_short(im, resize_size)
     if is_train:
@@ -161,7 +161,7 @@ def batch_images_from_tar(
         made.mkdir()
         with tarfile.open(data_file) as archive:
             count = 0
-            for batch in _batched(_labelled(archive, img2label), num_per_batch):
+            for batch in _batched(_labeled(archive, img2label), num_per_batch):
                 (made / f"batch_{count}").write_bytes(_pickled(batch))
                 count += 1
         if count == 0:
@@ -200,7 +200,7 @@ def _by_pillow(pillow: Any, raw: bytes, is_color: bool) -> Image | None:
     mode = "RGB" if is_color else "L"
     try:
         with pillow.open(io.BytesIO(raw)) as image:
-            image.draft(mode, None)  # a JPEG file stores grey values, so no conversion is needed
+            image.draft(mode, None)  # a JPEG file stores gray values, so no conversion is needed
             pixels = np.asarray(image.convert(mode))
     except (OSError, SyntaxError):  # raised by Pillow for bytes that are not an image
         return None
@@ -208,9 +208,9 @@ def _by_pillow(pillow: Any, raw: bytes, is_color: bool) -> Image | None:
 
 
 def _resized(im: NDArray[np.float64], size: int, axis: int) -> NDArray[np.float64]:
-    """Interpolate along an axis with a cubic through four neighbours; pixels beyond the edge repeat it."""
+    """Interpolate along an axis with a cubic through four neighbors; pixels beyond the edge repeat it."""
     before = im.shape[axis]
-    place = (np.arange(size) + 0.5) * (before / size) - 0.5  # the centre of each new pixel in old coordinates
+    place = (np.arange(size) + 0.5) * (before / size) - 0.5  # the center of each new pixel in old coordinates
     left = np.floor(place).astype(np.int64)
     total = np.zeros((*im.shape[:axis], size, *im.shape[axis + 1 :]))
     for neighbour in range(-1, 3):
@@ -241,7 +241,7 @@ def _cut(im: Image, size: int, top: int, left: int) -> Image:
     return im[top : top + size, left : left + size]
 
 
-def _labelled(archive: tarfile.TarFile, labels: Mapping[str, int]) -> Iterator[tuple[int, bytes]]:
+def _labeled(archive: tarfile.TarFile, labels: Mapping[str, int]) -> Iterator[tuple[int, bytes]]:
     for member in archive:
         file = archive.extractfile(member) if member.name in labels and member.isreg() else None
         if file is not None:

@@ -43,7 +43,7 @@ def build_dict(pattern: re.Pattern[str], cutoff: int) -> dict[str, int]:
 
 
 def word_dict() -> dict[str, int]:
-    """Return word -> id for the words that occur more than 150 times in all labelled reviews."""
+    """Return word -> id for the words that occur more than 150 times in all labeled reviews."""
     return build_dict(re.compile(r"aclImdb/((train)|(test))/((pos)|(neg))/.*\.txt$"), CUTOFF)
 
 

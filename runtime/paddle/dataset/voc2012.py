@@ -2,7 +2,7 @@
 """PASCAL VOC 2012, segmentation: one class per pixel of a photograph.
 
 A sample is (pixels (height, width, 3) uint8: red, green, blue; classes (height, width) uint8: 0 background, 1 to 20
-objects, 255 borders). Reading the photographs needs cv2 or Pillow; those libraries convert label images to colours, so
+objects, 255 borders). Reading the photographs needs cv2 or Pillow; those libraries convert label images to colors, so
 this module reads the palette indices itself. Source: PNG specification, W3C.
 """
 
@@ -102,12 +102,14 @@ def palette_indexes(raw: bytes) -> NDArray[np.uint8]:
         elif kind == b"IDAT":
             packed.append(data)
     try:
-        width, height, bits, colour, _, _, interlaced = struct.unpack(">IIBBBBB", header)
+        width, height, bits, color, _, _, interlaced = struct.unpack(">IIBBBBB", header)
         plain = np.frombuffer(zlib.decompress(b"".join(packed)), np.uint8)
     except (struct.error, zlib.error) as error:
         raise ValueError(f"damaged PNG file: {error}") from error
-    if colour != _PALETTE or interlaced:
-        raise ValueError(f"expected a non-interlaced PNG file with a palette, got colour type {colour}")
+    if color != _PALETTE or interlaced:
+        raise ValueError(
+            f"expected a non-interlaced PNG file with a palette, got color type {color}, interlacing {interlaced}"
+        )
     row = -(-width * bits // 8)
     if len(plain) != height * (row + 1):
         raise ValueError(f"expected {height} rows of {row + 1} bytes, got {len(plain)} bytes")

@@ -99,7 +99,9 @@ def _nodes(pservers: str, rank: int) -> Nodes:
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"{what} expected distinct hosts such as 10.0.0.1,10.0.0.2, got {pservers!r}")
     if len(names) > 1 and (local := [name for name in names if name == "localhost" or is_loopback(name)]):
-        raise ConfigError(f"{what} the other machines cannot reach {local[0]}: {pservers}")
+        raise ConfigError(
+            f"{what} the other machines cannot reach {local[0]}, got {pservers!r}: give the address of that machine"
+        )
     found = [_address(name) for name in names]
     own = [at for at, address in enumerate(found) if _is_own(address)]
     if not own:

@@ -157,8 +157,7 @@ def _pid(text: str) -> int:
     """Parse --parent_pid. Only the parent's ID is accepted, because the exit of other processes cannot be detected."""
     if text != str(os.getppid()):
         raise argparse.ArgumentTypeError(
-            f"expected the id of the process that starts this one, {os.getppid()}, got {text!r}; "
-            "if it was right, that process has exited in the meantime"
+            f"expected the PID of the parent process, {os.getppid()}, got {text!r}; the original parent may have exited"
         )
     return int(text)
 

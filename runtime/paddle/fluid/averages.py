@@ -40,8 +40,7 @@ def load_values(kept: Collection[Variable], values: Mapping[str, Any]) -> None:
     for each in kept:
         if each.name not in found:
             raise FluidError(
-                f"load: the values lack {each.name!r}. Pass a value for each variable that get_opti_var_name_list() "
-                "names"
+                f"load: {each.name!r} has no value: pass one for each variable in get_opti_var_name_list()"
             )
         if found[each.name].shape != each.shape:
             raise FluidError(f"load: {each.describe()} cannot hold a value of shape {found[each.name].shape}")

@@ -45,8 +45,8 @@ def append_backward(
     for each in callbacks or ():
         if each is not error_clip_callback:
             raise FluidError(
-                f"append_backward: cannot call {each!r} for each gradient operator; only clip.error_clip_callback "
-                "is supported: change the operators of the block after append_backward instead"
+                f"append_backward: callbacks: only clip.error_clip_callback is supported, got {each!r}. To change the "
+                "gradient operators, edit the block after append_backward"
             )
     block = cast(Block, loss.block)
     pairs = backward.append_backward(loss, parameter_list, no_grad_set)

@@ -173,5 +173,5 @@ def _shaped(array: npt.NDArray[Any], shape: tuple[int, ...], variable: Variable)
         return array.reshape(shape)
     except ValueError as error:
         raise FluidError(
-            f"expected values for the variable {variable.describe()}, got shape {array.shape}"
+            f"variable {variable.describe()} was fed values of shape {array.shape}, which do not fit its shape"
         ) from error

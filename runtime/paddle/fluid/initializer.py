@@ -125,8 +125,8 @@ class BilinearInitializer(Initializer):
             raise FluidTypeError(f"Bilinear: expected a filter of shape (C, K, k, k), got {var.describe()}")
         size = var.shape[3]
         factor = math.ceil(size / 2.0)
-        centre = (2 * factor - 1 - factor % 2) / (2.0 * factor)
-        line = 1 - np.abs(np.arange(size) / factor - centre)
+        center = (2 * factor - 1 - factor % 2) / (2.0 * factor)
+        line = 1 - np.abs(np.arange(size) / factor - center)
         weights = np.broadcast_to(np.outer(line, line), var.shape)
         attrs = {
             "shape": var.shape,

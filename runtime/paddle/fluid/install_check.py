@@ -60,6 +60,6 @@ def _train(places: list[Place], count: int) -> None:
     trained = to_host(scope.get("w"))
     if not np.allclose(trained, 0.5):
         raise RunError(
-            f"run_check: a step on {count} places changed weights of 1 to {trained.ravel()} "
-            "instead of 0.5: this installation computes incorrectly"
+            f"run_check: after a step on {count} places, expected weights of 0.5, got {trained.ravel()}: this "
+            "installation computes incorrectly"
         )

@@ -116,7 +116,7 @@ def scaled_dot_product_attention(
     width = queries.shape[-1]
     if width != keys.shape[-1] or width % num_heads or values.shape[-1] % num_heads:
         raise FluidError(
-            f"attention: expected queries and keys of equal width, and widths that {num_heads} heads divide; got "
+            f"attention: expected queries and keys of equal width, and all widths divisible by {num_heads} heads; got "
             f"queries {queries.shape}, keys {keys.shape} and values {values.shape}"
         )
     q, k, v = (_heads(each, num_heads) for each in (queries, keys, values))

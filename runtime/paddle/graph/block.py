@@ -274,7 +274,7 @@ class Block:
             count = len(op.outputs[slot.name])
             listed = list(specs) if slot.many else [specs] * min(count, 1)
             if len(listed) != count:
-                raise OpError(f"output {slot.name!r} has {len(listed)} parts, but {count} names")
+                raise OpError(f"output {slot.name!r}: expected {len(listed)} variables, got {count}")
             per_slot.append(listed)
         return per_slot
 

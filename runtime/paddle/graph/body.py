@@ -80,7 +80,10 @@ class Derivation:
             steps = (_step(each, required, self.make) for each in _rules(op, arrived, required))
             found = self.known[key] = [step for step in steps if step.writes]
             if not found:
-                raise BackwardError(f"operator {op.describe()} computes none of the requested gradients")
+                raise BackwardError(
+                    f"operator {op.describe()} has no gradient with respect to the requested variables: set "
+                    "stop_gradient on its inputs if that is intended"
+                )
         return found
 
 

@@ -51,7 +51,7 @@ class Builder:
         self._emit(_Pending("fill_constant", {}, {"Out": [loss.name + GRAD]}, attrs))
 
     def start(self, target: Variable, given: Variable | None = None) -> None:
-        """Initialise a variable's gradient from another variable, or with ones."""
+        """Initialize a variable's gradient from another variable, or with ones."""
         role = int(OpRole.BACKWARD)
         if given is not None:
             self._emit(

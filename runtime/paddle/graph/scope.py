@@ -54,7 +54,7 @@ class Scope:
         cell = self._find(name)
         if cell is None or not cell.is_set:
             raise NotInitialisedError(
-                name, f"{name!r} has no value in this scope: initialise or load it first"
+                name, f"{name!r} has no value in this scope: initialize or load it first"
             )
         return cell.value
 

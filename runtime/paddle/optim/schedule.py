@@ -84,7 +84,7 @@ def read_segments(text: str) -> tuple[list[int], list[float]]:
                 f"learning_rate_args: expected '<position>:<factor>,...', got {part!r} in {text!r}"
             ) from None
     if not all(0 <= factor < math.inf for factor in factors):
-        raise ConfigError(f"learning_rate_args: expected finite factors of 0 or more, got {text!r}")
+        raise ConfigError(f"learning_rate_args: expected finite, non-negative factors, got {text!r}")
     if bounds != sorted(bounds):
         raise ConfigError(f"learning_rate_args: expected ascending positions, got {text!r}")
     return bounds, factors

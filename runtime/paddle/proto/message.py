@@ -253,7 +253,9 @@ class Message:
 
     def _merge(self, serialized: bytes, depth: int) -> None:
         if depth > _DEEPEST:
-            raise ModelFileError(f"{type(self).__name__}: more than {_DEEPEST} messages inside each other")
+            raise ModelFileError(
+                f"{type(self).__name__}: messages are nested more than {_DEEPEST} levels deep"
+            )
         by_number = {field.number: field for field in self.FIELDS.values()}
         for number, raw in protobuf.fields(serialized):
             if number in by_number:

@@ -98,7 +98,7 @@ class Followed:
         """
         if not within_s > 0 or max_bytes < 0:
             raise ConfigError(
-                f"follow: expected within_s above 0 and max_bytes of 0 or more, got {within_s}, {max_bytes}"
+                f"follow: expected a positive within_s and a non-negative max_bytes, got {within_s}, {max_bytes}"
             )
         self.name, self.within_s = name, within_s
         self._connect, self._max_bytes, self._clock = connect, max_bytes, clock

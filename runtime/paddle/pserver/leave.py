@@ -29,7 +29,7 @@ def run(environment: JobEnvironment) -> int:
     if trainer is None or count is None or not environment.endpoints:
         raise ConfigError(
             "paddle pserver-leave needs PADDLE_TRAINER_ID, PADDLE_TRAINERS_NUM and "
-            "PADDLE_PSERVERS_IP_PORT_LIST, as the launcher sets them"
+            "PADDLE_PSERVERS_IP_PORT_LIST, which the launcher sets"
         )
     key = environment.job_key
     TrainerSession.connect(

@@ -252,7 +252,7 @@ class ProgramServer:
         self._over.set()
 
     def close(self) -> None:
-        """Stop serving; replies that are being sent get half a second."""
+        """Stop serving, after waiting up to half a second for replies in transit."""
         self._port.stop()
         if not self._thread.join(_JOIN_S):
             _log.error("the server's thread did not exit within %.0f s", _JOIN_S)

@@ -371,8 +371,8 @@ def _read_model(replies: Mapping[int, Message], endpoints: Sequence[str]) -> Con
         if theirs != (index, len(endpoints)):
             raise PserverError(
                 f"pserver {endpoints[index]} is number {theirs[0]} of {theirs[1]} in its job, but is "
-                f"listed as number {index} of {len(endpoints)}: give endpoints and sparse_endpoints "
-                "as the job's trainers have them",
+                f"listed as number {index} of {len(endpoints)}: use the endpoints and sparse_endpoints "
+                "of the job's trainers",
                 endpoints[index],
             )
         difference = first.difference(replace(each, server=first.server))

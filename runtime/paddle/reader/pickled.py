@@ -66,7 +66,7 @@ class _Type:
 
     def __init__(self, name: str) -> None:
         if not DTYPE.fullmatch(name):
-            raise PickleRefused(f"unsupported in samples: arrays of dtype {name!r:.40}")
+            raise PickleRefused(f"samples cannot contain arrays of dtype {name!r:.40}")
         self.dtype = np.dtype(name)
 
     def build(self, state: tuple[Any, ...]) -> None:
@@ -105,13 +105,13 @@ def _make_array_from_buffer(data: bytes, kind: _Type, shape: tuple[int, ...], or
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
     if _text(encoding).replace("-", "").lower() != "latin1":
-        raise PickleRefused(f"unsupported in samples: bytes encoded as {encoding!r:.40}")
+        raise PickleRefused(f"samples cannot contain bytes encoded as {encoding!r:.40}")
     return text.encode("latin-1")
 
 
 def _make_bytes(*nothing: Any) -> bytes:
     if nothing:
-        raise PickleRefused("unsupported in samples: bytes() with arguments")
+        raise PickleRefused("samples cannot contain a call of bytes() with arguments")
     return b""
 
 
@@ -163,7 +163,9 @@ class _Machine:
                 break
             operation = _OPERATIONS.get(code)
             if operation is None:
-                raise PickleRefused(f"unsupported in samples: pickle operation {code!r} (byte {self.at - 1})")
+                raise PickleRefused(
+                    f"samples cannot contain the pickle operation {code!r} (byte {self.at - 1})"
+                )
             operation(self)
         value = self.stack.pop()
         if isinstance(value, _Array | _Type | _Name):
@@ -225,7 +227,7 @@ class _Machine:
                 f"damaged pickle: expected a dictionary to set items of, got a {type(target).__name__}"
             )
         if not all(isinstance(key, _KEYS) for key in items[::2]):
-            raise PickleRefused("unsupported in samples: dictionary keys other than strings and numbers")
+            raise PickleRefused("samples cannot contain dictionary keys other than strings and numbers")
         target.update(zip(items[::2], items[1::2], strict=True))
 
     def dictionary(self) -> None:
@@ -247,7 +249,7 @@ class _Machine:
         made = _CALLS.get(name) if isinstance(name, _Name) else None
         if made is None or not isinstance(arguments, tuple):
             raise PickleRefused(
-                f"unsupported in samples: a call of {name if isinstance(name, _Name) else type(name).__name__}"
+                f"samples cannot contain a call of {name if isinstance(name, _Name) else type(name).__name__}"
             )
         self.push(made(*arguments))
 
@@ -257,7 +259,7 @@ class _Machine:
             target.build(state)
             return
         if not isinstance(target, _Array):
-            raise PickleRefused(f"unsupported in samples: the state of a {type(target).__name__}")
+            raise PickleRefused(f"samples cannot contain the state of a {type(target).__name__}")
         _, shape, kind, by_columns, data = state
         array = _make_array_from_buffer(_bytes(data), kind, shape, "F" if by_columns else "C")
         self.stack[-1] = array
@@ -285,7 +287,7 @@ class _Machine:
 
 def _integer(text: bytes) -> int:
     if len(text) > 400:
-        raise PickleRefused(f"unsupported in samples: a number of {len(text)} digits")
+        raise PickleRefused(f"samples cannot contain a number of {len(text)} digits")
     return int(text.rstrip(b"L"))
 
 

@@ -20,6 +20,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -158,12 +159,12 @@ class TaskQueues:
                 raise ConfigError(f"the data set {name} has no records")
             self._note(["dataset", name, pieces])
         elif pieces != self._pieces[name]:
-            known = set(self._pieces[name])
-            first = next((mine for mine in pieces if mine not in known), pieces[-1:])
+            known = self._pieces[name]
+            path, at = next(mine or theirs for mine, theirs in zip_longest(pieces, known) if mine != theirs)
             raise ConfigError(
                 f"the data set {name} differs between trainers: trainer {holder.trainer} has "
-                f"{len(pieces)} chunks, but the first trainer had {len(self._pieces[name])} (for "
-                f"example: {first}). All trainers must see the same files under the same paths"
+                f"{len(pieces)} chunks, but the first trainer had {len(known)}. They first differ "
+                f"at the chunk at byte {at} of {path}. All trainers must see the same files under the same paths"
             )
         return {"tasks": self._count(name)}
 

@@ -66,14 +66,18 @@ class Arguments:
         """Return the dense values of a slot; raises UsageError if the slot has ids or nothing."""
         value = self._slots[idx].value
         if value is None:
-            raise UsageError(f"slot {idx} has no value: set one with setSlotValue, or call getSlotIds")
+            raise UsageError(
+                f"slot {idx} has no values: set them with setSlotValue, or read its ids with getSlotIds"
+            )
         return Matrix(value)
 
     def getSlotIds(self, idx: int) -> IVector:
         """Return the ids of a slot; raises UsageError if the slot has values or nothing."""
         ids = self._slots[idx].ids
         if ids is None:
-            raise UsageError(f"slot {idx} has no ids: set them with setSlotIds, or call getSlotValue")
+            raise UsageError(
+                f"slot {idx} has no ids: set them with setSlotIds, or read its values with getSlotValue"
+            )
         return IVector(ids)
 
     def columns(self) -> list[tuple[InputType, Sequence[Any]]]:

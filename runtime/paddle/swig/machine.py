@@ -247,7 +247,10 @@ class Trainer:
         if self._updater is None:
             self._updater = LocalUpdater(machine, self._spec)
         elif machine is not self._of:
-            raise UsageError("the arguments must have the same types as in the first batch")
+            raise UsageError(
+                "trainOneDataBatch: the types of the slots differ from those of the first batch; "
+                "create a new GradientMachine for different types"
+            )
         self._of = machine
         step = machine.train(feed, self._step, self._machine.network.outputs)
         self._step += 1

@@ -136,7 +136,7 @@ class Session:
             return Topology(self._trained() if losses(self.config.network) else self.outputs, self._extra())
 
     def _trained(self) -> list[LayerOutput]:
-        """Return the outputs whose sum is minimised by training.
+        """Return the outputs whose sum is minimized by training.
 
         Raises:
             UsageError: no output is a cost.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images for providers and predictors of 2016: (channels, height, width) arrays, or (height, width) without colours.
+"""Images for providers and predictors of 2016: (channels, height, width) arrays, or (height, width) without colors.
 
 `load_image`, `resize_image` and `decode_jpeg` need Pillow. Random crops use numpy's global generator.
 """
@@ -27,7 +27,7 @@ Image = NDArray[Any]
 
 
 def load_image(img_path: str | os.PathLike[str], is_color: bool = True) -> Any:
-    """Read an image file; return a Pillow image, in RGB or grey.
+    """Read an image file; return a Pillow image, in RGB or gray.
 
     Raises:
         ConfigError: the file is not an image.
@@ -62,7 +62,7 @@ def flip(im: Image) -> Image:
 
 
 def crop_img(im: Image, inner_size: int, color: bool = True, test: bool = True) -> Image:
-    """Return a square of `inner_size` pixels: the centre, or in training a random one that is flipped half of the time.
+    """Return a square of `inner_size` pixels: the center, or in training a random one that is flipped half of the time.
 
     A smaller image is first surrounded by zeros.
 
@@ -91,7 +91,7 @@ def preprocess_img(
 def load_meta(
     meta_path: str | os.PathLike[str], mean_img_size: int, crop_size: int, color: bool = True
 ) -> Image:
-    """Return the centre of the mean image in a file of numpy with the item `data_mean`, float32.
+    """Return the center of the mean image in a file of numpy with the item `data_mean`, float32.
 
     Raises:
         ModelFileError: the file cannot be read, or its mean has another size.
@@ -112,7 +112,7 @@ def load_meta(
 
 
 def oversample(img: Sequence[Image], crop_dims: Sequence[int]) -> Image:
-    """Return ten crops of each (height, width, channels) image: the corners and the centre, and these flipped.
+    """Return ten crops of each (height, width, channels) image: the corners and the center, and these flipped.
 
     Args:
         crop_dims: height and width of the crops.
@@ -179,7 +179,7 @@ class ImageTransformer:
 
     def _of_three(self, name: str, order: Sequence[int] | None) -> Sequence[int] | None:
         if order is not None and self.is_color and sorted(order) != [0, 1, 2]:
-            raise ConfigError(f"{name}: expected an order of 0, 1 and 2, got {order!r}")
+            raise ConfigError(f"{name}: expected a permutation of 0, 1 and 2, got {order!r}")
         return order
 
 

@@ -170,7 +170,7 @@ class _Reader:
             ) from error
         if config.size and made.size != config.size and config.type not in SIZED_BY_INPUT:
             raise ModelFileError(
-                f"layer {config.name!r} of type {config.type!r} has size {config.size}, but its inputs make {made.size}"
+                f"layer {config.name!r} of type {config.type!r} has size {config.size}, but inputs imply {made.size}"
             )
         self.made[config.name] = made
 
@@ -200,7 +200,7 @@ class _Reader:
 
     def _input(self, name: str) -> LayerOutput:
         if name not in self.made:
-            raise ModelFileError(f"reads {name!r}, which is not a layer before it")
+            raise ModelFileError(f"reads {name!r}, which is not an earlier layer")
         return self.made[name]
 
     def _call(self, name: str, config: Any, given: Mapping[str, Any], fields: str = "") -> LayerOutput:
@@ -351,7 +351,9 @@ class _Reader:
         outs = made if isinstance(made, list) else [made]
         for link, out in zip(group.out_links, outs, strict=True):
             if out.name != link.link_name:
-                raise ModelFileError(f"output {link.link_name!r} of the group would be named {out.name!r}")
+                raise ModelFileError(
+                    f"expected {out.name!r} as the name of a group's output, got {link.link_name!r}"
+                )
             self.made[link.link_name] = out
         return outs[0]
 

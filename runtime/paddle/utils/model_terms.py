@@ -49,7 +49,10 @@ def fields_of(message: Any, names: str) -> dict[str, Any]:
 
 
 def value_of(message: Any, path: str) -> Any:
-    """Return the value of a field, or of a field of an inner message, as an argument of a layer."""
+    """Return the field at a dotted path of a message, such as "conv_conf.stride", as an argument of a layer.
+
+    Names of activations and poolings become instances, and repeated fields become lists.
+    """
     for name in path.split("."):
         message = getattr(message, name)
     if path.startswith("active_"):

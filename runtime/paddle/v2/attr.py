@@ -61,7 +61,7 @@ class ParameterAttribute:
                 raise UsageError(f"Param({each.name}=...) must be a number, got {value!r}")
         low, high = self.initial_min, self.initial_max
         if (high is None) != (low is None):
-            raise UsageError("Param needs initial_max and initial_min together")
+            raise UsageError("Param: give both initial_min and initial_max, or neither")
         if high is not None and low is not None and not low < high:
             raise UsageError(f"initial_min {low} must be below initial_max {high}")
         if self.sparse_update and self.is_static:

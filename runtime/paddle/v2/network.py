@@ -89,8 +89,8 @@ class Network:
         if raw[:1] == FIRST_FIELD:
             if not has_network(raw):
                 raise ModelFileError(
-                    "this message of the original does not contain the types of its inputs: declare the layers in "
-                    "Python, and pass them as output_layer"
+                    "this topology was written by the original and lacks the types of its inputs: declare the layers "
+                    "in Python, and pass them as output_layer"
                 )
             raw = dict(protobuf.fields(raw))[OWN_FIELD]  # type: ignore[assignment]
         try:

@@ -153,7 +153,7 @@ class Momentum(Optimizer):
         self, momentum: float | None = None, sparse: bool = False, **common: Unpack[CommonArguments]
     ) -> None:
         if momentum is not None and not 0 <= momentum < math.inf:
-            raise UsageError(f"Momentum: momentum must be a finite number of 0 or more, got {momentum}")
+            raise UsageError(f"Momentum: momentum must be finite and not negative, got {momentum}")
         if sparse:
             self.rule = "sparse_momentum"
         super().__init__(**_known(self, common))

@@ -289,7 +289,9 @@ def _check_end(stream: IO[bytes], end: int, names: list[str], where: str) -> Non
     stream.seek(end)
     rest = stream.read(tarfile.BLOCKSIZE)
     if any(rest):
-        raise ModelFileError(f"{where} is truncated inside the header after {names[-1:]}")
+        raise ModelFileError(
+            f"{where} is truncated inside a header, after member {names[-1] if names else None!r}"
+        )
     if (
         not rest
         and names

@@ -260,7 +260,7 @@ class Parameters:
             given, wanted = found[name][0], self.config(name)
             if not given.has_layout_of(wanted):
                 raise UsageError(
-                    f"parameter {name!r} has shape {given.shape} in the tar, not {wanted.shape} as expected"
+                    f"parameter {name!r} has shape {given.shape} in the tar; expected {wanted.shape}"
                 )
         for name in loaded:
             self[name] = found[name][1].reshape(self.get_shape(name))

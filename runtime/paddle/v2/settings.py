@@ -63,8 +63,7 @@ def resolve(given: Mapping[str, object], environment: JobEnvironment) -> Setting
     trainer_id, trainers = int(flags["trainer_id"]), int(flags["num_gradient_servers"])
     if trainer_id >= trainers:
         raise UsageError(
-            f"trainer_id {trainer_id} does not fit num_gradient_servers {trainers}: ids range "
-            "from 0 to the number of trainers minus 1"
+            f"trainer_id: expected 0 to {trainers - 1} with num_gradient_servers={trainers}, got {trainer_id}"
         )
     published = environment.endpoints and all(flags[name] == from_env[name] for name in _WHERE)
     if published:
@@ -129,7 +128,7 @@ def _read_environment(environment: JobEnvironment) -> dict[str, Value]:
     try:
         return read_flags(INIT_FLAGS, environment.init_flags)
     except FlagError as error:
-        raise FlagError(f"in the environment, as PADDLE_INIT_<NAME>: {error}") from error
+        raise FlagError(f"environment variable PADDLE_INIT_<NAME>: {error}") from error
 
 
 def _endpoints(hosts: list[str], port: int, count: int) -> tuple[str, ...]:

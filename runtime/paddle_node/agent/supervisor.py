@@ -274,7 +274,7 @@ class Supervisor:
     def _on_fetch(self, asked: to_agent.Fetch, _body: bytes) -> None:
         trees = self._need_trees()
         if self._relay is None:
-            raise ValueError("expected a relay message first")
+            raise ValueError("received a fetch message before a relay message")
         self._relay.fetch(asked.sources, trees.shared.request(asked.trees))
 
     def _close_relay(self) -> None:
@@ -284,7 +284,9 @@ class Supervisor:
 
     def _on_start(self, asked: to_agent.Start, body: bytes) -> None:
         if not self._job_dir:
-            raise ValueError("expected a commit message first: there is no job directory to run in")
+            raise ValueError(
+                "received a start message before a commit message: there is no job directory to run in"
+            )
         if self._probe is not None:
             self._probe.leave_to_job(asked.env.get("POD_IP", ""))
         self._stopped = None

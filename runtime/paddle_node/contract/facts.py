@@ -265,7 +265,7 @@ def read_report(kind: object, fields: Fields, sender: str, faults: Optional[List
     """
     record = REPORTS.get(kind) if isinstance(kind, str) else None
     if record is None:
-        raise RecordError("%s: expected a report, got %.80r" % (sender, kind))
+        raise RecordError("%s: %.80r is not a kind of report" % (sender, kind))
     if record is Progress and faults is not None:
         return read_fitting(Progress, fields, "progress", sender, faults)
     found = read(record, fields, str(kind), sender)
@@ -275,8 +275,11 @@ def read_report(kind: object, fields: Fields, sender: str, faults: Optional[List
     if isinstance(found, Pushes):
         for trainer, pushed, discarded in found.trainers:
             if discarded > pushed:
-                counts = (sender, discarded, pushed, trainer)
-                raise RecordError("%s: pushes.trainers: %d of %d gradients of trainer %d discarded" % counts)
+                counts = (sender, discarded, trainer, pushed)
+                raise RecordError(
+                    "%s: pushes.trainers: %d gradients of trainer %d were discarded, but only %d pushed"
+                    % counts
+                )
     return found
 
 

@@ -143,7 +143,7 @@ def test_the_directory_and_its_files_are_accessible_only_to_their_user(where: St
 def test_a_link_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.raises(PermissionError, match="found a link"):
+    with pytest.raises(PermissionError, match="is a link"):
         own_directory(tmp_path / "link")
 
 

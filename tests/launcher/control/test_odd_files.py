@@ -174,7 +174,7 @@ def test_an_answer_that_cannot_be_written_is_an_error(where: StatePlaces) -> Non
             os.close(full)
         assert (done.returncode, done.stderr) == (
             1,
-            "paddle.py: cannot write the answer: No space left on device\n",
+            "paddle.py: cannot write to standard output: No space left on device\n",
         )
 
 

@@ -65,7 +65,7 @@ PATH = replace(
 NO_VALUES = trainer(
     1,
     "exit code 1",
-    "paddle.errors.PserverError: trainer 0 left before it initialised the parameters; see its log",
+    "paddle.errors.PserverError: trainer 0 left before it initialized the parameters; see its log",
 )
 
 # (what failed, in order of arrival; the cause; the exit code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -114,7 +115,9 @@ def test_a_rank_with_another_size_is_told_apart(way: str, size: int) -> None:
 
 def test_another_program_is_noticed_before_the_first_step() -> None:
     errors = errors_of(members(3), lambda group: group.agree("program", f"size {group.rank // 2}"))
-    assert {str(error) for error in errors} == {"rank 2 has a different program from rank 0"}
+    texts = {str(error) for error in errors}
+    assert len(texts) == 1
+    assert re.match("rank 2 and rank 0 .* program:", texts.pop())
 
 
 @pytest.mark.parametrize(("way", "late"), [("auto", 1), ("tcp", 1), ("tcp", 0)])

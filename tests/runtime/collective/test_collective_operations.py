@@ -201,7 +201,7 @@ def test_arrays_that_cannot_be_summed_are_refused(arrays: list[npt.NDArray[Any]]
         ),
         (
             {"PADDLE_TRAINER_ENDPOINTS": "a:1", "PADDLE_TRAINER_ID": "0", "PADDLE_WIRE": "curve"},
-            "no PADDLE_JOB_KEY",
+            "set PADDLE_JOB_KEY",
         ),
     ],
 )

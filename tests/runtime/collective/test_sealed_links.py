@@ -211,7 +211,7 @@ def test_a_rank_accepts_only_links_with_the_agreed_encryption(
             assert found is not None
             with closing(found[0]):
                 assert found[1] == hello
-    assert ("not a sealed stream" if seals else "no encrypted connection") in caplog.text
+    assert ("not a sealed stream" if seals else "cannot encrypt") in caplog.text
 
 
 def test_a_lane_is_one_sessions_and_one_pairs() -> None:

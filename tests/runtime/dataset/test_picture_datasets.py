@@ -143,7 +143,7 @@ def test_other_images_are_refused() -> None:
     whole = png(np.zeros((2, 2), np.uint8), [0])
     for raw, said in (
         (b"\xff\xd8\xff", "not a PNG file"),
-        (png(np.zeros((2, 2), np.uint8), [0], colour=0), "got colour type 0"),
+        (png(np.zeros((2, 2), np.uint8), [0], colour=0), "got color type 0"),
         (whole[:-20], "damaged PNG file|expected 2 rows"),
         (
             png(np.zeros((2, 2), np.uint8), [0]).replace(whole[16:24], struct.pack(">II", 2, 3)),

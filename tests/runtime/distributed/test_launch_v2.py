@@ -100,7 +100,7 @@ def test_a_trainer_that_fails_ends_the_pserver_and_is_shown(tmp_path: Path) -> N
 def test_a_parent_that_is_none_is_refused(tmp_path: Path) -> None:
     code, err = ended(tmp_path, SHOWS, "--parent=1")
     assert code == 2
-    assert f"expected the id of the process that starts this one, {os.getpid()}, got '1'" in err
+    assert f"parent process, {os.getpid()}, got '1'" in err
 
 
 def test_it_ends_with_the_parent_it_is_given(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_unpooling_puts_maxima_back_where_they_were() -> None:
     assert back.shape == x.shape
     np.testing.assert_array_equal(back[back != 0], x[back != 0])
     assert (back != 0).sum() == out.size
-    with pytest.raises(ExecutionError, match=r"must be in \[0, 24\)"):
+    with pytest.raises(ExecutionError, match=r"Indices: .* 0 to 23, got 9 to 31"):
         run_op("unpool", {"X": out, "Indices": mask + 9}, {**attrs, "unpooling_type": "max"})
 
 
@@ -155,7 +155,7 @@ def test_a_window_of_a_tree_weighs_nodes_by_depth_and_place() -> None:
             for eta, matrix in zip(weights, filters.transpose(1, 0, 2, 3), strict=True):
                 expected[root - 1] += eta * np.tensordot(nodes[0, node - 1], matrix, 1)
     np.testing.assert_allclose(out[0], expected)
-    with pytest.raises(ExecutionError, match="edges of nodes 1 to 9"):
+    with pytest.raises(ExecutionError, match=r"EdgeSet: .* got 1 to 9"):
         run_op("tree_conv", {"NodesVector": nodes, "EdgeSet": np.array([[[1, 9]]]), "Filter": filters})
 
 

@@ -232,7 +232,7 @@ def test_what_cannot_be_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="mode: expected one of sum, mean, max, got 'min'"):
         module().EmbeddingBag("t", DIM, mode="min")
     other = torch.nn.ModuleList([embedding, module().EmbeddingBag("t", DIM + 1)])
-    with pytest.raises(ConfigError, match="table t: two modules describe it differently"):
+    with pytest.raises(ConfigError, match=r"table t: .*GrowingTable"):
         module().ServerOptimizer(other, SGD(), client=object())
     both = module().Embedding(tables_of("a", "b"))
     with pytest.raises(ConfigError, match=r"expected ids for the tables a, b, got \['c'\]"):

@@ -233,11 +233,11 @@ def test_init_from_tar_takes_what_both_have_and_leaves_out_the_excluded() -> Non
                 ("b", W_BLOB),
                 ("b.protobuf", W_CONFIG.replace(b"w", b"b")),
             ],
-            r"'b' has shape \(2, 3\) in the tar, not \(1, 3\)",
+            r"'b' has shape \(2, 3\) .* \(1, 3\)",
         ),
         (
             [("w", W_BLOB), ("w.protobuf", W_CONFIG.replace(b"\x48\x02\x48\x03", b"\x48\x03\x48\x02"))],
-            r"'w' has shape \(3, 2\) in the tar, not \(2, 3\)",
+            r"'w' has shape \(3, 2\) .* \(2, 3\)",
         ),
         (
             [("w", W_BLOB), ("w.protobuf", W_CONFIG), ("x.protobuf", b"\x0a\x02nn")],

@@ -78,7 +78,7 @@ def handshake(sock: socket.socket, side: Side, secret: bytes | None, sealed: boo
         raise ConnectionResetError("the connection was closed") from None
     except ssl.SSLError as error:
         sock.close()
-        raise WireError(f"no encrypted connection ({error.reason}); {_ADVICE}") from None
+        raise WireError(f"cannot encrypt the connection ({error.reason}); {_ADVICE}") from None
     except BaseException:
         sock.close()
         raise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data connections between nodes: each node's first rank connects to its ring neighbours and its doubling partners.
+"""Data connections between nodes: each node's first rank connects to its ring neighbors and its doubling partners.
 
 The lower rank of a pair connects to the higher rank's endpoint, so that no additional port is needed.
 
@@ -46,7 +46,7 @@ class _CallAccepted(NamedTuple):
 
 
 def partners(place: int, count: int) -> set[int]:
-    """Return the positions (from 0) of a node's partners among `count` nodes: ring neighbours and doubling partners."""
+    """Return the positions (from 0) of a node's partners among `count` nodes: ring neighbors and doubling partners."""
     power = 1 << (count.bit_length() - 1)
     found = {(place + 1) % count, (place - 1) % count}
     if place >= power:

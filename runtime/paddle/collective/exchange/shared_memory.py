@@ -103,7 +103,10 @@ def _serve(
     poll.register(listener, select.POLLIN)
     if not poll.poll(max(deadline - time.monotonic(), 0) * 1000):
         absent = next(rank for rank in ranks if rank not in served)
-        raise PeerLate(f"rank {absent} on this node did not open the shared memory", absent)
+        raise PeerLate(
+            f"rank {absent} on this node did not open the shared memory in time: check that it is still running",
+            absent,
+        )
     sock, _ = listener.accept()
     with sock:
         sock.settimeout(1.0)

@@ -173,4 +173,4 @@ def _check(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "fiu":
         raise ConfigError(f"arrays exchanged between ranks: expected floats or integers, got {dtype}")
     if not array.flags.c_contiguous or not array.flags.writeable:
-        raise ConfigError("arrays between ranks: expected contiguous, writable arrays; pass a copy")
+        raise ConfigError("arrays exchanged between ranks: expected contiguous, writable arrays; pass a copy")

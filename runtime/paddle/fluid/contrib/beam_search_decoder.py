@@ -117,7 +117,7 @@ class BeamSearchDecoder(_Decoder):
         Args:
             state_cell: the states.
             init_ids: (n, 1) int64 with two levels of LoD: the first word of each sentence.
-            init_scores: (n, 1) float32, likewise.
+            init_scores: (n, 1) float32, with the same two levels.
             target_dict_dim: size of the dictionary.
             word_dim: width of a word's embedding.
             input_var_dict: inputs of the cell that are a row or sequence for each source, by name; every other input is

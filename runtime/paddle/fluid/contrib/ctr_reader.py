@@ -80,7 +80,7 @@ def ctr_reader(
                         yield parsed(line)
                     except (ValueError, IndexError) as error:
                         raise ModelFileError(
-                            f"{path}, line {number}: not a valid {file_format} line: {line.strip()!r:.60}"
+                            f"{path}, line {number}: {line.strip()!r:.60} is not a valid {file_format} line: {error}"
                         ) from error
 
     reader = PyReader(feed_dict, capacity, iterable=False, name=name)

@@ -113,7 +113,7 @@ def load_persistables_for_increment(
     overview = getattr(program, "_parameters_on_pservers", None)
     if not isinstance(program, Program) or not isinstance(overview, VarsDistributed):
         raise FluidTypeError(
-            f"load_persistables_for_increment: expected the program of a parameter server, got {program!r}"
+            f"load_persistables_for_increment: expected a program from get_pserver_program(), got {program!r}"
         )
     path = _existing(Path(lookup_table_var_path))
     name = lookup_table_var if isinstance(lookup_table_var, str) else lookup_table_var.name

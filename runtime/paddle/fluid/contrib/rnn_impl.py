@@ -44,7 +44,7 @@ class BasicGRUUnit(Layer):
             name_scope: prefix of the parameters' names.
             hidden_size: width of the state.
             param_attr: attribute of both weights; a name gets "_gate" and "_candidate".
-            bias_attr: attribute of both biases, likewise.
+            bias_attr: attribute of both biases; a name gets the same suffixes.
             gate_activation: layer for gates; None: sigmoid.
             activation: layer for the candidate; None: tanh.
             dtype: dtype of the parameters.
@@ -147,7 +147,7 @@ def basic_gru(
         bidirectional: whether to add a stack that runs in reverse, which doubles the output width.
         batch_first: layout of the input and the output.
         param_attr: attribute of all weights; each layer appends a suffix to its name.
-        bias_attr: attribute of all biases, likewise.
+        bias_attr: attribute of all biases; each layer appends a suffix to its name.
         gate_activation: the activation of the gates; see `BasicGRUUnit`.
         activation: the activation of the candidate; see `BasicGRUUnit`.
         dtype: dtype of the parameters.

@@ -21,7 +21,7 @@ def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
     Return (lower bound, upper bound, unit), with unit "B", "KB" or "MB".
 
     Args:
-        program: the program to analyse; variables of unknown rank are not counted.
+        program: the program to analyze; variables of unknown rank are not counted.
         batch_size: value to use for an unknown dimension.
 
     Raises:

@@ -75,7 +75,7 @@ class Trainer:
 
     Attributes:
         scope: holds the values of the variables.
-        startup_program: initialises the variables.
+        startup_program: initializes the variables.
         train_program: the program of one training step; on a server, the serving loop.
         test_program: a copy of the training program without backward pass and updates.
         train_func_outputs: the variables that `train_func` returns.
@@ -90,7 +90,7 @@ class Trainer:
         parallel: bool = False,
         checkpoint_config: CheckpointConfig | None = None,
     ) -> None:
-        """Build the programs and initialise the parameters.
+        """Build the programs and initialize the parameters.
 
         Args:
             train_func: declares the layers; returns the loss, or a list that begins with it.

@@ -45,8 +45,8 @@ def check_rule(path: Path, line: str, rule: str, columns: int, width: int) -> No
         return
     found = f"states of {_text(line)}" if line else f"{columns} columns per row and names no update rule"
     raise ModelFileError(
-        f"{path} has {found}; the program updates this table by {_text(rule)}, with {wanted} per row. Use "
-        "the rule of the job that saved the file, or remove the file to begin without states"
+        f"{path} has {found}, but the program updates this table by {_text(rule)}, which has {wanted} states per row. "
+        "Use the rule of the job that saved the file, or remove the file to begin without states"
     )
 
 

@@ -116,8 +116,9 @@ class Switch:
 class IfElse:
     """Computes each row in one of two branches, depending on a (rows, 1) condition.
 
-    Use `with ie.true_block(): x = ie.input(a); ie.output(f(x))` and, likewise, `false_block`; then `ie()` returns the
-    outputs with their rows in the original order. Both branches run, each on its own rows, even if there are none.
+    Use `with ie.true_block(): x = ie.input(a); ie.output(f(x))` and a `false_block` in the same way. Then `ie()`
+    returns the outputs with their rows in the original order. Both branches run, each on its own rows,
+    even if there are none.
     """
 
     def __init__(self, cond: Variable, name: str | None = None) -> None:

@@ -67,7 +67,7 @@ class _Unrolled:
         body = self._open(what)
         if outer.block is body:
             raise FluidError(
-                f"{self._helper.layer_type}.{what}: the block computes {outer.describe()}; compute it before the block"
+                f"{self._helper.layer_type}.{what}: {outer.describe()} is computed inside the block; compute it before"
             )
         return body
 

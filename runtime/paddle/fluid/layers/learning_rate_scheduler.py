@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Learning rate schedules. t is the number of earlier runs: 0 in the first run (for noam_decay, counted from 1).
 
-The operators have the role LRSched, so that a transpiler recognises them and moves them to the servers."""
+The operators have the role LRSched, so that a transpiler recognizes them and moves them to the servers."""
 
 from __future__ import annotations
 

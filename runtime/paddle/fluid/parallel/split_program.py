@@ -77,8 +77,8 @@ class SplitProgram:
         passes, self.grads, self.given, self.kept = parts.passes, parts.gradients, parts.given, parts.kept
         if self.repeats > 1 and any(op.role == OpRole.LR_SCHED for op in passes):
             raise FluidError(
-                f"num_repeats={self.repeats}: the loss reads a schedule, which would count each repeat as a step: feed "
-                "its value, or omit multi_batch_merge_pass"
+                f"num_repeats={self.repeats}: the loss depends on a learning-rate schedule, which would count each "
+                "repeat as a step: feed its value, or omit multi_batch_merge_pass"
             )
         self._outdated = parts.outdated
         self._shown = [name for op in passes if op.definition.has_effect for name in op.reads]
@@ -115,9 +115,10 @@ class SplitProgram:
                 continue
             needing = found.loss if found.loss != found.updated_by else name
             raise FluidError(
-                f"{needing!r} needs {found.source!r} after the update that follows {found.updated_by!r}, but several "
-                "places, trainers or repeats compute all gradients before all updates. Build the two in separate "
-                "programs that share parameters by name, and run one program after the other"
+                f"{needing!r} needs the value of {found.source!r} after the update that minimizes "
+                f"{found.updated_by!r}. With several places, trainers or repeats, all gradients of a step are computed "
+                "before the first update. Put each loss into its own program, share parameters by name, and run the "
+                "programs in turn"
             )
 
     def is_kept(self, name: str) -> bool:

@@ -206,7 +206,7 @@ class ServedProgram:
         """Return a variable's value; the program owns the array. Raises PserverError if the variable does not exist."""
         if name in self._growing:
             raise PserverError(
-                f"{name!r} cannot be fetched as a whole: prefetch fetches its rows, checkpoint_notify saves it"
+                f"{name!r} cannot be fetched as a whole: use prefetch for its rows, or checkpoint_notify to save it"
             )
         self._check_whole()
         if not self._scope.has(name):

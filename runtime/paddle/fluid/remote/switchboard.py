@@ -100,7 +100,7 @@ class Switchboard:
     def _to(self, endpoints: Sequence[str]) -> Connection:
         """Return the connection to the servers of one operator."""
         if self._current is None:
-            raise RunError("operators for servers run only while a program is running")
+            raise RunError("operators that use parameter servers can run only within Executor.run")
         return self._current.to(endpoints)
 
     def _plan(self, program: Program) -> _Plan:

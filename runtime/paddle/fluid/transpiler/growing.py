@@ -308,7 +308,7 @@ def _begins(name: str, startup: Program) -> Mapping[str, Any]:
     """
     ops = [op for op in startup.global_block().ops if name in op.writes]
     if len(ops) != 1:
-        raise FluidError(f"embedding {name!r} is distributed: expected 1 initialiser, got {len(ops)}")
+        raise FluidError(f"embedding {name!r} is distributed: expected 1 initializer, got {len(ops)}")
     (op,) = ops
     attrs: Mapping[str, Any] = op.attrs
     if op.type == "fill_constant":
@@ -320,7 +320,7 @@ def _begins(name: str, startup: Program) -> Mapping[str, Any]:
         kind, mean, spread = "normal", attrs["mean"], attrs["std"]
     else:
         raise FluidError(
-            f"embedding {name!r} is distributed: its rows cannot be initialised by {op.type}; "
+            f"embedding {name!r} is distributed: its rows cannot be initialized by {op.type}; "
             "expected fill_constant, uniform_random or gaussian_random"
         )
     # All servers draw the same values for one table, and different ones for other tables.

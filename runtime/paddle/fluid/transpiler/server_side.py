@@ -66,7 +66,7 @@ class _Server:
         inputs: names under which trainers send.
         blocks: the blocks that run in every step, in this order.
         grad_to_block: "gradient:block", which runs when that gradient has arrived.
-        total_to_block: "total:block", likewise.
+        total_to_block: "total:block", which runs when that total has arrived.
         saving: the block that saves the tables, or -1.
         sparse: "gradient:parameter" of the gradients that are selected rows.
     """

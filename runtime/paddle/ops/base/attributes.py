@@ -19,7 +19,7 @@ _OFF, _UNSCALED = (False,), (1.0,)
 _LAYOUTS = ("AnyLayout", "NCHW", "NCDHW", "")
 # Attributes of the original's operators that are ignored where an operator lacks them: name -> the type, or the
 # values for which that is safe. Kernels are selected by other means here; layouts, fusions and the scales of
-# quantised kernels would change the results.
+# quantized kernels would change the results.
 IDLE_ATTRS: Mapping[str, type | tuple[object, ...]] = MappingProxyType(
     {
         "op_callstack": tuple,

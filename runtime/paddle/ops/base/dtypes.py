@@ -47,7 +47,7 @@ class VarType(IntEnum):
             return _NUMBERS[np.dtype(dtype)]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{dtype!r} is not a dtype of tensors: use one of {', '.join(map(str, _NUMBERS))}"
+                f"{dtype!r} is not a tensor dtype: expected one of {', '.join(map(str, _NUMBERS))}"
             ) from error
 
     @property
@@ -59,7 +59,9 @@ class VarType(IntEnum):
         """
         found = _DTYPES.get(self.value)
         if found is None:
-            raise AttributeError(f"{self.name} is not a dtype of tensors: cast the value first")
+            raise AttributeError(
+                f"{self.name} is not a tensor dtype: expected one of {', '.join(map(str, _NUMBERS))}"
+            )
         return found
 
     def __eq__(self, other: object) -> bool:

@@ -87,7 +87,7 @@ def _levels(x: Any, level: int, holds: Array) -> Lod:
     if lod and len(holds) == len(lod[0]) - 1:
         return lod
     if len(holds) != len(x):
-        members = f"{len(lod[0]) - 1} sequences in level {level}, " if lod else ""
+        members = f"{len(lod[0]) - 1} sequences in level {level} and " if lod else ""
         raise InputError(f"Mask has {len(holds)} rows, but the values have {members}{len(x)} rows")
     return ()
 
@@ -106,7 +106,10 @@ def _merged(mask: Array, true: Any, false: Any) -> tuple[Lod, Offsets]:
     wanted = [int(holds.sum()), int((~holds).sum())]
     if counts != wanted or (lod and lod[-1][-1] != len(true) + len(false)):
         what = "sequences" if lod else "rows"
-        raise InputError(f"Mask selects {wanted} {what} from InTrue and InFalse, but they have {counts}")
+        raise InputError(
+            f"Mask selects {wanted[0]} {what} from InTrue and {wanted[1]} from InFalse, but they have {counts[0]} and "
+            f"{counts[1]}"
+        )
     order = np.empty(len(holds), np.int64)
     order[holds], order[~holds] = np.arange(counts[0]), counts[0] + np.arange(counts[1])
     return lod, order

@@ -17,7 +17,7 @@ def _check(x: Spec, divisor: int, size: int, what: str) -> None:
     if len(x.shape) != 4:
         raise ShapeError(f"expected X (N, C, H, W), got {x.shape}")
     if divisor < 1 or (size >= 0 and size % divisor):
-        raise AttrError(f"{what} {divisor} must divide {size} of X {x.shape}")
+        raise AttrError(f"{what} is {divisor}, which does not divide size {size} of X {x.shape}")
 
 
 def _infer_depth(x: Spec, *, blocksize: int) -> Spec:

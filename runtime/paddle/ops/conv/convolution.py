@@ -46,7 +46,7 @@ def _shape_rule(sides: int) -> Callable[..., Spec]:
 def conv(x: Array, filters: Array, *, groups: int, attrs: Mapping[str, Any]) -> Array:
     """Return the cross-correlation of images and filters, (N, F, *places).
 
-    H' = (H + 2 padding - dilation (kh - 1) - 1) // stride + 1, and likewise for the other dimensions.
+    H' = (H + 2 padding - dilation (kh - 1) - 1) // stride + 1; the other dimensions follow the same formula.
 
     Filters are (F, C/groups, *kernel).
     """
@@ -84,8 +84,8 @@ def _transposed_shape_rule(sides: int) -> Callable[..., Spec]:
             )
         ):
             raise AttrError(
-                f"output_size: expected at least {least} and less than one stride {window.strides} above it, "
-                f"got {output_size}"
+                f"output_size: expected at least {least}, and less than {least} plus the strides {window.strides}, got "
+                f"{output_size}"
             )
         return Spec((x.shape[0], filters.shape[1] * groups, *(output_size or least)), x.dtype)
 

@@ -29,13 +29,18 @@ class Plan(NamedTuple):
     """The memory layout of images and output positions: `plan` of `conv.c`, with fields in its order.
 
     Attributes:
-        image, made: channels, height and width of the images, and of the output.
-        room: rows and pitch of an image in a line, and the length of a phase.
-        down, across: stride, padding, phases: row y of phase r is row y stride + r − padding of the image.
-        placed: number of positions down, step and start, then those across: position y is row y step + start of the
-            output.
+        image: the channels, height and width of the input images.
+        made: the channels, height and width of the output.
+        room: the rows and the row pitch of an image within a line, and the length of a phase.
+        down: the vertical stride, padding and number of phases. Row y of phase r holds row y · stride + r − padding of
+            the image.
+        across: the same for columns.
+        placed: the number of vertical positions, their step and their start, then the same for horizontal positions.
+            Position y is row y · step + start of the output.
         chunk: the number of images processed together.
-        width, column, places: lengths of a line, of a column (0: no columns), and of a line of positions.
+        width: the length of a line.
+        column: the length of a column; 0 if images are not copied to columns.
+        places: the length of a line of positions.
     """
 
     image: Three

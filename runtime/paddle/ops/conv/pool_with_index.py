@@ -157,6 +157,6 @@ def _places(indices: Array, area: int) -> Array:
     flat = indices.reshape(*indices.shape[:2], prod(indices.shape[2:]))
     if flat.size and not bool(((flat >= 0) & (flat < area)).all()):
         raise InputError(
-            f"Indices must be in [0, {area}), the pixels of an image, got {flat.min()} to {flat.max()}"
+            f"Indices: expected pixel numbers from 0 to {area - 1}, got {flat.min()} to {flat.max()}"
         )
     return flat

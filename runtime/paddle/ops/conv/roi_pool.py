@@ -77,7 +77,7 @@ def _images(rois: Any, of: Array | None, count: int) -> Any:
         found = to_host(of).reshape(-1).astype(int)
         if found.size and not 0 <= found.min() <= found.max() < count:
             raise InputError(
-                f"Images has indices from {found.min()} to {found.max()}, but there are {count} images"
+                f"Images: expected indices from 0 to {count - 1}, got {found.min()} to {found.max()}"
             )
         return found
     offsets = sequences(rois, "ROIs")[1]

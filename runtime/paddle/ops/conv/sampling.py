@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """affine_grid and grid_sampler: sample an image on a transformed grid (spatial transformers, Jaderberg et al., 2015).
 
-Positions in an image are (x, y) from -1 to 1, where the ends are the centres of the outermost pixels.
+Positions in an image are (x, y) from -1 to 1, where the ends are the centers of the outermost pixels.
 """
 
 from __future__ import annotations

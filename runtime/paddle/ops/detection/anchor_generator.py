@@ -59,8 +59,8 @@ def anchor_generator(features: Array, *, attrs: dict[str, Any]) -> tuple[Array, 
         np.arange(size) * stride + attrs["offset"] * (stride - 1)
         for size, stride in zip((features.shape[3], features.shape[2]), strides, strict=True)
     )
-    centres = np.stack(np.meshgrid(x, y), axis=-1)[:, :, None]
-    boxes = np.concatenate([centres - half, centres + half], axis=-1)
+    centers = np.stack(np.meshgrid(x, y), axis=-1)[:, :, None]
+    boxes = np.concatenate([centers - half, centers + half], axis=-1)
     variances = np.broadcast_to(np.array(attrs["variances"]), boxes.shape)
     found = (from_host(each.astype(features.dtype), features) for each in (boxes, variances))
     anchors, spread = found

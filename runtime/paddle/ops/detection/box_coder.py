@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """box_coder and box_decoder_and_assign: encode boxes as shifts and scales of prior boxes, and decode them.
 
-With centre p and sides s of a prior box and variances v, a box of centre c and sides t is coded as
+With center p and sides s of a prior box and variances v, a box of center c and sides t is coded as
 ((c − p) / s / v, log(t / s) / v).
 """
 
@@ -29,19 +29,19 @@ _ATTRS = {
 
 def encoded(boxes: Array, priors: Array, whole: bool) -> Array:
     """Return the codes (..., 4) of boxes relative to priors, without variances; the arguments are broadcast."""
-    centres, sides = (
+    centers, sides = (
         (priors[..., :2] + priors[..., 2:] + whole) / 2,
         priors[..., 2:] - priors[..., :2] + whole,
     )
     middles = (boxes[..., :2] + boxes[..., 2:]) / 2
     widths = boxes[..., 2:] - boxes[..., :2] + whole
-    return np.concatenate([(middles - centres) / sides, np.log(np.abs(widths / sides))], axis=-1)
+    return np.concatenate([(middles - centers) / sides, np.log(np.abs(widths / sides))], axis=-1)
 
 
 def deltas(boxes: Array, priors: Array, weights: tuple[float, ...] = ()) -> Array:
     """Return the codes (n, 4) of boxes in pixels relative to priors, as region networks use them, divided by weights.
 
-    Unlike in `encoded`, the centre of a box includes its last pixel.
+    Unlike in `encoded`, the center of a box includes its last pixel.
     """
     moved = encoded(boxes, priors, True)
     moved[..., :2] += 0.5 / (priors[..., 2:] - priors[..., :2] + 1)
@@ -51,8 +51,8 @@ def deltas(boxes: Array, priors: Array, weights: tuple[float, ...] = ()) -> Arra
 def decoded(codes: Array, priors: Array, whole: bool, longest: float = np.inf) -> Array:
     """Decode boxes (..., 4) from codes without variances; the logarithm of a scale is at most `longest`."""
     sides = priors[..., 2:] - priors[..., :2] + whole
-    centres = priors[..., :2] + sides / 2
-    found = corners(codes[..., :2] * sides + centres, np.exp(codes[..., 2:].clip(None, longest)) * sides)
+    centers = priors[..., :2] + sides / 2
+    found = corners(codes[..., :2] * sides + centers, np.exp(codes[..., 2:].clip(None, longest)) * sides)
     found[..., 2:] -= whole
     return found
 

@@ -36,9 +36,9 @@ def overlaps(left: Array, right: Array, whole: bool = False) -> Array:
     return found
 
 
-def corners(centres: Array, sides: Array) -> Array:
-    """Return boxes (..., 4) from centres and sides (..., 2)."""
-    return np.concatenate([centres - sides / 2, centres + sides / 2], axis=-1)
+def corners(centers: Array, sides: Array) -> Array:
+    """Return boxes (..., 4) from centers and sides (..., 2)."""
+    return np.concatenate([centers - sides / 2, centers + sides / 2], axis=-1)
 
 
 def images_of(value: Any, rows: int) -> Offsets:

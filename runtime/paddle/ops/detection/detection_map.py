@@ -66,7 +66,7 @@ def detection_map(
         label: (rows, 6) label, whether it is difficult, and box; (rows, 5) without difficult ones.
         has_state: 0: start from zero; any other value: continue from the next three arguments.
         pos_count: (class_num, 1) int32.
-        true_pos: (n, 2) score and 0 or 1, one sequence per class; false_pos likewise.
+        true_pos: (n, 2) score and 0 or 1, one sequence per class; false_pos has the same form.
     """
     found, found_at = sequences(detected, "DetectRes")
     objects, objects_at = sequences(label, "Label")

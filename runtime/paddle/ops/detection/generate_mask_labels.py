@@ -52,6 +52,10 @@ def generate_mask_labels(
         chosen = objects_at[number] + np.flatnonzero(real[objects_at[number] : objects_at[number + 1]])
         shapes = [_polygons(outline, segms.lod, each) for each in chosen]
         if own.stop > own.start:
+            if not shapes and (wanted[own] > 0).any():
+                raise InputError(
+                    f"Rois of image {number} contain an object, but GtSegms has no object for this image"
+                )
             parts.append((*_masks(rows[own], wanted[own], shapes, image[2], attrs), number))
     counts = np.bincount([part[-1] for part in parts for _ in part[0]], minlength=len(at) - 1)
     lod = offsets_of([counts.tolist()])
@@ -81,10 +85,6 @@ def _masks(
     masks = np.full((max(len(chosen), 1), attrs["num_classes"], size, size), -1)
     if not len(chosen):
         return regions[:1], np.flatnonzero(labels == 0)[:1, None], masks.reshape(1, -1)
-    if not shapes:
-        raise InputError(
-            "Rois: an image has a region with an object, but GtSegms has no object for this image"
-        )
     boxes = regions[chosen] / scale
     around = np.array([_around(np.concatenate(each)) for each in shapes])
     best = overlaps(boxes, around, True).argmax(axis=1)
@@ -107,7 +107,7 @@ def _drawn(polygons: list[Array], box: Array, size: int) -> Array:
 
 
 def filled(polygon: Array, size: int) -> Array:
-    """Return the pixels (size, size) inside a polygon (k, 2), as rasterised by the COCO tools.
+    """Return the pixels (size, size) inside a polygon (k, 2), as rasterized by the COCO tools.
 
     The outline is sampled every 1/5 pixel, which gives the rows at which it crosses each column. In column-major order,
     a pixel is inside after an odd number of crossings.

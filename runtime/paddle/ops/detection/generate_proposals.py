@@ -73,8 +73,8 @@ def _of_image(
 
 
 def _large_enough(boxes: Array, image: Array, least: float) -> Array:
-    """Return the indices of boxes whose centre is inside and whose sides in the unscaled image are long enough."""
+    """Return the indices of boxes whose center is inside and whose sides in the unscaled image are long enough."""
     sides = boxes[:, 2:] - boxes[:, :2]
-    centres = boxes[:, :2] + (sides + 1) / 2
+    centers = boxes[:, :2] + (sides + 1) / 2
     long = (sides / image[2] + 1 >= least).all(axis=1)
-    return np.flatnonzero(long & (centres[:, 0] <= image[1]) & (centres[:, 1] <= image[0]))
+    return np.flatnonzero(long & (centers[:, 0] <= image[1]) & (centers[:, 1] <= image[0]))

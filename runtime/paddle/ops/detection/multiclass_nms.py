@@ -35,7 +35,7 @@ def _infer(boxes: Spec, scores: Spec) -> Spec:
         )
     if len(scores.shape) == 3 and boxes.shape[2] not in (4, 8, 16, 24, 32, -1):
         raise ShapeError(
-            f"BBoxes: expected boxes of 4 numbers or polygons of 8, 16, 24 or 32, got {boxes.shape}"
+            f"BBoxes: expected 4 numbers per box, or 8, 16, 24 or 32 per polygon, as the last size, got {boxes.shape}"
         )
     of_all = (boxes.shape[0], scores.shape[1], boxes.shape[1])
     wanted = of_all if len(scores.shape) == 3 else boxes.shape[:2]

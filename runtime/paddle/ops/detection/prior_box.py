@@ -85,8 +85,8 @@ def prior_box(features: Array, image: Array, *, attrs: dict[str, Any]) -> tuple[
             at = 1 if attrs["min_max_aspect_ratios_order"] else len(boxes)
             boxes = np.concatenate([boxes[:at], square, boxes[at:]])
         sides.append(boxes)
-    centres = _centres(features, image, attrs)[:, :, None]
-    return _placed(corners(centres, np.concatenate(sides)), features, image, attrs)
+    centers = _centers(features, image, attrs)[:, :, None]
+    return _placed(corners(centers, np.concatenate(sides)), features, image, attrs)
 
 
 def _infer_density(features: Spec, image: Spec, *, attrs: dict[str, Any]) -> tuple[Spec, Spec]:
@@ -122,8 +122,8 @@ def density_prior_box(features: Array, image: Array, *, attrs: dict[str, Any]) -
         for ratio in attrs["fixed_ratios"]:
             shifts.append(grid)
             sides.append(np.tile([[size * np.sqrt(ratio), size / np.sqrt(ratio)]], (len(grid), 1)))
-    centres = _centres(features, image, attrs)[:, :, None] + np.concatenate(shifts)
-    boxes, variances = _placed(corners(centres, np.concatenate(sides)), features, image, attrs)
+    centers = _centers(features, image, attrs)[:, :, None] + np.concatenate(shifts)
+    boxes, variances = _placed(corners(centers, np.concatenate(sides)), features, image, attrs)
     if not attrs["clip"]:
         boxes = array_module(boxes).concatenate(
             [boxes[..., :2].clip(0, None), boxes[..., 2:].clip(None, 1)], axis=-1
@@ -138,8 +138,8 @@ def _steps(features: Array, image: Array, attrs: dict[str, Any]) -> tuple[float,
     return attrs["step_w"], attrs["step_h"]
 
 
-def _centres(features: Array, image: Array, attrs: dict[str, Any]) -> Array:
-    """Return the centre (x, y) of each cell in pixels, (H, W, 2)."""
+def _centers(features: Array, image: Array, attrs: dict[str, Any]) -> Array:
+    """Return the center (x, y) of each cell in pixels, (H, W, 2)."""
     across, down = _steps(features, image, attrs)
     x = (np.arange(features.shape[3]) + attrs["offset"]) * across
     y = (np.arange(features.shape[2]) + attrs["offset"]) * down

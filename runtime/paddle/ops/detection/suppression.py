@@ -39,7 +39,7 @@ def overlap(left: Array, right: Array) -> float:
 
 
 def _triangles(polygon: Array) -> list[tuple[int, Array]]:
-    """Return (sign, positively oriented triangle) for each pair of neighbours and the first corner."""
+    """Return (sign, positively oriented triangle) for each pair of neighbors and the first corner."""
     found = []
     for at in range(1, len(polygon) - 1):
         triangle = polygon[[0, at, at + 1]].astype(float)

@@ -101,7 +101,7 @@ def mine_hard_examples(
     become -1.
 
     Args:
-        cls_loss: (N, P); the same for all other inputs.
+        cls_loss: (N, P), as are all other inputs.
         matched: int32, -1 for unmatched boxes.
     """
     indices, near, loss = to_host(matched), to_host(dist), to_host(cls_loss)

@@ -4,7 +4,7 @@
 The channels of an anchor are, in order: horizontal shift, vertical shift, width, height, objectness, each class.
 
 Each object belongs to the most similar anchor of all maps. If that is an anchor of this map, the cell under its
-centre has costs for box, classes and objectness. Every other cell has a cost for a predicted object, unless its box
+center has costs for box, classes and objectness. Every other cell has a cost for a predicted object, unless its box
 overlaps an object by more than ignore_thresh.
 """
 
@@ -34,15 +34,15 @@ def by_anchor(x: Array, anchors: int) -> Array:
 
 
 def placed(maps: Array, anchors: Any, downsample: int) -> tuple[Array, Array]:
-    """Return centres and sides (N, anchors, H, W, 2) of the boxes at each position, in fractions of the image.
+    """Return centers and sides (N, anchors, H, W, 2) of the boxes at each position, in fractions of the image.
 
     As in the original, both are relative to the height of the map.
     """
     height, width = maps.shape[3:]
     here = np.stack(np.meshgrid(np.arange(width), np.arange(height)), axis=-1)
-    centres = (here + sigmoid(np.moveaxis(maps[:, :, :2], 2, -1))) / height
+    centers = (here + sigmoid(np.moveaxis(maps[:, :, :2], 2, -1))) / height
     base = np.asarray(anchors, maps.dtype).reshape(1, -1, 1, 1, 2) / (downsample * height)
-    return centres.astype(maps.dtype), np.exp(np.moveaxis(maps[:, :, 2:4], 2, -1)) * base
+    return centers.astype(maps.dtype), np.exp(np.moveaxis(maps[:, :, 2:4], 2, -1)) * base
 
 
 def expect_channels(x: Spec, anchors: int, classes: int) -> None:
@@ -87,9 +87,9 @@ def yolo_box(
         anchors: A widths and heights in pixels of the network's input.
     """
     maps = by_anchor(x, len(anchors) // 2)
-    centres, sides = placed(maps, anchors, downsample_ratio)
+    centers, sides = placed(maps, anchors, downsample_ratio)
     image = to_host(size)[:, ::-1].astype(maps.dtype).reshape(-1, 1, 1, 1, 2)
-    ends = [(centres - sides / 2) * image, (centres + sides / 2) * image]
+    ends = [(centers - sides / 2) * image, (centers + sides / 2) * image]
     boxes = np.concatenate([np.maximum(ends[0], 0), np.minimum(ends[1], image - 1)], axis=-1)
     chance = sigmoid(maps[:, :, 4])
     seen = (chance >= conf_thresh)[..., None]
@@ -167,7 +167,7 @@ def yolov3_loss(
 
     Args:
         x: (N, A (5 + classes), H, W) for the A anchors of this map.
-        box: (N, B, 4) centres and sides of objects, as parts of the image; none where a side is 0.
+        box: (N, B, 4) centers and sides of objects, as parts of the image; none where a side is 0.
         label: (N, B) int32 classes.
         score: (N, B) weight of each object; None: 1.
 

@@ -32,7 +32,7 @@ _INT64 = np.dtype("int64")
 def linear_chain_crf(
     emission: LoDArray, transition: Array, label: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Return the cost (sequences, 1), ln of all paths' weight minus the labelled path's score, as the last output.
+    """Return the cost (sequences, 1), ln of all paths' weight minus the labeled path's score, as the last output.
 
     Alpha is ln of the forward weights, in time order; the cost of an empty sequence is zero.
     """
@@ -54,7 +54,7 @@ def linear_chain_crf(
 def linear_chain_crf_grad(
     emission: LoDArray, transition: Array, label: Array, alpha: Array, dcost: Array
 ) -> tuple[Array, Array]:
-    """Return the gradients: expected minus labelled counts of each tag and transition, weighted by dCost."""
+    """Return the gradients: expected minus labeled counts of each tag and transition, weighted by dCost."""
     data, offsets = sequences(emission, "Emission")
     steps, xp = TimeSteps.of(offsets), array_module(data)
     ordered, tags = steps.by_time(data), steps.by_time(_tags(label, data))
@@ -75,9 +75,9 @@ def linear_chain_crf_grad(
             (ordered[here] + beta[here])[:, None, :] + alpha[at(previous, alpha)][:, :, None] + transition[2:]
         )
         dtransition[2:] = (weight[here, :, None] * xp.exp(way - total[here, :, None])).sum(axis=0)
-    labelled = _counted(tags, weight[:, 0], steps, len(transition), transition.shape[1])
+    labeled = _counted(tags, weight[:, 0], steps, len(transition), transition.shape[1])
     taken[xp.arange(len(tags)), tags] -= weight[:, 0]
-    return steps.by_sequence(taken), dtransition - labelled
+    return steps.by_sequence(taken), dtransition - labeled
 
 
 def _tags(label: Array, emission: Array) -> Array:

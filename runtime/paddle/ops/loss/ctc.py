@@ -59,7 +59,7 @@ def _infer(logits: Spec, label: Spec, *, blank: int) -> tuple[Spec, Spec]:
 def warpctc(logits: Any, label: Any, *, blank: int) -> tuple[Array, Array]:
     """Return the gradient of Logits for dLoss = 1, and the costs (n, 1): -ln of the probability of each label sequence.
 
-    Labels that do not fit into their sequence, which needs one step per label and one between equal neighbours, have
+    Labels that do not fit into their sequence, which needs one step per label and one between equal neighbors, have
     zero cost and no gradient, as in Paddle.
 
     Args:
@@ -195,7 +195,7 @@ def _forward(boxes: _Boxes) -> tuple[Any, Any]:
         ahead[:, step] = now
         last = boxes.times == step + 1
         final[last] = _at_ends(now[last], boxes.ends[last])
-    # Without any steps, only the empty labelling is possible.
+    # Without any steps, only the empty labeling is possible.
     final[(boxes.times == 0) & (boxes.ends == 1)] = 0.0
     return ahead, -final
 

@@ -163,7 +163,7 @@ def cos_sim(x: Array, y: Array) -> tuple[Array, Array, Array]:
 def cos_sim_grad(
     x: Array, y: Array, out: Array, xnorm: Array, ynorm: Array, dout: Array
 ) -> tuple[Array, Array]:
-    """Return dX = dOut (Y / (|X| |Y|) - Out X / |X|²); dY likewise."""
+    """Return dX = dOut (Y / (|X| |Y|) - Out X / |X|²), and dY, in which X and Y are exchanged."""
     both, shape = xnorm * ynorm, (-1, *(1,) * (x.ndim - 1))
     by_x, by_y = (dout / both).reshape(shape), (dout * out).reshape(shape)
     dx = by_x * y - by_y * x / (xnorm * xnorm).reshape(shape)

@@ -35,8 +35,8 @@ def edit_distance(hyps: Any, refs: Any, *, normalized: bool) -> tuple[Array, Arr
     m, n = lengths(hyp_offsets), lengths(ref_offsets)
     if normalized and (n == 0).any():
         raise InputError(
-            f"Refs {int((n == 0).argmax())} is empty, so a distance normalised by its length is undefined: use "
-            "normalized=False"
+            f"sequence {int((n == 0).argmax())} of Refs is empty, so a distance divided by its length is undefined: "
+            "use normalized=False"
         )
     distance = _distances(_box(left, hyp_offsets, -1), _box(right, ref_offsets, -2), m, n)
     out = distance / n if normalized else distance

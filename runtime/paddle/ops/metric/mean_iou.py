@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mean_iou: intersection over union of predicted and labelled pixels, averaged over classes."""
+"""mean_iou: intersection over union of predicted and labeled pixels, averaged over classes."""
 
 from __future__ import annotations
 

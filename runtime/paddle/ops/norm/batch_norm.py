@@ -100,7 +100,7 @@ def sync_batch_norm(
 def batch_norm(
     *arrays: Array, is_test: bool, momentum: float, epsilon: float, data_layout: str, use_global_stats: bool
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """Normalise as `sync_batch_norm` does, with the statistics of this place only."""
+    """Normalize as `sync_batch_norm` does, with the statistics of this place only."""
     found: tuple[Array, Array, Array, Array, Array] = sync_batch_norm(
         *arrays,
         is_test=is_test,

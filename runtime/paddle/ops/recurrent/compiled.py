@@ -32,14 +32,16 @@ def are_served(*arrays: Array) -> bool:
 
 
 def lstm_forward(
-    gates: Array, out: Array, cell: Array, recurrent: Array, looks: Array | None, steps: TimeSteps
+    gates: Array, out: Array, cell: Array, recurrent: Array, peepholes: Array | None, steps: TimeSteps
 ) -> tuple[Array, Array]:
-    """Return the hidden states and cells (rows, D); gates (rows, 4D) are activated in place.
+    """Run an LSTM of width D over n sequences; return the hidden states and the cells, each (rows, D).
 
     Args:
-        out: (n, D) the output before the first step; `cell` likewise.
-        recurrent: (D, 4D).
-        looks: peepholes (3, D).
+        gates: (rows, 4D) the input's part of the gates; replaced in place by the activated gates.
+        out: (n, D) the hidden states before the first step.
+        cell: (n, D) the cells before the first step.
+        recurrent: (D, 4D) the weights of the previous hidden state.
+        peepholes: (3, D), or None.
     """
     width, weights = len(recurrent), _Tiled(recurrent)
     state = np.zeros((-(-len(out) // weights.rows), weights.rows, width), _F32)
@@ -53,7 +55,7 @@ def lstm_forward(
         len(bounds) - 1,
         width,
         *weights.taken,
-        None if looks is None else address(looks, _F32, 3 * width),
+        None if peepholes is None else address(peepholes, _F32, 3 * width),
         address(packed, _F32),
         address(cell, _F32, len(out) * width),
         address(sums, _F32),
@@ -68,7 +70,7 @@ def lstm_backward(
     cell: Array,
     first_cell: Array,
     recurrent: Array,
-    looks: Array | None,
+    peepholes: Array | None,
     dout: Array,
     dcell: Array,
     steps: TimeSteps,
@@ -88,7 +90,7 @@ def lstm_backward(
         len(bounds) - 1,
         width,
         *weights.taken,
-        None if looks is None else address(looks, _F32, 3 * width),
+        None if peepholes is None else address(peepholes, _F32, 3 * width),
         address(cell, _F32, len(gates) * width),
         address(first_cell, _F32),
         address(packed, _F32),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """recurrent: runs a body over the steps of dense inputs (steps, ...), all rows of a step together.
 
-In the body, a step's input has the same name as the whole input outside, and likewise each output.
+In the body, the inputs and outputs of a step have the same names as the whole inputs and outputs outside.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ def recurrent(
     names: _Names,
     needs: frozenset[str],
 ) -> tuple[list[Array], tuple[Tape, ...]]:
-    """Return the outputs (steps, ...), and a record of the steps; `reverse` runs from the last step to the first."""
+    """Run the body once per step; return the outputs (steps, ...), and the tapes if a gradient needs them.
+
+    With `reverse`, the body runs from the last step to the first.
+    """
     if len({len(each) for each in inputs}) != 1:
         raise InputError(f"inputs must have the same number of steps, got {[len(each) for each in inputs]}")
     fixed = dict(zip(names["parameters"], parameters, strict=True))

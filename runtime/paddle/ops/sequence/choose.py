@@ -105,7 +105,10 @@ def _pieces(x: Any, starts: Array | None, ends: Array | None) -> tuple[Offsets, 
         if each is not None
     ]
     if len(found) == 2 and not np.array_equal(found[0][1], found[1][1]):
-        raise InputError("each row of Starts and Ends must have the same number of positions")
+        at_row = int((np.diff(found[0][1]) != np.diff(found[1][1])).argmax())
+        raise InputError(
+            f"row {at_row} of Starts and row {at_row} of Ends must have the same number of positions"
+        )
     per_sequence = found[0][1]
     owner = owners(per_sequence)
     size = lengths(level)[owner]

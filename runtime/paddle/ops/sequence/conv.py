@@ -228,8 +228,8 @@ def _real_sizes(x: Array, real: Array | None, out_stride: tuple[int, ...]) -> li
     bad = [(h, w) for h, w in found if not (0 < h <= x.shape[2] and 0 < w <= x.shape[3])]
     if bad or len(found) != len(x):
         raise InputError(
-            f"expected {len(x)} image sizes of at most {x.shape[2:]}, got {bad or len(found)} (divided by out_stride "
-            f"{out_stride})"
+            f"expected {len(x)} image sizes from (1, 1) to {x.shape[2:]} after division by out_stride {out_stride}, "
+            f"got {bad or len(found)}"
         )
     return found
 

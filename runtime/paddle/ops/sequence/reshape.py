@@ -156,5 +156,7 @@ def _expansion(x: Any, y: Any, ref_level: int) -> tuple[Offsets, Lod]:
 
 def _repeated(count: int, reference: Offsets) -> Offsets:
     if len(reference) - 1 != count:
-        raise InputError(f"X has {count} entries to repeat, but the level of Y has {len(reference) - 1}")
+        raise InputError(
+            f"X has {count} rows or sequences to repeat, but the level of Y has {len(reference) - 1} sequences"
+        )
     return np.repeat(np.arange(count), lengths(reference))

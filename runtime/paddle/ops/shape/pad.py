@@ -52,7 +52,7 @@ def _infer_pad2d(x: Spec, given: Spec | None, *, paddings: Sizes, mode: str, dat
 def _check_sides(paddings: Sizes, mode: str) -> None:
     if len(paddings) != 4 or min(paddings) < 0 or mode not in _MODES:
         raise AttrError(
-            f"expected four paddings (top, bottom, left, right) of 0 or more and one of the modes {_MODES}, "
+            f"expected four non-negative paddings (top, bottom, left, right) and one of the modes {_MODES}, "
             f"got {paddings} and {mode!r}"
         )
 

@@ -41,9 +41,9 @@ def nearest(size: int, wanted: int, align_corners: bool) -> Matrix:
 
 
 def linear(size: int, wanted: int, align_corners: bool, align_mode: int) -> Matrix:
-    """Return the matrix (wanted, size) by which each output row weights two neighbours by their distance.
+    """Return the matrix (wanted, size) by which each output row weights two neighbors by their distance.
 
-    align_mode 0 takes positions as pixel centres, unless corners are aligned.
+    align_mode 0 takes positions as pixel centers, unless corners are aligned.
     """
     ratio, places = _ratio(size, wanted, align_corners), np.arange(wanted)
     in_middle = align_mode == 0 and not align_corners

@@ -33,7 +33,7 @@ def _fitting(grad: Any, param: Any) -> Any:
 
 
 def _scalar(value: Array) -> Any:
-    """Return the number in an array of size one; on a GPU the array itself, which needs no synchronisation."""
+    """Return the number in an array of size one; on a GPU the array itself, which needs no synchronization."""
     return value.item() if isinstance(value, np.ndarray) else value.reshape(())
 
 

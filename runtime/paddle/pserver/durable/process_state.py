@@ -49,7 +49,10 @@ class Revival:
 
     @classmethod
     def of(cls, state_dir: str, environment: JobEnvironment, port: int) -> Revival | None:
-        """Create and return the state folder; None, with the reason logged, if no state is saved."""
+        """Return the state of a server, after creating its folder.
+
+        If `state_dir` is empty or the folder cannot be used, return None; the latter is logged.
+        """
         if not state_dir:
             return None
         parts = [environment.job_id, environment.node_id]
@@ -59,7 +62,7 @@ class Revival:
             folder.mkdir(mode=0o700, exist_ok=True)
             if folder.is_symlink() or folder.lstat().st_uid != os.geteuid():
                 raise PermissionError(
-                    errno.EPERM, "expected a directory of this user, found a link or another user's directory"
+                    errno.EPERM, "must be a directory that you own, but is a link or another user's directory"
                 )
         except OSError as error:
             _log.warning(

@@ -122,7 +122,8 @@ def _read(file: BinaryIO, copy: Copy) -> Message:
     message = None if head is None else decode(head, file.read(head.described), file.read(head.nbytes))
     if message is None or _checksum(message) != message.stamp:
         raise CheckpointError(
-            f"{copy.path} is damaged before byte {file.tell()} of {copy.nbytes}: the state of this server is lost"
+            f"{copy.path} is damaged before byte {file.tell()} of {copy.nbytes}, so the state of this server is lost: "
+            "start the job again"
         )
     return message
 

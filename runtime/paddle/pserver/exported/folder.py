@@ -280,7 +280,9 @@ def _described(folder: Path) -> Description:
     """Return the description of a folder in a chain."""
     said = Description.read(folder)
     if said.name != folder.name:
-        raise ConfigError(f"{folder}: {MANIFEST} belongs to {said.name}: restore the folder's name")
+        raise ConfigError(
+            f"{folder}: the directory was renamed: its {MANIFEST} names {said.name}; restore that name"
+        )
     return said
 
 

@@ -34,7 +34,7 @@ from paddle.pserver.wire.verbs import (
 
 _log = logging.getLogger(__name__)
 
-_NO_VALUES = "trainer %d left before it initialised the parameters; see its log"
+_NO_VALUES = "trainer %d left before it initialized the parameters; see its log"
 
 
 class Model:

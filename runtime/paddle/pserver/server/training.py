@@ -129,7 +129,7 @@ class Training(Service):
         """Execute a trainer's request, or let it wait; see `Service.handle`."""
         handler = self._handlers.get(message.verb)
         if handler is None:
-            raise WireError(f"a server of the v2 API does not accept the request {message.verb.name}")
+            raise WireError(f"this server runs a v2 job and does not accept {message.verb.name} requests")
         self._async_pushes.withdraw(trainer)  # the rest of the push will not arrive
         handler(trainer, message)
 

@@ -67,7 +67,7 @@ class Budget:
                 raise ConfigError(f"{name}: expected a number from 0 to {most:g}, got {value!r}")
             object.__setattr__(self, name, float(value))
         if self.decay == 0:
-            raise ConfigError("decay: expected a number above 0, because 0 leaves no score")
+            raise ConfigError("decay: expected a number above 0: with 0, every batch would reset all scores")
         if not isinstance(self.disk, str) or "\0" in self.disk:
             raise ConfigError(f"disk: expected a directory, got {self.disk!r}")
         if self.disk and not self.memory:

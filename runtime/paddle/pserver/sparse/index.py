@@ -126,7 +126,11 @@ class Index:
         return (self.segment(segment) for segment in range(SEGMENTS))
 
     def replace(self, segment: int, ids: Ids, numbers: Numbers) -> None:
-        """Replace the contents of one segment, and shrink the segment to fit."""
+        """Replace the contents of one segment, and shrink the segment to fit.
+
+        Raises:
+            MemoryError: there is not enough memory for another copy of a part.
+        """
         if not self._loops.index_clear(self.address, segment):
             raise MemoryError("not enough memory for another copy of part of an index")
         self.insert(ids, numbers)

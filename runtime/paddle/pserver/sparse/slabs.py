@@ -133,8 +133,8 @@ class Slabs:
         except _NO_MEMORY as error:
             raise RowMemoryError(
                 f"table {self._name}: no memory for {count} more rows; its {len(self)} rows of {self.row_bytes} bytes "
-                f"and their index take {self.nbytes + index_bytes} bytes: {error}. Use more servers, an entry filter, "
-                "eviction by age or a memory budget"
+                f"and their index take {self.nbytes + index_bytes} bytes: {error}. Use more servers, or set min_count, "
+                "max_age or memory"
             ) from None
 
     def expect(self, count: int) -> None:

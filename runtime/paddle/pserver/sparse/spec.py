@@ -131,8 +131,8 @@ class TableSpec:
         if rows + new > self.max_rows:
             raise PserverError(
                 f"table {self.name}: {new} new rows in addition to {rows}: expected at most "
-                f"{self.max_rows} on one server. Use more servers, an entry filter, eviction by age "
-                "or a memory budget"
+                f"{self.max_rows} on one server. Use more servers, or set min_count, max_age "
+                "or memory"
             )
 
     def to_json(self) -> dict[str, Any]:

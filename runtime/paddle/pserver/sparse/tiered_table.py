@@ -175,8 +175,8 @@ class TieredTable(HashTable):
         if has_more and self._index_bytes > max(most, _SMALL):
             raise PserverError(
                 f"table {self.spec.name}: no memory for more rows: the index of {len(self._disk)} rows on disk takes "
-                f"{self._index_bytes >> 20} MB of memory={self.spec.budget.memory >> 20} MB; give the table more "
-                "memory, use more servers, an entry filter or max_age"
+                f"{self._index_bytes >> 20} MB of the table's {self.spec.budget.memory >> 20} MB. Increase memory, use "
+                "more servers, or set min_count or max_age"
             )
 
     def _load(self, ids: Ids) -> int:

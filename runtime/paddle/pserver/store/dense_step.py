@@ -198,7 +198,7 @@ def plain_parts(
 ) -> list[tuple[PlainPart, Callable[[float], float]]] | None:
     """Return the parts of a slab, and η as a function of the learning rate; None if a rule computes more than η g.
 
-    Neighbouring parameters with equal settings form one part, so that many small parameters cost no more than one.
+    Adjacent parameters with equal settings form one part, so that many small parameters cost no more than one.
     """
     if optimizer.rule not in _RULES or not all(map(_is_plain, (share.parameter for share in shares))):
         return None

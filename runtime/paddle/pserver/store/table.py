@@ -107,8 +107,8 @@ class Table:
         wrong = (rows < 0) | (rows >= height) | ~self.share.holds(rows)
         if wrong.any():
             raise PserverError(
-                f"parameter {name}: row {rows[wrong][0]} is not on this server, which holds the rows from "
-                f"{self.share.first} below {height} at a stride of {self.share.stride}"
+                f"parameter {name}: row {rows[wrong][0]} is not on this server, which holds rows {self.share.first}, "
+                f"{self.share.first + self.share.stride}, ... below {height}"
             )
 
     def check(self, gradient: RowGradient) -> None:

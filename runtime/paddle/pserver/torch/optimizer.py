@@ -65,7 +65,8 @@ class ServerOptimizer:
             for name, table in module.tables.items():
                 if tables.setdefault(name, table) != table:
                     raise ConfigError(
-                        f"table {name}: two modules describe it differently: {tables[name]}, {table}"
+                        f"table {name}: two modules define it differently, as {tables[name]} and as {table}: "
+                        "give both the same GrowingTable"
                     )
         self._dense = {name: p for name, p in model.named_parameters() if dense and p.requires_grad}
         if shared := sorted(self._dense.keys() & tables.keys()):

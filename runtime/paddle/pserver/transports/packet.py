@@ -92,7 +92,7 @@ def _seen(place: bytes, mapped: Sequence[Floats]) -> memoryview:
     number, offset, count = _PLACE.unpack(place)
     if number >= len(mapped) or offset + count > mapped[number].nbytes:
         raise WireError(
-            f"a packet refers to {count} bytes from byte {offset} of memory {number}, which is not shared"
+            f"a packet refers to bytes {offset} to {offset + count} of shared memory {number}, which do not exist"
         )
     whole: memoryview = mapped[number].data.cast("B")
     return whole[offset : offset + count]

@@ -95,7 +95,9 @@ class ShmConnection(Connection):
             self._sock.settimeout(_ANSWER_S)
             self._sock.connect(local_name(hello.stamp, port, keys))
             if not descriptors.is_our_user(self._sock):
-                raise WireError("the local socket of this pserver belongs to another user")
+                raise WireError(
+                    "cannot share memory with this pserver: its local socket belongs to another user"
+                )
             packet = pack(hello._replace(record=Attach(self._shared.array.size)))
             descriptors.send(self._sock, packet, [self._shared.descriptor])
             self._values, self._answer = self._attached(size)

@@ -191,13 +191,13 @@ class Listener(ABC):
 
 
 class Transport(NamedTuple):
-    """An entry of `table.TRANSPORTS`.
+    """A method of carrying messages between trainers and servers; `table.TRANSPORTS` lists all of them.
 
     Attributes:
-        client: function that opens a connection to a server, or returns None if this transport cannot serve it. Raises
-            TimeoutError if it reaches no server of this job; it is then not tried again. Raises OSError, WireError or
-            MemoryError if it cannot reach this server.
-        server: function that opens a listener besides a port, or returns None if this is not possible.
+        client: function that opens a connection to a server, or returns None if this transport cannot be used for it.
+            Raises TimeoutError if no server of this job can be reached; the transport is then not tried again. Raises
+            OSError, WireError or MemoryError if only this server cannot be reached.
+        server: function that opens a listener in addition to a port, or returns None if that is not possible.
         is_within_node: whether the transport serves only trainers on the same node.
     """
 

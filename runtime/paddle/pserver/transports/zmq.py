@@ -99,7 +99,7 @@ class Liveness:
             return
         if _refuses(self._endpoint):
             raise PserverLost(
-                f"pserver {self._endpoint} has exited: its connection broke and no process listens there any more",
+                f"pserver {self._endpoint} has exited: its connection broke and no process is listening there",
                 self._endpoint,
             )
         down_s = time.monotonic() - self._down_since
@@ -173,7 +173,10 @@ class ZmqConnection(Connection):
                 self.liveness.went_down()
                 self._renew_at = time.monotonic() + RENEW_S
             else:
-                raise WireError(f"pserver {self.endpoint} has a different job key from ours", self.endpoint)
+                raise WireError(
+                    f"pserver {self.endpoint} has a different job key: set the same PADDLE_JOB_KEY for all processes",
+                    self.endpoint,
+                )
         self.liveness.check()
         if self._renew_at is not None and time.monotonic() >= self._renew_at:
             self._renew_at = None
@@ -253,7 +256,7 @@ class ZmqConnections(Sequence[ZmqConnection]):
         return iter(self._all)
 
     def close(self) -> None:
-        """Close all connections; messages in transit get half a second."""
+        """Close all connections, after waiting up to half a second for messages in transit."""
         for each in self._all:
             each.close(LINGER_MS)
         self._context.term()
@@ -367,7 +370,7 @@ class ZmqListener(Listener):
         return True
 
     def close(self) -> None:
-        """Close the port; replies in transit get half a second."""
+        """Close the port, after waiting up to half a second for replies in transit."""
         self._socket.disable_monitor()
         for each in (self._wakes, self._wake):
             each.close()

@@ -57,7 +57,9 @@ class _Assembly:
         if shape and (
             held_by(part).ndim > 1 or isinstance(part, Rows) or min(shape) < 1 or math.prod(shape) != total
         ):
-            raise WireError(f"malformed part of {name!r}: expected {total} numbers in shape {shape}")
+            raise WireError(
+                f"malformed part of {name!r}: {total} elements do not form an array of shape {shape}"
+            )
         if total * row_bytes > _MAX_BYTES:
             raise WireError(f"{name!r} is too large: {total} rows of {row_bytes} bytes")
         if name in self.values or start != due or not 0 < count <= total - due or not is_same:

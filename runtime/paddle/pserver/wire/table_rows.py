@@ -28,7 +28,8 @@ def read_lineage(message: Message) -> Lineage:
     found = message.section(_LINEAGE).array
     if found.shape != (3,) or found.dtype != np.int64 or found.min() < 0:
         raise WireError(
-            f"lineage of a table: expected 3 int64 of 0 or more, got {found.dtype} of shape {found.shape}"
+            f"lineage of a table: expected three non-negative int64, got {found.dtype} {found.ravel()[:3].tolist()} "
+            f"of shape {found.shape}"
         )
     return Lineage(*found.tolist())
 
@@ -76,14 +77,13 @@ def read_rows(message: Message) -> TableRows:
     n = found["ids"].shape
     for name, dtype in _SECTIONS.items():
         array, ndim = found[name], 2 if name == "rows" else 1
+        shape = "(n, width)" if ndim == 2 else "(n,)"
         if array.dtype != dtype or array.ndim != ndim or array.shape[:1] != n:
             raise WireError(
-                f"rows of a table: expected {name} with {ndim} dimensions and dtype {dtype} for {n} ids, got "
-                f"{array.shape} {array.dtype}"
+                f"rows of a table: expected {name} {shape} {dtype} for ids {n}, got {array.shape} {array.dtype}"
             )
     if states is not None and (states.dtype != np.float32 or states.ndim != 2 or states.shape[:1] != n):
         raise WireError(
-            f"rows of a table: expected float32 states with 2 dimensions for {n} ids, got {states.shape} "
-            f"{states.dtype}"
+            f"rows of a table: expected states (n, width) float32 for ids {n}, got {states.shape} {states.dtype}"
         )
     return TableRows(found["ids"], found["rows"], found["ages"], states)

@@ -303,5 +303,5 @@ def _huber_classification(emitter: Emitter, config: LayerConfig) -> Variable:
 def _require_ids(label: LayerOutput, who: str) -> None:
     if not is_index(label):
         raise UsageError(
-            f"{who}: label {label.name!r} must be a data layer of integer_value, got {label.data_type}"
+            f"{who}: label {label.name!r} must be a data layer of type integer_value, got {label.data_type}"
         )

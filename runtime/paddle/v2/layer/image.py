@@ -181,7 +181,7 @@ def _switch_order(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, groups, num_channels=None, name=None, layer_attr=None", prefix="maxout_layer")
 def maxout(input: LayerOutput, groups: int, num_channels: int | None) -> Made:
-    """Declare the maximum of every ``groups`` neighbouring channels."""
+    """Declare the maximum of every ``groups`` neighboring channels."""
     image = geometry(input, num_channels, "maxout")
     if image.channels % groups:
         raise UsageError(f"maxout: {image.channels} channels cannot be split into groups of {groups}")

@@ -37,7 +37,13 @@ ONE_A_SAMPLE = Origin("", 0)
 
 
 class Meeting(NamedTuple):
-    """A layer that combines rows of two data layers pairwise; `other` can be `ONE_A_SAMPLE`."""
+    """Two origins of sequence lengths that must agree, because a layer combines their rows pairwise.
+
+    Attributes:
+        layer: the name of the layer that combines them.
+        one: the origin with sequences.
+        other: a different origin; `ONE_A_SAMPLE` if it has one row per sample.
+    """
 
     layer: str
     one: Origin
@@ -154,8 +160,8 @@ def _check_sub_sequences(feed: Mapping[str, Any], layer: str, one: Origin, other
         others = np.diff(sides[1][1][there : sides[1][0][sample + 1] + 1]).tolist()
         if here != others:
             raise UsageError(
-                f"data layers {one.layer!r} and {other.layer!r} meet in layer {layer!r} and need sub-sequences of "
-                f"equal lengths: those of sample {sample} have {here} items of {one.layer!r}, but {others} of "
+                f"layer {layer!r} combines data layers {one.layer!r} and {other.layer!r}, which need sub-sequences of "
+                f"equal lengths: those of sample {sample} have lengths {here} in {one.layer!r}, but {others} in "
                 f"{other.layer!r}"
             )
 

@@ -87,7 +87,7 @@ class MixedLayer(LayerOutput):
         for link in links:
             if link.size != size:
                 raise UsageError(
-                    f"mixed layer {self.name!r} has size {size}, but its term over {link.layer!r} has size {link.size}"
+                    f"mixed layer {self.name!r} has size {size}, but its term for {link.layer!r} has size {link.size}"
                 )
         image = image_of(self._terms[:1])
         bias = add_bias(self.name, [1, image[0] or size], self._bias_attr)
@@ -201,7 +201,9 @@ def weight_attrs(
     """Return one attribute for each of a layer's ``count`` weights."""
     if isinstance(param_attr, Sequence):
         if len(param_attr) != count:
-            raise UsageError(f"layer {layer!r} has {count} inputs but {len(param_attr)} param_attr")
+            raise UsageError(
+                f"layer {layer!r}: expected {count} values in param_attr, one per input, got {len(param_attr)}"
+            )
         return [weight_attr(attr) for attr in param_attr]
     attr = weight_attr(param_attr)
     if attr.name and count > 1:

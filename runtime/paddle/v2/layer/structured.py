@@ -185,7 +185,7 @@ def _classes(label: LayerOutput, num_classes: int | None, who: str) -> int:
     many = who == "nce" and label.data_type is not None and label.data_type.type == DataType.SparseNonValue
     if not many and not is_index(label):
         raise UsageError(
-            f"{who}: label {label.name!r} must be a data layer of integer_value, got {label.data_type}"
+            f"{who}: label {label.name!r} must be a data layer of type integer_value, got {label.data_type}"
         )
     return label.size if num_classes is None else num_classes
 

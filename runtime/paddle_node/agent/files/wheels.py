@@ -71,7 +71,8 @@ def _target(member: zipfile.ZipInfo) -> str:
     scheme, _, inner = rest.partition("/")
     if scheme not in _DATA or not inner:
         raise ValueError(
-            "%.200r is not in a directory that wheels may have: %s" % (path, ", ".join(sorted(_DATA)))
+            "%.200r is not in one of the directories that a wheel can contain: %s"
+            % (path, ", ".join(sorted(_DATA)))
         )
     return _DATA[scheme] + inner
 

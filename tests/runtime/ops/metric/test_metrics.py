@@ -41,7 +41,7 @@ def test_distances_of_many_pairs_are_those_of_the_table() -> None:
 
 def test_a_distance_over_the_length_of_nothing_is_refused() -> None:
     inputs = {"Hyps": _ids([1], [1]), "Refs": _ids([], [0])}
-    with pytest.raises(ExecutionError, match="Refs 0 is empty"):
+    with pytest.raises(ExecutionError, match="sequence 0 of Refs is empty"):
         run_op("edit_distance", inputs, {"normalized": True})
 
 

@@ -126,7 +126,7 @@ def test_memory_is_bounded_and_wrong_arguments_are_refused() -> None:
             pytest.raises(StaleCopy, match=r"copy takes \d+ bytes, but only 1000|not filled yet"),
         ):
             copy.wait(1.0)
-        with pytest.raises(ConfigError, match=r"expected within_s above 0"):
+        with pytest.raises(ConfigError, match=r"positive within_s"):
             follow([job], within_s=0.0)
         with (
             Reader(job.servers.connect(job.endpoints)) as reader,

@@ -113,7 +113,7 @@ def test_a_reader_learns_the_model_from_the_servers() -> None:
                 "users": TensorInfo((0, 4), sparse=True, growing=True),
             }
     with pytest.raises(
-        PserverError, match=r"d1 is number 1 of 3 in its job, but is listed as number 0 of 3: give end"
+        PserverError, match=r"d1 is number 1 of 3 in its job, but is listed as number 0 of 3: .*endpoints"
     ):
         Reader(job.servers.connect(["d1", "d0", "s0"]))
 

@@ -43,7 +43,7 @@ def test_a_trainer_that_waits_for_values_hears_that_trainer_0_left_without_givin
     wait_for("trainer 1 at the barrier", lambda: _is_told(job, caplog, "waiting for the initial values"), 10)
     first.close()
     other.join(10)
-    assert "trainer 0 left before it initialised the parameters" in str(found[0])
+    assert "trainer 0 left before it initialized the parameters" in str(found[0])
     with job.client(1) as late, pytest.raises(PserverError, match="trainer 0 left before"):
         late.configure(MODEL.parameters, SGD, {})
 

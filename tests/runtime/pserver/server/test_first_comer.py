@@ -61,7 +61,7 @@ def test_who_waits_for_values_hears_that_the_first_comer_left(caplog: pytest.Log
     wait_for("trainer 0 at the barrier", is_told, 10)
     first.close()
     thread.join(DEADLINE_S)
-    assert "trainer 1 left before it initialised the parameters" in str(errors[0])
+    assert "trainer 1 left before it initialized the parameters" in str(errors[0])
 
 
 def test_a_rule_that_takes_norms_gets_its_parameters_uncut() -> None:

@@ -158,7 +158,7 @@ REQUESTS: dict[str, tuple[Record, tuple[Section, ...], str]] = {
     "values too late": (SetValues(), (slab(),), "before training"),
     "not JSON": (Configure(), (Section.text("", "{"),), "cannot read the configuration"),
     "JSON of another kind": (Configure(), (Section.text("", "[1]"),), "cannot read the configuration"),
-    "a reply": (Ok(), (), "request OK"),
+    "a reply": (Ok(), (), "not accept OK"),
     "a second start": (FinishPass(), (), ""),
 }
 

@@ -311,7 +311,7 @@ def test_rows_on_disk_whose_index_exceeds_the_memory_are_refused(tmp_path: Path)
             table.update([RowGradient(ids, np.ones((5000, WIDTH), np.float32))], 0.1)
 
     learn(*range(8))
-    with pytest.raises(PserverError, match=r"table emb: .* index of \d+ rows on disk .* memory="):
+    with pytest.raises(PserverError, match=r"table emb: .* index of \d+ rows on disk .* memory"):
         learn(*range(8, 16))
     rows, clock = len(table), table.clock
     assert rows < 60_000

@@ -60,7 +60,9 @@ def test_a_packet_that_names_memory_which_is_not_shared_is_refused(place: tuple[
     rows = Message(Ok(), sections=(Section("t", ours[1][4:6]),))
     assert unpack(pack(rows, ours), ours).section("t").array.tolist() == [4.0, 5.0]
     packet = pack_placed(rows, [place_of(*place)])
-    with pytest.raises(WireError, match=rf"{place[2]} bytes from byte {place[1]} of memory {place[0]}"):
+    with pytest.raises(
+        WireError, match=rf"bytes {place[1]} to {place[1] + place[2]} of shared memory {place[0]}"
+    ):
         unpack(packet, ours)
 
 

@@ -54,7 +54,7 @@ def test_wrong_types_are_named(declare, says: str) -> None:  # type: ignore[no-u
     ("declare", "says"),
     [
         (lambda x: attr.Param(initial_std="big"), "initial_std"),  # type: ignore[arg-type]
-        (lambda x: attr.Param(initial_max=1), "together"),
+        (lambda x: attr.Param(initial_max=1), "both initial_min"),
         (lambda x: attr.Extra(drop_rate=-0.1), "drop_rate"),
         (
             lambda x: layer.fc(x, 3, paddle.activation.Softmax(), layer_attr=attr.Extra(drop_rate=0.5)),

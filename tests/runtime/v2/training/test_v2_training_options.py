@@ -205,7 +205,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
     "epsilon": ("AdaDelta", {"epsilon": -1}, "adadelta epsilon: expected more than 0, got -1"),
     "learning_rate": ("AdaGrad", {"learning_rate": -1}, "learning_rate: expected 0 or more, got -1"),
     "discard ratio": ("AdaGrad", {"async_lagged_grad_discard_ratio": -3}, "discard_ratio: expected 0 to"),
-    "momentum": ("Momentum", {"momentum": -0.1}, "momentum must be a finite number of 0 or more, got -0.1"),
+    "momentum": ("Momentum", {"momentum": -0.1}, "momentum must be finite and not negative, got -0.1"),
     "clip": ("AdaGrad", {"gradient_clipping_threshold": math.nan}, "must be finite and not negative"),
     "schedule": (
         "AdaGrad",

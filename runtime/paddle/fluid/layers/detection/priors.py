@@ -38,7 +38,7 @@ def prior_box(given: dict[str, Any]) -> tuple[Variable, Variable]:
         flip: whether to use 1 / ratio, too.
         clip: whether to clip boxes to the image.
         steps: distances between cells in pixels, (horizontal, vertical); 0: the cells cover the image.
-        offset: position of the centre within a cell, as a fraction of the step.
+        offset: position of the center within a cell, as a fraction of the step.
         min_max_aspect_ratios_order: whether the added square comes second instead of last.
     """
     largest = listed(given["max_sizes"])

@@ -30,7 +30,7 @@ def anchor_generator(given: dict[str, Any]) -> tuple[Variable, Variable]:
         aspect_ratios: height over width.
         variance: divisors of the boxes' codes.
         stride: distances between cells in pixels, (horizontal, vertical).
-        offset: position of the centre within a cell, as a fraction of the stride.
+        offset: position of the center within a cell, as a fraction of the stride.
 
     Raises:
         FluidError: stride is not two numbers.

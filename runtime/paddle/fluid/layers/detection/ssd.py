@@ -38,7 +38,7 @@ def multi_box_head(given: dict[str, Any]) -> tuple[Variable, Variable, Variable,
         inputs: list of feature maps.
         base_size: side length of images in pixels. Box sizes go from min_ratio to max_ratio percent of it, map by map;
             the first map uses 10 and 20 percent.
-        min_sizes: one size per map, in pixels, instead of the ratios; max_sizes likewise.
+        min_sizes, max_sizes: one size per map, in pixels, instead of the ratios.
         steps: distance between cells in pixels, one per map, or step_w and step_h; None: the cells cover the image.
 
     For the other arguments see `prior_box` and `conv2d`.
@@ -119,7 +119,7 @@ def ssd_loss(given: dict[str, Any]) -> Variable:
         location: codes (N, boxes, 4).
         confidence: class scores (N, boxes, classes) before softmax.
         gt_box: (objects, 4), one sequence per image.
-        gt_label: (objects, 1) int32, likewise.
+        gt_label: (objects, 1) int32, one sequence per image.
         prior_box: (boxes, 4).
         prior_box_var: (boxes, 4).
         background_label: the class of boxes without an object.

@@ -12,7 +12,7 @@ yolov3_loss = layer(
     "use_label_smooth=True, name=None)",
     """the YOLO loss (N,) of a feature map x (N, A (5 + class_num), H, W), with the A anchors in anchor_mask.
 
-    gt_box is (N, B, 4) centres and sides as fractions of the image, 0 for none; gt_label (N, B) int32; gt_score
+    gt_box is (N, B, 4) centers and sides as fractions of the image, 0 for none; gt_label (N, B) int32; gt_score
     (N, B). A cell whose box overlaps an object by more than ignore_thresh has no objectness cost. downsample_ratio
     is the network's input size over the map's""",
     to="gt_box=GTBox gt_label=GTLabel gt_score=GTScore",

@@ -125,7 +125,7 @@ dropout = layer(
 
 @takes("input, n=5, k=1.0, alpha=1e-4, beta=0.75, name=None")
 def lrn(given: dict[str, Any]) -> Variable:
-    """Return x/(k + α Σ x²)^β, where the sum is over n neighbouring channels."""
+    """Return x/(k + α Σ x²)^β, where the sum is over n neighboring channels."""
     attrs = renamed(given, "n k alpha beta")
     out, _ = LayerHelper("lrn", given["name"]).apply_all(
         "lrn", {"X": given["input"]}, attrs, fixed=["MidOut"]

@@ -50,12 +50,14 @@ def py_func(
     for each in outputs:
         if not each.shape:
             raise FluidError(
-                f"py_func: declare the shape of {each.describe()}: the function could return any shape"
+                f"py_func: output {each.describe()} has no shape: declare it, since the function could return any"
             )
     names = {each.name for each in (*inputs, *outputs)}
     for each in skipped:
         if each.name not in names:
-            raise FluidError(f"py_func: {each.describe()} cannot be skipped: it is neither in x nor in out")
+            raise FluidError(
+                f"py_func: skip_vars_in_backward_input: {each.describe()} is neither in x nor in out"
+            )
     attrs = {
         "forward_callable_id": number_of(_of_tensors(func)),
         "backward_callable_id": -1 if backward_func is None else number_of(_of_tensors(backward_func)),

@@ -165,7 +165,7 @@ def lstm(given: dict[str, Any]) -> tuple[Variable, ...]:
 
     Args:
         input: (length, N, D).
-        init_h: (num_layers directions, N, H), the hidden states before the first step; init_c: likewise, the cells.
+        init_h: (num_layers directions, N, H), the hidden states before the first step; init_c: the cells, same shape.
         max_len: ignored: the input determines the length.
         hidden_size: H.
         dropout_prob: dropout rate between layers, for training only; the remaining elements are scaled up.

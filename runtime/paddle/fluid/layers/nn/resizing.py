@@ -70,8 +70,8 @@ def image_resize(
         scale: factor of the input's height and width.
         resample: "BILINEAR" or "NEAREST".
         actual_shape: a variable that contains (height, width); overrides both.
-        align_corners: whether the centres of the corner pixels coincide with the input's.
-        align_mode: reference point of positions: 0: pixel centres; 1: pixel corners. Ignored if corners are aligned.
+        align_corners: whether the centers of the corner pixels coincide with the input's.
+        align_mode: reference point of positions: 0: pixel centers; 1: pixel corners. Ignored if corners are aligned.
 
     Raises:
         FluidError: resample is unknown, or no size is given.

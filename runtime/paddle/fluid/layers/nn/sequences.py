@@ -189,7 +189,7 @@ def edit_distance(
 
 chunk_eval = several(
     "chunk_eval(input, label, chunk_scheme, num_chunk_types, excluded_chunk_types=None)",
-    "precision, recall and F1 of chunks, and the numbers of inferred, labelled and correctly inferred "
+    "precision, recall and F1 of chunks, and the numbers of inferred, labeled and correctly inferred "
     "chunks, (1,) each",
     fixed="Precision Recall F1-Score NumInferChunks NumLabelChunks NumCorrectChunks",
 )

@@ -143,7 +143,7 @@ def read_manifest(part: Path) -> Manifest:
         raise CheckpointError(f"{part.name}: {error}") from None
     if Path(manifest.folder).parts != part.parts[-2:]:
         raise CheckpointError(
-            f"{part.name}: the manifest belongs to {manifest.folder}; restore the folder's name"
+            f"{part.name}: the directory was renamed: its manifest names {manifest.folder}; restore that name"
         )
     return manifest
 
