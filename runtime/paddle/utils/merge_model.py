@@ -111,6 +111,8 @@ def read(path: str) -> tuple[Network, Parameters]:
                 raise ModelFileError(f"{path} has more data after its {len(parameters)} parameters")
     except OSError as error:
         raise ModelFileError(f"cannot read {path}: {error.strerror}") from error
+    except MemoryError as error:
+        raise ModelFileError(f"{path} is damaged, or declares parameters that exceed the memory") from error
     return network, parameters
 
 

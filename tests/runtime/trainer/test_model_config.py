@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import paddle.v2 as paddle
 from paddle.errors import ModelFileError, PaddleError
 from paddle.proto import ModelConfig_pb2, TrainerConfig_pb2
 from paddle.trainer.config_parser import parse_config
+from paddle.utils import merge_model
 from paddle.utils.dump_v2_config import dump_v2_config
 from paddle.utils.model_config import network_in
 from paddle.v2 import activation as act
@@ -252,3 +254,12 @@ def test_parameters_of_simple_gru_have_the_names_of_the_original() -> None:
         rows, 4, name="named", gru_param_attr=paddle.attr.Param(name="own"), gru_bias_attr=False
     )
     assert paddle.parameters.create(again).names() == ["_named_transform.w0", "own"]
+
+
+def test_a_merged_model_whose_network_declares_more_than_any_memory_is_refused(tmp_path: Path) -> None:
+    many = 2_000_000
+    out = layer.fc(layer.data("x", data_type.dense_vector(many)), many, bias_attr=False)
+    message = paddle.topology.Topology(out).proto().with_network()
+    (tmp_path / "merged").write_bytes(struct.pack("<q", len(message)) + message + bytes(16))
+    with pytest.raises(ModelFileError, match="merged"):
+        merge_model.read(str(tmp_path / "merged"))
