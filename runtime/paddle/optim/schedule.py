@@ -48,7 +48,7 @@ def check_arguments(schedule: str, a: float, b: float) -> None:
         raise ConfigError(f"learning_rate_decay_b: schedule caffe_poly expects 0 or more, got {b:g}")
     if schedule == "linear" and b < 0:
         raise ConfigError(
-            f"learning_rate_decay_b: the lower limit of schedule linear must be 0 or more, got {b:g}"
+            f"learning_rate_decay_b: the lower limit of schedule linear must not be negative, got {b:g}"
         )
 
 

@@ -103,7 +103,9 @@ def read_gradient(message: Message) -> Gradient:
     else:
         slab, rest = (pushed[0] if pushed else Section("", np.zeros(0, np.float32))), pushed[1:]
     if (slab is not None and slab.name) or len(rest) % 2:
-        raise WireError("expected a push of a slab, then row ids and values of each sparse parameter")
+        raise WireError(
+            "malformed push: expected the slab, then row ids and values for each sparse parameter"
+        )
     rows: dict[str, RowGradient] = {}
     for ids, values in zip(rest[::2], rest[1::2], strict=True):
         if ids.name != values.name or ids.name in rows:

@@ -63,10 +63,12 @@ class ServerOptimizer:
         tables: dict[str, GrowingTable] = {}
         for module in modules:
             for name, table in module.tables.items():
-                if tables.setdefault(name, table) != table:
+                if (first := tables.setdefault(name, table)) != table:
+                    pairs = {each: (getattr(first, each), getattr(table, each)) for each in table.__slots__}
+                    what, (one, other) = next(item for item in pairs.items() if item[1][0] != item[1][1])
                     raise ConfigError(
-                        f"table {name}: two modules define it differently, as {tables[name]} and as {table}: "
-                        "give both the same GrowingTable"
+                        f"table {name}: two modules differ in {what}, {one!r} and {other!r}: give both the same "
+                        "GrowingTable"
                     )
         self._dense = {name: p for name, p in model.named_parameters() if dense and p.requires_grad}
         if shared := sorted(self._dense.keys() & tables.keys()):

@@ -75,7 +75,7 @@ class Relay:
             ValueError: the sources are invalid.
         """
         if not 0 < len(sources) <= SOURCES:
-            raise ValueError("sources must be 1 to %d, got %d" % (SOURCES, len(sources)))
+            raise ValueError("expected 1 to %d sources, got %d" % (SOURCES, len(sources)))
         sources = [(usual(address), port) for address, port in sources]
         if self._identity is None or self._taker is not None:
             raise ValueError("expected only one fetch message, and only after a relay message")

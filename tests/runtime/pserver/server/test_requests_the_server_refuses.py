@@ -95,7 +95,7 @@ HOSTILE: dict[str, tuple[tuple[Section, ...], str]] = {
     "id twice": ((slab(), *row_sections([4, 4])), "ascending"),
     "width": ((slab(), *row_sections([4], np.ones((1, 4), np.float32))), r"emb: expected \(1, 3\)"),
     "unknown table": ((slab(), *row_sections([4], name="fc.w")), "unknown sparse parameter 'fc.w'"),
-    "ids without values": ((slab(), row_sections([4])[0]), "a push of a slab"),
+    "ids without values": ((slab(), row_sections([4])[0]), "malformed push"),
     "two names": (
         (slab(), row_sections([4])[0], row_sections([4], name="x")[1]),
         "ids of 'emb' and values",
