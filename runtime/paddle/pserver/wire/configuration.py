@@ -18,7 +18,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, rule_of
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.placement import ServerShare, place
-from paddle.pserver.wire.verbs import Configure
+from paddle.pserver.wire.verbs import Configure, Configured
 
 _PORTS, _RESUMED = "ports", "resumed"  # sections
 _PORT_DIGITS = 5
@@ -175,10 +175,16 @@ def read_positions(
     another one after it. The pass then counts as finished, and `rejoin` ends it on the other servers.
 
     Raises:
-        PserverError: in synchronous training, servers have checkpoints of different batches, or only some have one.
+        PserverError: a server resumes from a checkpoint and another one has no values; or, in synchronous training,
+            they resume from checkpoints of different batches.
     """
     found = {index: _read(reply) for index, reply in replies.items()}
-    if len({at.version if at else None for at in found.values()}) > 1 and not is_async:
+    there = [at for at in found.values() if at is not None]
+    differ = len({at.version if at else None for at in found.values()}) > 1
+    # An asynchronous server that has already trained reports no position.
+    if differ and (
+        not is_async or not all(reply.expect(Configured).has_values for reply in replies.values())
+    ):
         said = "; ".join(
             f"{endpoints[index]}: {f'batch {at.version}' if at else 'none'}"
             for index, at in sorted(found.items())
@@ -187,7 +193,6 @@ def read_positions(
             f"the pservers resume from checkpoints of different batches: {said}. Choose a "
             "batch that all of them have: --resume=<batch>"
         )
-    there = [at for at in found.values() if at is not None]
     return min(there, key=lambda at: (at.version, at.in_pass), default=None)
 
 
