@@ -2,8 +2,7 @@
 """The agent proper: reads the launcher's frames and acts on them, in one loop that never blocks.
 
 Any end of the conversation (a `bye`, an expired lease, the guard's exit, TERM) first ends the job's processes and then
-this process. The loss of the connection has the same effect, unless the launcher can reconnect: the agent then waits
-for a new connection, and the stream continues where it was interrupted.
+this process. So does a lost connection, unless the launcher can reconnect: the stream then continues where it ended.
 """
 
 from __future__ import annotations
@@ -284,9 +283,7 @@ class Supervisor:
 
     def _on_start(self, asked: to_agent.Start, body: bytes) -> None:
         if not self._job_dir:
-            raise ValueError(
-                "received a start message before a commit message: there is no job directory to run in"
-            )
+            raise ValueError("received a start message before a commit message, which names the directory")
         if self._probe is not None:
             self._probe.leave_to_job(asked.env.get("POD_IP", ""))
         self._stopped = None

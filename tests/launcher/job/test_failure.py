@@ -230,15 +230,8 @@ def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Fa
     ],
 )
 def test_what_many_scripts_die_of_is_told_with_what_helps(error: str, helps: str) -> None:
-    lines = report(
-        judge(
-            [
-                trainer(
-                    0, "exit code 1", "Traceback (most recent call last):", '  File "x"', *error.splitlines()
-                )
-            ]
-        )
-    )
+    tail = ["Traceback (most recent call last):", '  File "x"', *error.splitlines()]
+    lines = report(judge([trainer(0, "exit code 1", *tail)]))
     found = [line for line in lines if line.startswith("  try: ")]
     assert len(found) == bool(helps)
     assert helps in "".join(found)

@@ -179,9 +179,7 @@ class ProgramService(Service):
     def handle(self, trainer: int, message: Message) -> None:
         """Execute a trainer's request, or let it wait; see `Service.handle`."""
         if message.verb not in self._handlers:
-            raise WireError(
-                f"this server runs a Fluid program and does not accept {message.verb.name} requests"
-            )
+            raise WireError(f"a Fluid program's server does not accept {message.verb.name} requests")
         self._handlers[message.verb](trainer, message)
 
     def shown(self) -> None:
