@@ -118,7 +118,7 @@ def the_next_job_logs_in_nowhere_and_learns_the_same_bits(
     job.learn()
     job.conf["RESIDENT_S"] = 300
     by_login = run(job)
-    wait_for("agents that wait", lambda: len(residents(cluster)) == 3, 20)
+    wait_for("agents that wait", lambda: len(residents(cluster)) == 3, LIMIT_S)
     before = logins(cluster.hosts)
     output = run(job)
     assert learnt(output) == learnt(by_login) != []
@@ -129,7 +129,7 @@ def the_next_job_logs_in_nowhere_and_learns_the_same_bits(
         listed = command(cluster, "status", "--nodes", f"--conf={conf}").stdout
         return len(re.findall(r"node-\w: a resident agent \(pid \d+\) .* waits 300 s", listed)) == 3
 
-    wait_for("agents that wait again", waiting, 20)
+    wait_for("agents that wait again", waiting, LIMIT_S)
     cleaned = command(cluster, "clean", f"--conf={conf}")
     assert cleaned.stdout.count("a resident agent") == 3, cleaned
     wait_for("the end of all", lambda: not residents(cluster), 10)
@@ -137,7 +137,7 @@ def the_next_job_logs_in_nowhere_and_learns_the_same_bits(
     assert learnt(run(job)) == learnt(by_login)
     assert logins(cluster.hosts) == before + 3
     assert "no resident agent at" in told(job)
-    wait_for("agents that wait again", lambda: len(residents(cluster)) == 3, 20)
+    wait_for("agents that wait again", lambda: len(residents(cluster)) == 3, LIMIT_S)
     command(cluster, "clean", f"--conf={conf}")
     wait_for("the end of all", lambda: not residents(cluster), 10)
     oracle.check_clean()
