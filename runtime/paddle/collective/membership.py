@@ -79,7 +79,7 @@ class Membership:
             raise ConfigError(f"rank: expected 0 to {len(endpoints) - 1}, got {rank}")
         if wire == "curve" and job_key is None:
             raise ConfigError(
-                "wire is 'curve', but there is no job key: set PADDLE_JOB_KEY, or PADDLE_WIRE=plain"
+                "wire is 'curve', which needs a job key: set PADDLE_JOB_KEY, or PADDLE_WIRE=plain"
             )
         if not 0 < timeout_s <= _LONGEST_S:
             raise ConfigError(

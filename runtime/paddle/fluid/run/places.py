@@ -52,7 +52,7 @@ def cuda_device_count() -> int:
         return int(xp.cuda.runtime.getDeviceCount())
     except DeviceError:
         return 0
-    except RuntimeError:  # cupy is installed, but there is no driver
+    except RuntimeError:  # cupy is installed, but the CUDA driver is missing
         return 0
 
 
