@@ -176,11 +176,11 @@ class Supervisor:
             return
         self._connected = False
         self._loop.on_readable(self._stdin, None)
-        if self._reconnect_listener is None or self._alone:
+        if self._parted and not self._alone and self._outbox.empty:  # it received our goodbye
+            self._loop.stop()
+        elif self._reconnect_listener is None or self._alone:
             self._abandon()
         elif time.monotonic() - self._heard_at < LIVELY_S:
-            if self._parted and self._outbox.empty:  # it received our goodbye
-                self._loop.stop()
             heard_at = self._heard_at
             self._loop.after(RECONNECT_S, lambda: self._abandon_if_unheard_since(heard_at))
 
@@ -326,8 +326,9 @@ class Supervisor:
         elif time.monotonic() < deadline:
             self._loop.after(POLL_S, lambda: self._drain(deadline))
             return
-        self._outbox.send("goodbye", rest=None if verified else self._job_dir)
-        self._parted = True
+        if not self._parted:
+            self._parted = True
+            self._outbox.finish("goodbye", rest=None if verified else self._job_dir)
         self._leave(time.monotonic() + FAREWELL_S)
 
     def _leave(self, deadline: float) -> None:

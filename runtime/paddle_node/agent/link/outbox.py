@@ -66,12 +66,21 @@ class Outbox:
         self._notices = float(NOTICES)
         self._noticed_at = time.monotonic()
         self._unnoticed = 0
+        self._is_finished = False
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
         """Queue a frame that must arrive, after lines that are waiting to be sent together."""
+        if self._is_finished:
+            return
         if self._pace is not None:
             self.pump()
         self._control.append(encode(kind, fields, body))
+        self.pump()
+
+    def finish(self, kind: str, **fields: Any) -> None:
+        """Queue the last frame: the launcher closes the connection on it, so anything sent later would be refused."""
+        self._control.append(encode(kind, fields, b""))
+        self._is_finished = True
         self.pump()
 
     def notice(self, text: str) -> None:
@@ -126,7 +135,7 @@ class Outbox:
     @property
     def empty(self) -> bool:
         """Return whether all frames have been handed to the operating system."""
-        waiting = self._control or self._newest or self._lines
+        waiting = self._control or (not self._is_finished and (self._newest or self._lines))
         return self._written == self._sent.end and not waiting
 
     def keep(self) -> None:
@@ -200,6 +209,8 @@ class Outbox:
     def _choose(self) -> Optional[bytes]:
         if self._control:
             return self._control.popleft()
+        if self._is_finished:
+            return None
         if self._newest:
             self._data_at = time.monotonic()
             kind, proc = next(iter(self._newest))

@@ -43,3 +43,21 @@ def test_a_line_behind_another_waits_for_company_as_long_as_the_launcher_likes(
     assert outbox.empty is not waits
     outbox.send("pong", seq=1)  # what must arrive takes along what waits
     assert outbox.empty
+
+
+def test_nothing_follows_the_last_frame(pipe: tuple[int, int]) -> None:
+    receives, sends = pipe
+    outbox = Outbox(Loop(), sends, lambda: None)
+    outbox.pace_s = 3600.0
+    outbox.newest("usage", "", {"load": 1.0})
+    outbox.finish("goodbye", rest=None)
+    sent = os.read(receives, 1 << 16)
+    assert sent.index(b"goodbye") > 0
+    os.set_blocking(receives, False)
+    outbox.newest("usage", "", {"load": 2.0})
+    outbox.send("pong", seq=1)
+    outbox.line("trainer-0", b"late\n", "train.log", False, 0.0)
+    outbox.pump()
+    with pytest.raises(BlockingIOError):
+        os.read(receives, 1)
+    assert outbox.empty

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 
 from paddle_cluster.system import job_certificate
 from paddle_node.agent.processes import residents
+from paddle_node.contract.frames import encode
 from tests.cluster.deadline import wait_for
 from tests.runtime.paddle_node.agent.relay.relay_nodes import dial
 
@@ -27,6 +29,14 @@ from paddle_node.agent.resident import wait
 wait(json.load(sys.stdin))
 """
 IMPOSTOR = f"printf {residents.NAME.decode()} > /proc/$$/comm && echo && read line"
+SUPERVISE = f"""
+import os, sys
+sys.path.insert(0, {str(RUNTIME)!r})
+from paddle_node.agent.supervisor import supervise
+alive, _held = os.pipe()
+sinks = [os.open(os.devnull, os.O_WRONLY) for _ in range(2)]
+sys.exit(7 if supervise(bytes.fromhex(sys.argv[1]), alive, *sinks) else 0)
+"""
 NOBODY = 65534
 CERTIFICATE = job_certificate.make()
 PATIENCE_S = 15
@@ -88,6 +98,32 @@ def test_a_launcher_that_goes_without_a_word_leaves_no_agent(begin: Callable[[],
         peer.sendall(json.dumps({"nonce": "0" * 32, "wait_s": 60}).encode() + b"\n")
         assert peer.recv(1)  # an agent greets, and waits for an answer
     process.wait(PATIENCE_S)  # it goes when the agent has ended
+
+
+@pytest.mark.parametrize("reconnects", [True, False])
+def test_an_answer_that_nobody_reads_after_the_goodbye_does_not_prevent_a_resident_agent(
+    tmp_path: Path, reconnects: bool
+) -> None:
+    key = {"at": f"paddle-{os.getpid()}-{tmp_path.name}", "word": "0" * 64, "spare_s": 5.0}
+    hello = {"job_id": "JOB20261127000000-abcdef", "root_dir": str(tmp_path), "python": sys.executable}
+    more = {"node_id": 0, "lease_s": 30.0, "resident": {}, "reconnect": key if reconnects else None}
+    begun = encode("hello", {**hello, **more})
+    with subprocess.Popen(
+        [sys.executable, "-c", SUPERVISE, begun.hex()], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as agent:
+        assert agent.stdin is not None
+        assert agent.stdout is not None
+        os.write(agent.stdin.fileno(), encode("bye", {"grace_s": 0.0, "drain_s": 60.0}))
+        received = b""
+        while b"goodbye" not in received:
+            received += (some := os.read(agent.stdout.fileno(), 1 << 16))
+            assert some, received
+        agent.stdout.close()  # as the launcher does on a goodbye, while a question of its own may be on the way
+        with contextlib.suppress(BrokenPipeError):
+            for question, fields in (("ping", {"seq": 1}), ("bye", {"grace_s": 0.0, "drain_s": 0.0})):
+                os.write(agent.stdin.fileno(), encode(question, fields))
+            agent.stdin.close()
+        assert agent.wait(PATIENCE_S) == 7
 
 
 def test_one_that_somebody_stopped_can_be_ended(tmp_path: Path, begin: Callable[[], Waiting]) -> None:
