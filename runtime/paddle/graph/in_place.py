@@ -35,10 +35,10 @@ def owner(value: Any) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of the value that shares no memory with it."""
+    """Return a copy that shares no memory with the value; one without `copy`, such as a table, is immutable."""
     if isinstance(value, SelectedRows):
         return SelectedRows(value.rows.copy(), value.values.copy(), value.height)
-    return value.copy()
+    return value.copy() if hasattr(value, "copy") else value
 
 
 def copying(kernel: Callable[..., Any], op: Operator, feeds: frozenset[str]) -> Callable[..., Any]:

@@ -32,7 +32,7 @@ def carriers(ops: Iterable[Operator], sources: Iterable[str], never: Collection[
     found = {*sources}
     for op in ops:
         definition = op.definition
-        if definition.lod_aware or (definition.shares(op.attrs) and not found.isdisjoint(op.reads)):
+        if definition.lod_aware or (definition.shares_lod and not found.isdisjoint(op.reads)):
             found.update(name for name in op.writes if name not in never)
     return found
 
@@ -46,12 +46,14 @@ def sharing(kernel: Callable[..., Any], definition: OpDef, attrs: Mapping[str, A
             return kernel(*map(_given, values, marked), **keywords)
 
         return call_marked
-    shares = definition.shares(attrs)
+    shares = definition.shares_lod
 
     def call(*values: Any, **keywords: Any) -> Any:
-        lod = _first_lod(values) if shares else ()
+        source = _first_with_lod(values) if shares else None
         result = kernel(*map(_plain, values), **keywords)
-        return _shared(result, lod) if lod else result
+        if source is None or (callable(shares) and not shares(attrs, source.data.ndim)):
+            return result
+        return _shared(result, source.lod)
 
     return call
 
@@ -66,12 +68,12 @@ def _plain(value: Any) -> Any:
     return value.data if type(value) is LoDArray else value
 
 
-def _first_lod(values: Iterable[Any]) -> Lod:
+def _first_with_lod(values: Iterable[Any]) -> LoDArray | None:
     for value in values:
         for each in value if type(value) is list else (value,):
             if type(each) is LoDArray:
-                return each.lod
-    return ()
+                return each
+    return None
 
 
 def _shared(result: Any, lod: Lod) -> Any:

@@ -5,6 +5,8 @@ Scripts import from these modules, too. `layers` itself does not export the name
 that consists of one operator is a table row; see `plain`.
 """
 
+from inspect import isfunction
+
 from paddle.fluid.errors import answering
 from paddle.fluid.layers import collective as collective
 from paddle.fluid.layers import (
@@ -43,6 +45,7 @@ from paddle.fluid.layers.nn.shaping import *  # noqa: F403
 from paddle.fluid.layers.nn.structured_losses import *  # noqa: F403
 from paddle.fluid.layers.ops import *  # noqa: F403
 from paddle.fluid.layers.tensor import *  # noqa: F403
+from paddle.fluid.program.defaults import with_programs
 
 __all__ = [
     *control_flow.__all__,
@@ -54,5 +57,10 @@ __all__ = [
     *ops.__all__,
     *tensor.__all__,
 ]
+
+_taking = {name: with_programs(globals()[name]) for name in __all__ if isfunction(globals()[name])}
+globals().update(_taking)
+for _module in (control_flow, io, learning_rate_scheduler, metric_op, ops, tensor):
+    vars(_module).update((name, each) for name, each in _taking.items() if name in vars(_module))
 
 __getattr__ = answering(__name__)

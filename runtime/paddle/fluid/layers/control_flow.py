@@ -115,6 +115,7 @@ class DynamicRNN(_Unrolled):
     def __init__(self, name: str | None = None) -> None:
         super().__init__("dynamic_rnn", name)
         self._statics: list[Variable] = []
+        self._level = 0
 
     @contextmanager
     def block(self) -> Iterator[None]:
@@ -123,7 +124,8 @@ class DynamicRNN(_Unrolled):
             yield
         block = bodies.parent_of(body)
         for out in self._outputs:
-            result = block.create_var(out.name, (-1, *out.shape[1:]), out.dtype, lod_level=1)
+            levels = self._level + 1
+            result = block.create_var(out.name, (-1, *out.shape[1:]), out.dtype, lod_level=levels)
             self._results.append(result)
         block.append_op(
             "dynamic_recurrent",
@@ -138,14 +140,18 @@ class DynamicRNN(_Unrolled):
                 "sub_block": body.idx,
                 "before": [state.name for state in self._before],
                 "after": self._states_after(),
+                "level": self._level,
             },
         )
         self._body = None
 
     def step_input(self, x: Variable, level: int = 0) -> Variable:
-        """Return the current step's rows of sequences; all step inputs must have the same sequence lengths."""
-        if level:
-            raise FluidError(f"step_input: only LoD level 0 is supported, got level {level}")
+        """Return the current step's rows of sequences; all step inputs must have the same sequence lengths.
+
+        The first step input determines the level: 1 runs over the inner sequences of all outer ones together.
+        """
+        if not self._inputs:
+            self._level = level
         return self._seen(x, self._inputs, 0)
 
     def static_input(self, x: Variable) -> Variable:
@@ -177,9 +183,8 @@ class DynamicRNN(_Unrolled):
                 raise FluidError("memory: give init, or give shape after the first step_input")
             with bodies.around(body):
                 like = self._inputs[0]
-                for _ in range(
-                    like.lod_level - 1
-                ):  # a step has the inner sequences; a memory, one row for each outer
+                # A step can have sequences; a memory has one row for each sequence of steps.
+                for _ in range(like.lod_level - 1 - self._level):
                     like = sequence_first_step(cast(like, "float32"))
                 init = fill_constant_batch_size_like(like, [-1, *shape], dtype, value)
         return self._state(init)

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
+from typing import Any
 
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.program.program import Program
@@ -52,6 +54,21 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
         switch_main_program(main)
         if startup is not None:
             switch_startup_program(startup)
+
+
+def with_programs(layer: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a layer that also takes the keywords main_program and startup_program, as in Fluid 0.11."""
+
+    @wraps(layer)
+    def call(
+        *args: Any, main_program: Program | None = None, startup_program: Program | None = None, **named: Any
+    ) -> Any:
+        if main_program is None and startup_program is None:
+            return layer(*args, **named)
+        with program_guard(main_program or default_main_program(), startup_program):
+            return layer(*args, **named)
+
+    return call
 
 
 def _of(variable: ContextVar[Program]) -> Program:

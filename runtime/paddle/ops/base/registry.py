@@ -90,7 +90,7 @@ class OpDef:
     infer: Callable[..., Any] | None
     keywords: frozenset[str]
     infer_keywords: frozenset[str]
-    shares_lod: bool | Callable[[Mapping[str, Any]], bool] = True
+    shares_lod: bool | Callable[[Mapping[str, Any], int], bool] = True
     in_place: Mapping[str, str] = field(default_factory=dict)
     has_effect: bool = False
     fresh: bool = False
@@ -101,10 +101,6 @@ class OpDef:
     def lod_aware(self) -> bool:
         """Return whether the kernel takes or returns values with LoD."""
         return any(slot.lod for slot in (*self.inputs, *self.outputs))
-
-    def shares(self, attrs: Mapping[str, Any]) -> bool:
-        """Return whether an operator with these attributes shares the LoD of an input."""
-        return self.shares_lod(attrs) if callable(self.shares_lod) else self.shares_lod
 
     @property
     def is_random(self) -> bool:
@@ -156,7 +152,7 @@ def operator(
     *,
     attrs: Mapping[str, object] | None = None,
     infer: Callable[..., Any] | str | None = None,
-    shares_lod: bool | Callable[[Mapping[str, Any]], bool] = True,
+    shares_lod: bool | Callable[[Mapping[str, Any], int], bool] = True,
     in_place: Mapping[str, str] | None = None,
     has_effect: bool = False,
     fresh: bool = False,
@@ -170,7 +166,7 @@ def operator(
             keywords, to the `Spec`s of the outputs, called like the kernel. None: outputs that are all `in_place` have
             the specs of those inputs; otherwise the code that appends the operator declares them.
         shares_lod: whether outputs with as many rows as the first input that has LoD share that LoD; or a function
-            from the attributes to that. False for an output that is never one row per input row.
+            from the attributes and that input's rank to that. False for an output that is never one row per input row.
         in_place: see `OpDef`.
         has_effect: see `OpDef`.
         fresh: see `OpDef`.

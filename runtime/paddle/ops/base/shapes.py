@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paddle.backend import Array
@@ -46,6 +46,20 @@ def axis_of(axis: int, rank: int) -> int:
             f"expected an axis from {-rank} to {rank - 1} for a value of {rank} dimensions, got {axis}"
         )
     return axis % rank
+
+
+def keeps_rows(attribute: str, added: int = 0) -> Callable[[Mapping[str, Any], int], bool]:
+    """Return a rule for `shares_lod`: whether none of the axes in the attribute is the first one.
+
+    Args:
+        added: number of axes that the result has in addition to those of the input.
+    """
+
+    def rule(attrs: Mapping[str, Any], rank: int) -> bool:
+        axes = attrs[attribute] if isinstance(attrs[attribute], tuple) else (attrs[attribute],)
+        return not {0, -rank - added} & {*axes}
+
+    return rule
 
 
 def same(left: Sequence[int], right: Sequence[int], what: str) -> tuple[int, ...]:

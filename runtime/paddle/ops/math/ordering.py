@@ -8,7 +8,7 @@ import numpy as np
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, InputError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.shapes import axis_of, decided
+from paddle.ops.base.shapes import axis_of, decided, keeps_rows
 
 _INT64 = np.dtype("int64")
 
@@ -102,17 +102,13 @@ def _infer_arg(x: Spec, *, axis: int) -> Spec:
     return Spec((x.shape[:at] + x.shape[at + 1 :]) or (1,), _INT64)
 
 
-@operator(
-    "arg_max", "X -> Out", attrs={"axis": -1}, infer=_infer_arg, shares_lod=lambda attrs: attrs["axis"] != 0
-)
+@operator("arg_max", "X -> Out", attrs={"axis": -1}, infer=_infer_arg, shares_lod=keeps_rows("axis"))
 def arg_max(x: Array, *, axis: int) -> Array:
     """Return the position of the maximum along the axis."""
     return x.argmax(axis=axis).reshape((x.shape[: axis % x.ndim] + x.shape[axis % x.ndim + 1 :]) or (1,))
 
 
-@operator(
-    "arg_min", "X -> Out", attrs={"axis": -1}, infer=_infer_arg, shares_lod=lambda attrs: attrs["axis"] != 0
-)
+@operator("arg_min", "X -> Out", attrs={"axis": -1}, infer=_infer_arg, shares_lod=keeps_rows("axis"))
 def arg_min(x: Array, *, axis: int) -> Array:
     """Return the position of the minimum along the axis."""
     return (-x).argmax(axis=axis).reshape((x.shape[: axis % x.ndim] + x.shape[axis % x.ndim + 1 :]) or (1,))

@@ -14,7 +14,7 @@ from paddle.backend import Array, array_module
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.second import linear
-from paddle.ops.base.shapes import axis_of
+from paddle.ops.base.shapes import axis_of, keeps_rows
 from paddle.ops.math.elementwise import quotient
 
 _ATTRS = {"dim": (0,), "keep_dim": False, "reduce_all": False}
@@ -24,8 +24,8 @@ def _infer(x: Spec, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -
     return Spec(_reduced_shape(x.shape, dim, keep_dim, reduce_all), x.dtype)
 
 
-def _keeps_rows(attrs: Mapping[str, Any]) -> bool:
-    return not attrs["reduce_all"] and 0 not in attrs["dim"]
+def _keeps_rows(attrs: Mapping[str, Any], rank: int) -> bool:
+    return not attrs["reduce_all"] and keeps_rows("dim")(attrs, rank)
 
 
 _reduction = partial(operator, signature="X -> Out", attrs=_ATTRS, shares_lod=_keeps_rows)

@@ -2,7 +2,8 @@
 """dynamic_recurrent: runs a body over the steps of sequences, each step for all sequences together.
 
 Sequences are sorted longest first. At each step, the body gets the items of the sequences that have not ended, and the
-same number of entries of the states. An item is a row, or a sequence if the input has two levels. `Statics` and
+same number of entries of the states. An item is a row, or a sequence if the input has two levels. With `level` 1, the
+steps are those of the inner sequences, and the outer level is only kept for the outputs. `Statics` and
 `States` have one entry (a row or a sequence) per sequence and are truncated in the same way. Outputs are in the
 original order, and have one more level if a step outputs sequences. Variables have the same names inside and outside
 the body.
@@ -76,7 +77,7 @@ class StepRows(NamedTuple):
         return out
 
 
-def collected(parts: Sequence[Any], steps: TimeSteps, outer: Offsets) -> tuple[Any, Lod]:
+def collected(parts: Sequence[Any], steps: TimeSteps, outer: Lod) -> tuple[Any, Lod]:
     """Return the values of all steps as sequences, and the level below the steps if values are sequences."""
     rows = [plain(part) for part in parts]
     xp = array_module(rows[0])
@@ -88,7 +89,7 @@ def collected(parts: Sequence[Any], steps: TimeSteps, outer: Offsets) -> tuple[A
         inner = (ends_of(counts),)
     back = xp.empty_like(ordered)
     back[at(StepRows.of(steps, inner).rows, ordered)] = ordered
-    return with_lod(back, (outer, *inner)), inner
+    return with_lod(back, (*outer, *inner)), inner
 
 
 def steps_of(inputs: list[Any], reverse: bool) -> TimeSteps:
@@ -113,6 +114,13 @@ def steps_of(inputs: list[Any], reverse: bool) -> TimeSteps:
     return TimeSteps.of(lods[0][0], reverse)
 
 
+def below(x: Any, level: int) -> Any:
+    """Return the input without its first `level` levels of LoD."""
+    if level and len(lod_of(x)) <= level:
+        raise InputError(f"step_input(level={level}) needs {level + 1} levels of LoD, got {len(lod_of(x))}")
+    return with_lod(plain(x), lod_of(x)[level:]) if level else x
+
+
 def ranked(value: Any, steps: TimeSteps) -> Any:
     """Return a static input or a state with its entries sorted by length of their sequence, longest first."""
     if count_of(value) != len(steps.order):
@@ -133,7 +141,9 @@ def unranked(value: Any, parts: Sequence[Array | None], steps: TimeSteps) -> Arr
     return dx
 
 
-_ATTRS = {"sub_block": int, "before": (), "after": (), "reverse": False, "is_test": False}
+_ATTRS = {
+    "sub_block": int, "before": (), "after": (), "level": 0, "reverse": False, "is_test": False
+}  # fmt: skip
 _Names = Mapping[str, Sequence[str]]
 _READ = ("Inputs", "Statics", "States", "Parameters")
 
@@ -162,6 +172,7 @@ def dynamic_recurrent(
     *,
     before: tuple[str, ...],
     after: tuple[str, ...],
+    level: int,
     reverse: bool,
     is_test: bool,
     body: Body,
@@ -172,6 +183,8 @@ def dynamic_recurrent(
 
     `reverse` starts at the last step.
     """
+    outer = lod_of(inputs[0])[: level + 1]
+    inputs = [below(x, level) for x in inputs]
     steps = steps_of(inputs, reverse)
     fixed = dict(zip(names["Parameters"], parameters, strict=True))
     given = [dict(fixed) for _ in steps]
@@ -190,7 +203,7 @@ def dynamic_recurrent(
     inner = {}
     for name in bound.outputs:
         _check_items(found.outputs[name], name, counts)
-        outputs[name], inner[name] = collected(found.outputs[name], steps, lod_of(inputs[0])[0])
+        outputs[name], inner[name] = collected(found.outputs[name], steps, outer)
     return [outputs[name] for name in bound.outputs], Ran(found.tapes, found.heights, inner)
 
 
@@ -210,6 +223,7 @@ def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, Any], bodies: An
             {
                 "before": attrs["before"],
                 "after": attrs["after"],
+                "level": attrs["level"],
                 "reverse": attrs["reverse"],
                 "arriving": arriving,
                 "wanted": [name for names in wanted.values() for name in names],
@@ -222,7 +236,7 @@ def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, Any], bodies: An
     "dynamic_recurrent_grad",
     "Inputs+* Statics+*? States+*? Parameters*? StepScopes Outputs@GRAD* -> "
     "Inputs@GRAD*? Statics@GRAD*? States@GRAD*? Parameters@GRAD*?",
-    attrs={"before": (), "after": (), "reverse": False, "arriving": (), "wanted": ()},
+    attrs={"before": (), "after": (), "level": 0, "reverse": False, "arriving": (), "wanted": ()},
 )
 def dynamic_recurrent_grad(
     inputs: list[Any],
@@ -234,12 +248,14 @@ def dynamic_recurrent_grad(
     *,
     before: tuple[str, ...],
     after: tuple[str, ...],
+    level: int,
     reverse: bool,
     arriving: tuple[str, ...],
     wanted: tuple[str, ...],
     names: _Names,
 ) -> tuple[list[Array], list[Array], list[Array], list[Any]]:
     """Return the gradients of the inputs and initial states, by backpropagation through the steps."""
+    inputs = [below(x, level) for x in inputs]
     steps = steps_of(inputs, reverse)
     parts = {
         name: [plain(part) for part in StepRows.of(steps, ran.inner[name]).cut(dout)]

@@ -10,7 +10,7 @@ from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.second import linear
-from paddle.ops.base.shapes import axis_of, same
+from paddle.ops.base.shapes import axis_of, keeps_rows, same
 
 
 def _infer_concat(x: list[Spec], *, axis: int) -> Spec:
@@ -65,9 +65,7 @@ def _infer_stack(x: list[Spec], *, axis: int) -> Spec:
     return Spec((*shape[:at], len(x), *shape[at:]), x[0].dtype)
 
 
-@operator(
-    "stack", "X* -> Y", attrs={"axis": 0}, infer=_infer_stack, shares_lod=lambda attrs: attrs["axis"] != 0
-)
+@operator("stack", "X* -> Y", attrs={"axis": 0}, infer=_infer_stack, shares_lod=keeps_rows("axis", added=1))
 def stack(x: list[Array], *, axis: int) -> Array:
     """Return the inputs, stacked along a new axis."""
     stacked: Array = array_module(x[0]).stack(x, axis)
@@ -86,7 +84,7 @@ def _sizes(total: int, sections: tuple[int, ...], num: int) -> tuple[int, ...]:
         if total >= 0 and sum(sections) != total:
             raise AttrError(f"sections {sections} add up to {sum(sections)}, but the axis has size {total}")
         return sections
-    if num <= 0 or total % num:
+    if num <= 0 or (total >= 0 and total % num):
         raise AttrError(
             f"an axis of size {total} cannot be split into {num} equal parts: set num to a divisor of {total}, or "
             "set sections"

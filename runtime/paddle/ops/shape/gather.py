@@ -131,6 +131,9 @@ def diag_grad(dout: Array) -> Array:
     return array_module(dout).diagonal(dout).copy()
 
 
+_HOT = {"depth": -1, "dtype": VarType.FP32, "allow_out_of_range": False}
+
+
 def _infer(x: Spec, given: Spec | None, *, depth: int, dtype: VarType) -> Spec:
     if given is not None:
         depth = -1
@@ -141,9 +144,9 @@ def _infer(x: Spec, given: Spec | None, *, depth: int, dtype: VarType) -> Spec:
     return Spec((*x.shape[:-1], depth), dtype.numpy, x.lod_level)
 
 
-@operator("one_hot", "X depth_tensor? -> Out", attrs={"depth": -1, "dtype": VarType.FP32}, infer=_infer)
-def one_hot(x: Array, given: Array | None, *, depth: int, dtype: VarType) -> Array:
-    """Return one-hot rows, (..., depth): 1 at the class number, 0 elsewhere.
+@operator("one_hot", "X depth_tensor? -> Out", attrs=_HOT, infer=_infer)
+def one_hot(x: Array, given: Array | None, *, depth: int, dtype: VarType, allow_out_of_range: bool) -> Array:
+    """Return one-hot rows, (..., depth): 1 at the class number, 0 elsewhere; all zeros for other numbers if allowed.
 
     Raises:
         InputError: a class number is outside [0, depth), or a depth given by a tensor is not positive.
@@ -153,9 +156,11 @@ def one_hot(x: Array, given: Array | None, *, depth: int, dtype: VarType) -> Arr
     if depth < 1:
         raise InputError(f"depth: expected a positive number of classes, got {depth}")
     flat = x.reshape(-1)
-    require_within(x, depth, "X", "number")
+    if not allow_out_of_range:
+        require_within(x, depth, "X", "number")
     out = xp.zeros((len(flat), depth), dtype.numpy)
-    out[xp.arange(len(flat)), flat] = 1
+    (rows,) = xp.nonzero((flat >= 0) & (flat < depth))
+    out[rows, flat[rows]] = 1
     return out.reshape(*x.shape[:-1], depth)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 import numpy as np
@@ -26,21 +27,20 @@ def _infer(x: Spec, seed: Spec | None, *, shape: tuple[int, ...]) -> tuple[Spec,
 
 @operator(
     "random_crop",
-    "X Seed? -> Out SeedOut",
+    "X Seed? -> Out SeedOut~",
     attrs={"shape": tuple, "startup_seed": 0},
     infer=_infer,
     shares_lod=False,
 )
 def random_crop(
-    x: Array, seed: Array | None, *, shape: tuple[int, ...], startup_seed: int
+    x: Array, seed: Array | None, *, shape: tuple[int, ...], startup_seed: int, runs: Iterator[int]
 ) -> tuple[Array, Array]:
     """Return crops (..., *shape) of X (..., *larger), each at its own position, and the next seed (1,) int64.
 
-    Positions are drawn with Seed (1,), or with startup_seed if Seed has not been set.
+    Positions are drawn with Seed (1,) or, without Seed, with startup_seed and the number of the run.
     """
-    drawn = np.random.default_rng(
-        (startup_seed if seed is None else int(to_host(seed).reshape(-1)[0])) % _BELOW
-    )
+    numbers = (startup_seed, next(runs)) if seed is None else (int(to_host(seed).reshape(-1)[0]),)
+    drawn = np.random.default_rng([number % _BELOW for number in numbers])
     leading = x.ndim - len(shape)
     samples = x.reshape(prod(x.shape[:leading]), *x.shape[leading:])
     room = [size - wanted + 1 for size, wanted in zip(x.shape[leading:], shape, strict=True)]

@@ -19,7 +19,7 @@ from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.second import linear
-from paddle.ops.base.shapes import decided, product
+from paddle.ops.base.shapes import axis_of, decided, product
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -46,7 +46,7 @@ def _squeezed(x: Shape, *, axes: Shape) -> Shape:
     """Return the shape without the given axes of size 1, or without all of them if none is given."""
     if not axes:
         return tuple(size for size in x if size != 1)
-    gone = {axis % len(x) for axis in axes}
+    gone = {axis_of(axis, len(x)) for axis in axes}
     if any(x[axis] not in (1, -1) for axis in gone):
         raise ShapeError(f"axes {axes} of {x} must have size 1 to be squeezed")
     return tuple(size for axis, size in enumerate(x) if axis not in gone)
@@ -86,7 +86,7 @@ def _with_xshape(
     signature: str,
     attrs: Mapping[str, object],
     infer: Callable[..., Spec],
-    shares_lod: bool | Callable[[Mapping[str, Any]], bool] = True,
+    shares_lod: bool | Callable[[Mapping[str, Any], int], bool] = True,
 ) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
     """Register a kernel as an operator, and as its variant whose name ends in 2, which also returns XShape."""
 
@@ -154,7 +154,7 @@ def _infer(x: Spec, *, axis: tuple[int, ...]) -> Spec:
     return x._replace(shape=tuple(x.shape[at] for at in axis))
 
 
-@_with_xshape("transpose", "X -> Out", {"axis": tuple}, _infer, lambda attrs: attrs["axis"][:1] == (0,))
+@_with_xshape("transpose", "X -> Out", {"axis": tuple}, _infer, lambda attrs, _: attrs["axis"][:1] == (0,))
 def transpose(x: Array, *, axis: tuple[int, ...]) -> Array:
     """Return X with dimension i taken from axis[i]."""
     return x.transpose(axis)

@@ -7,7 +7,7 @@ from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.second import linear
-from paddle.ops.base.shapes import axis_of, decided
+from paddle.ops.base.shapes import axis_of, decided, keeps_rows
 
 Sizes = tuple[int, ...]
 
@@ -76,7 +76,7 @@ def _infer_slice(
     "Input StartsTensor? EndsTensor? StartsTensorList*? EndsTensorList*? -> Out",
     attrs={"axes": tuple, "starts": tuple, "ends": tuple, "infer_flags": (), "decrease_axis": ()},
     infer=_infer_slice,
-    shares_lod=lambda attrs: 0 not in attrs["axes"],
+    shares_lod=keeps_rows("axes"),
 )
 def slice_(
     x: Array,

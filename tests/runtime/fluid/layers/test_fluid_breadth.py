@@ -307,5 +307,6 @@ def test_names_of_fluid_1_6_take_ids_of_any_shape() -> None:
     np.testing.assert_array_equal(found[0], expected)
     np.testing.assert_array_equal(found[1], np.eye(5)[[[0, 1, 4]]])
     np.testing.assert_array_equal(found[2], [[0, 0, 0, 1]])
-    with pytest.raises(fluid.core.EnforceNotMet, match="allow_out_of_range"):
-        fluid.one_hot(ids, 5, allow_out_of_range=True)
+    open_ = fluid.one_hot(ids, 5, allow_out_of_range=True)
+    (found,) = exe.run(feed={"ids": np.array([[4, 5, -1]])}, fetch_list=[open_])
+    np.testing.assert_array_equal(found, [[[0, 0, 0, 0, 1], [0] * 5, [0] * 5]])

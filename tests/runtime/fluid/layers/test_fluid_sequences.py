@@ -357,10 +357,14 @@ def test_a_fetched_array_is_a_list_of_its_values() -> None:
         lambda x: layers.reduce_max(x, dim=[0, 1]),
         lambda x: layers.reduce_mean(x, dim=0, keep_dim=True),
         lambda x: layers.accuracy(x, layers.zeros([1, 1], "int64")),
+        lambda x: layers.reduce_sum(x, dim=-2),
         lambda x: layers.argmax(x, axis=0),
+        lambda x: layers.argmin(x, axis=-2),
         lambda x: layers.transpose(x, perm=[1, 0]),
         lambda x: layers.slice(x, axes=[0], starts=[0], ends=[1]),
+        lambda x: layers.slice(x, axes=[-2], starts=[0], ends=[1]),
         lambda x: layers.stack([x], axis=0),
+        lambda x: layers.stack([x], axis=-3),
     ],
 )
 def test_a_result_over_all_rows_has_no_sequences_even_for_one_row(

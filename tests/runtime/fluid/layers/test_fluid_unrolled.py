@@ -134,3 +134,31 @@ def test_the_error_clip_of_a_variable_in_a_step_is_not_lost_in_silence() -> None
         rnn.step_output(after)
     with pytest.warns(UserWarning, match=after.name):
         fluid.default_main_program().serialize_to_string()
+
+
+def test_the_steps_of_level_1_are_those_of_all_inner_sequences() -> None:
+    x = layers.data("x", [1], lod_level=2)
+    x.stop_gradient = False
+    rnn = layers.DynamicRNN()
+    with rnn.block():
+        now, before = rnn.step_input(x, level=1), rnn.memory(shape=[1])
+        total = now + before
+        rnn.update_memory(before, total)
+        rnn.output(total)
+    totals: Any = rnn()
+    grads: Any = fluid.gradients(layers.reduce_sum(layers.square(totals)), [x])
+    run, values = fluid.Executor().run, np.array([[1], [2], [3], [4], [5]], "float32")
+    feed = {"x": fluid.create_lod_tensor(values, [[2, 1], [2, 1, 2]])}
+    found, slope = run(feed=feed, fetch_list=[totals, *grads], return_numpy=False)
+    assert np.array(found).ravel().tolist() == [1, 3, 3, 4, 9]
+    assert found.recursive_sequence_lengths() == [[2, 1], [2, 1, 2]]
+    assert np.array(slope).ravel().tolist() == [8, 6, 6, 26, 18]
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"level=1.*2 levels.*got 1"):
+        run(feed={"x": fluid.create_lod_tensor(values, [[2, 3]])}, fetch_list=[totals])
+
+
+def test_a_rank_table_can_be_fetched_twice() -> None:
+    table = layers.lod_rank_table(layers.data("x", [1], lod_level=1))
+    feed = {"x": fluid.create_lod_tensor(np.zeros((5, 1), "float32"), [[2, 3]])}
+    first, second = fluid.Executor().run(feed=feed, fetch_list=[table, table])
+    assert first.item().items == second.item().items == [(1, 3), (0, 2)]

@@ -245,3 +245,14 @@ def test_attributes_that_would_change_the_numbers_or_are_unknown_are_refused(
     x = fluid.layers.data("x", [1, 2, 2])
     with pytest.raises(ValueError, match=told):
         block.append_op("conv2d", {"Input": x, "Filter": x}, {"Output": "out"}, attrs)
+
+
+def test_a_layer_takes_its_programs_as_in_0_11() -> None:
+    main, startup = fluid.Program(), fluid.Program()
+    programs: Any = {"main_program": main, "startup_program": startup}
+    x = fluid.layers.data("x", [3], **programs)
+    loss = fluid.layers.mean(fluid.layers.fc(x, 2, **programs), main_program=main)
+    assert loss.block.program is main
+    assert sorted(op_types(startup)) == ["fill_constant", "uniform_random"]
+    assert not op_types(fluid.default_main_program())
+    assert not op_types(fluid.default_startup_program())

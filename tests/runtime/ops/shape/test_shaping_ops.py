@@ -93,6 +93,7 @@ def test_split_cuts_into_the_given_sections() -> None:
             r"\(3, 4\) has 12 elements, which cannot be divided into shape \(5, -1\)",
         ),
         ("squeeze", {"X": _X}, {"axes": [0]}, "must have size 1"),
+        ("squeeze", {"X": _X[:, :1]}, {"axes": [3]}, "from -2 to 1.*got 3"),
         ("split", {"X": _X}, {"num": 3, "axis": 1}, "4 cannot be split into 3 equal parts"),
         ("concat", {"X": [_X, _X.T]}, {"axis": 0}, r"except along axis 0.*\(3, 4\) and \(3, 3\)"),
         ("softmax", {"X": _X}, {"axis": 2}, "an axis from -2 to 1 for a value of 2 dimensions, got 2"),

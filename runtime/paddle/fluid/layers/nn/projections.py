@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.shaping import unsqueeze
 from paddle.fluid.layers.plain import layer
@@ -111,8 +111,9 @@ def embedding(
 
 
 one_hot = layer(
-    "one_hot(input, depth)",
-    "float32 vectors of length depth, 1 at the id and 0 elsewhere; depth may be a variable (1,)",
+    "one_hot(input, depth, allow_out_of_range=False)",
+    "float32 vectors of length depth, 1 at the id and 0 elsewhere; depth may be a variable (1,). With "
+    "allow_out_of_range, an id outside [0, depth) gives zeros",
     to="depth=depth|depth_tensor",
 )
 
@@ -138,12 +139,6 @@ def shaped_embedding(given: dict[str, Any]) -> Variable:
 
 @takes("input, depth, allow_out_of_range=False")
 def shaped_one_hot(given: dict[str, Any]) -> Variable:
-    """Return float32 vectors (..., depth) for ids of any shape (...): `fluid.one_hot` of Fluid 1.6.
-
-    Raises:
-        FluidError: allow_out_of_range is true.
-    """
-    if given["allow_out_of_range"]:
-        raise FluidError("one_hot: allow_out_of_range=True is not supported: clip the ids first")
-    vectors: Variable = one_hot(unsqueeze(given["input"], [-1]), given["depth"])
+    """Return float32 vectors (..., depth) for ids of any shape (...): `fluid.one_hot` of Fluid 1.6."""
+    vectors: Variable = one_hot(**{**given, "input": unsqueeze(given["input"], [-1])})
     return vectors

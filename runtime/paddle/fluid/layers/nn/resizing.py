@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from paddle.fluid.errors import FluidError, FluidTypeError
-from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.convolutions import Size, sizes
 from paddle.fluid.layers.plain import layer
@@ -196,29 +195,22 @@ def affine_grid(theta: Variable, out_shape: Sequence[int] | Variable, name: str 
     return helper.apply("affine_grid", {"Theta": theta}, {"output_shape": tuple(out_shape)})
 
 
-def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None = None) -> Variable:
-    """Return a crop of each sample, at a random position.
+def _begun(given: Mapping[str, Any]) -> dict[str, Any]:
+    seed = np.random.randint(1, 65536) if given["seed"] is None else given["seed"]
+    if isinstance(seed, Variable):
+        return {"following": seed}
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise FluidTypeError(f"random_crop: seed: expected a whole number or a variable, got {seed!r}")
+    return {"seed": int(seed)}
 
-    Args:
-        x: (..., *larger).
-        shape: shape of a crop; it applies to the last dimensions of x.
-        seed: seed of the first run; None: a new seed whenever the program is built; or a variable (1,) int64 that
-            contains the seed and receives the seed of the next run.
 
-    Raises:
-        FluidTypeError: seed is neither an integer nor a variable.
-    """
-    helper = LayerHelper("random_crop")
-    attrs: dict[str, object] = {"shape": tuple(shape)}
-    if not isinstance(seed, Variable):
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
-            raise FluidTypeError(f"random_crop: seed: expected a whole number or a variable, got {seed!r}")
-        first = int(np.random.randint(1, 65536)) if seed is None else int(seed)
-        attrs["startup_seed"] = first
-        seed = helper.create_global_variable(None, (1,), "int64", persistable=True)
-        helper.set_variable_initializer(seed, Constant(float(first)))
-    out, _ = helper.apply_all("random_crop", {"X": x, "Seed": seed}, attrs, {"SeedOut": seed})
-    return out
+random_crop = layer(
+    "random_crop(x, shape, seed=None)",
+    "a crop of each sample at a random position, whose `shape` applies to the last dimensions of x. The seed is a "
+    "number (None: a new one whenever the program is built), or a variable (1,) int64 that receives the next seed",
+    to="seed=startup_seed|Seed following=SeedOut",
+    change=_begun,
+)
 
 
 @takes("x, scale=None, bias=None, data_layout='NCHW', name=None, act=None")
