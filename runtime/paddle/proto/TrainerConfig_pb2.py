@@ -43,6 +43,8 @@ MESSAGES = messages(
     36 string learning_rate_args
     37 double async_lagged_grad_discard_ratio =1.5
     38 double gradient_clipping_threshold
+    TrainerDefaultValues:
+    1 double gradient_clipping_threshold
     TrainerConfig:
     1 ModelConfig model_config
     2 DataConfig data_config
@@ -53,6 +55,7 @@ MESSAGES = messages(
     7 string init_model_path
     8 int32 start_pass
     9 string config_file
+    10 TrainerDefaultValues default_values
     """,
     [_DATA, _NETWORK],
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,20 +38,39 @@ class PickleRefused(PaddleError, ValueError):
     """A pickle is damaged, or contains an unsupported type; it was not unpickled."""
 
 
-def loads(raw: bytes) -> Any:
+def loads(raw: bytes, classes: Collection[str] = ()) -> Any:
     """Return the value of a pickle.
+
+    Args:
+        classes: "module name" of each class whose instances may occur; they become `Instance`s.
 
     Raises:
         PickleRefused: the pickle is damaged, or contains an unsupported type.
     """
     try:
-        return _Machine(raw).run()
+        return _Machine(raw, classes).run()
     except PickleRefused:
         raise
     except _BROKEN as error:
         raise PickleRefused(
             f"damaged pickle of {len(raw)} bytes ({type(error).__name__}: {error})"
         ) from error
+
+
+class Instance:
+    """An object of an allowed class, as data; nothing of the class itself is used.
+
+    Attributes:
+        state: the values of its attributes by name.
+    """
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {}
+
+    def build(self, state: Any) -> None:
+        """Set attributes from a dictionary, or from two of which either may be None."""
+        for part in state if isinstance(state, tuple) else (state,):
+            self.state |= part or {}
 
 
 class _Array:
@@ -150,8 +169,8 @@ class _Name(str):
 class _Machine:
     """The stack machine that executes pickles, without calls."""
 
-    def __init__(self, raw: bytes) -> None:
-        self.raw, self.at = raw, 0
+    def __init__(self, raw: bytes, classes: Collection[str]) -> None:
+        self.raw, self.at, self.classes = raw, 0, classes
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
@@ -236,7 +255,7 @@ class _Machine:
         self.set_items(items)
 
     def name(self, text: str) -> None:
-        known = _NAMES.get(text)
+        known = text if text in self.classes else _NAMES.get(text)
         if known is None:
             raise PickleRefused(
                 f"the pickle refers to {text.replace(' ', '.')!r:.80}, which samples must not contain; the pickle "
@@ -253,9 +272,15 @@ class _Machine:
             )
         self.push(made(*arguments))
 
+    def instance(self) -> None:
+        arguments, name = self.stack.pop(), self.stack.pop()
+        if arguments != () or not isinstance(name, _Name) or name not in self.classes:
+            raise PickleRefused(f"samples cannot contain an instance of {name!r:.80}")
+        self.push(Instance())
+
     def build(self) -> None:
         state, target = self.stack.pop(), self.stack[-1]
-        if isinstance(target, _Type):
+        if isinstance(target, _Type | Instance):
             target.build(state)
             return
         if not isinstance(target, _Array):
@@ -345,4 +370,5 @@ _OPERATIONS: Mapping[bytes, Callable[[_Machine], None]] = {
     b"\x93": lambda m: m.name(f"{m.stack.pop(-2)} {m.stack.pop()}"),
     b"R": _Machine.call,
     b"b": _Machine.build,
+    b"\x81": _Machine.instance,
 }

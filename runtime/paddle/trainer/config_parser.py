@@ -67,6 +67,8 @@ class TrainerConfig(_TrainerConfig):  # type: ignore[misc]
             object.__setattr__(self, "network", _network_of(configuration))
             self._values["model_config"] = NetworkMessage(self.network, configuration.input_order)
         fill(self.opt_config, _optimization(configuration))
+        clip = configuration.settings.get("gradient_clipping_threshold") or 0.0
+        self.default_values.gradient_clipping_threshold = float(clip)
         for name, source in (("data_config", configuration.train), ("test_data_config", configuration.test)):
             if source is not None:
                 fill(getattr(self, name), _data(source, name != "data_config"))

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddle.graph.scope import fetched
+from paddle.utils.model_config import network_in
 from paddle.v2 import settings
-from paddle.v2.errors import UsageError
-from paddle.v2.network import MAX_BYTES, Network
+from paddle.v2.errors import ModelFileError, UsageError
+from paddle.v2.network import MAX_BYTES
 from paddle.v2.parameter_format import binary
 from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Layers, Topology
@@ -28,8 +29,8 @@ class Inference:
     Args:
         parameters: values of all parameters of the network.
         output_layer: the layer or layers to compute.
-        fileobj: file of ``Topology.serialize_for_inference`` or ``dump_v2_config(binary=True)``, as an alternative to
-            output_layer.
+        fileobj: file of ``Topology.serialize_for_inference``, also of the original, or of
+            ``dump_v2_config(binary=True)``, as an alternative to output_layer.
     """
 
     def __init__(
@@ -38,7 +39,12 @@ class Inference:
         if output_layer is not None:
             self._network = Topology(output_layer).network
         elif fileobj is not None:
-            self._network = Network.from_json(binary(fileobj).read(MAX_BYTES))
+            self._network = network_in(binary(fileobj).read(MAX_BYTES))
+            if any(each.type == "data" and each.input_type is None for each in self._network.layers.values()):
+                raise ModelFileError(
+                    "this topology lacks the types of its inputs: declare the layers in Python, and pass them as "
+                    "output_layer"
+                )
         else:
             raise UsageError("Inference needs output_layer or fileobj")
         self._machine = GradientMachine(self._network, parameters, [], device=settings.current().device)

@@ -113,6 +113,8 @@ AGENTS = {"group_input": "scatter_agent", "memory": "agent", "group_output": "ga
 GROUP = "recurrent_layer_group"
 SIZED_BY_INPUT = frozenset({"crf", "crf_decoding", "ctc", "warp_ctc"})
 """Layers whose size is, in the original's messages, that of their first input."""
+MAPS_LAST = {"multibox_loss": 2, "detection_output": 1}
+"""Layers whose last inputs, of the given number, come first in the original's messages."""
 
 # pooling of sequences -> the original's type and its field
 _POOLINGS: Mapping[str, tuple[str, Message]] = {
@@ -193,6 +195,13 @@ def type_of(config: LayerConfig) -> tuple[str, Message]:
         return "kmax_seq_score", {"beam_size": config.size}
     if config.type == "selective_fc":
         return "selective_fc", {"has_selected_colums": attrs["is_selective"]}
+    if config.type == "seq_slice":
+        return "seq_slice", {"select_first": attrs["given"] == "starts"}
+    if config.type == "crop":
+        return "crop", {"axis": 1, "offset": attrs["starts"], "shape": (1, *attrs["sizes"])}
+    if config.type == "switch_order":
+        axes, at = range(4), attrs["reshape_axis"]
+        return "switch_order", {"reshape_conf": {"height_axis": axes[:at], "width_axis": axes[at:]}}
     if attrs.get("as_row_vector") is False:
         return "featmap_expand", {"user_arg": "as_col_vec"}
     return AGENTS.get(config.type) or ORIGINAL_TYPES.get(config.type, config.type), {}
@@ -211,16 +220,8 @@ def settings_of(config: LayerConfig) -> tuple[Message, set[str]]:
     inner = {"image_conf": _fields(_IMAGE, names)} if row.image else {}
     used = {found[1] for text in (row.fields, _IMAGE) for found in _SOURCE.finditer(text)}
     used |= {
-        "pooling_type",
-        "sizes",
-        "depth",
-        "trans",
-        "ceil_mode",
-        "exclusive",
-        "features",
-        "whole",
-        "images",
-    }
+        "pooling_type", "sizes", "depth", "trans", "ceil_mode", "exclusive", "features", "whole", "images",
+    }  # fmt: skip
     return {row.name: {**inner, **_fields(row.fields, names)}}, used & config.attrs.keys()
 
 
@@ -319,9 +320,10 @@ def _group(group: str, layers: Mapping[str, LayerConfig]) -> Message:
         "out_links": [_link(each.inputs[0].layer, each.name) for each in made],
     }
     for each in made:
-        if each.type == "beam_search":
+        if "beam_size" in each.attrs:
             message["generator"] = _fields(
-                "max_num_frames=max_length num_results_per_sample=num_results beam_size", each.attrs
+                "max_num_frames=max_length eos_layer_name num_results_per_sample=num_results beam_size",
+                each.attrs,
             )
     return message
 

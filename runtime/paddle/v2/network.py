@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from paddle import protobuf
@@ -20,6 +20,7 @@ from paddle.v2.messages import (
     AGENTS,
     ATTRIBUTES,
     GROUP,
+    MAPS_LAST,
     ORIGINAL_TYPES,
     SIZED_BY_INPUT,
     Message,
@@ -87,18 +88,12 @@ class Network:
             ModelFileError: the data is damaged or does not describe a network.
         """
         if raw[:1] == FIRST_FIELD:
-            if not has_network(raw):
-                raise ModelFileError(
-                    "this topology was written by the original and lacks the types of its inputs: declare the layers "
-                    "in Python, and pass them as output_layer"
-                )
             raw = dict(protobuf.fields(raw))[OWN_FIELD]  # type: ignore[assignment]
         try:
             content = json.loads(raw)
         except (UnicodeDecodeError, ValueError, RecursionError) as error:
             raise ModelFileError(
-                "this is not a topology of this runtime (the original's topologies are pickles, "
-                "which are never loaded); write it with Topology(...).serialize_for_inference(file)"
+                "this is not a topology; write it with Topology(...).serialize_for_inference(file)"
             ) from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ModelFileError(f"this is not a topology: expected a JSON object with format {FORMAT!r}")
@@ -181,7 +176,7 @@ def fill(message: Any, values: Message) -> None:
         if value is None:
             continue
         if field.is_repeated:
-            for each in value if isinstance(value, (list, tuple)) else [value]:
+            for each in value if isinstance(value, (list, tuple, range)) else [value]:
                 if isinstance(each, Mapping):
                     fill(getattr(message, name).add(), each)
                 else:
@@ -197,7 +192,8 @@ def _number(kind: Any, value: Any) -> Any:
 
 
 def _model_fields(network: Network, inputs: Sequence[str] | None) -> Message:
-    layers = network.layers
+    layers = _with_generators(network.layers)
+    network = replace(network, layers=layers)
     data = [name for name, layer in layers.items() if layer.type == "data"]
     inputs = data if inputs is None else [name for name in inputs if name in data]
     return {
@@ -216,6 +212,30 @@ def _model_fields(network: Network, inputs: Sequence[str] | None) -> Message:
     }
 
 
+def _with_generators(layers: Mapping[str, LayerConfig]) -> Mapping[str, LayerConfig]:
+    """Replace each `beam_search` by layers of its group: the chosen word, whether it is eos, and a memory of it."""
+    searches = {each.attrs["group_name"]: each for each in layers.values() if each.type == "beam_search"}
+    found: dict[str, LayerConfig] = {}
+    for name, each in layers.items():
+        if each.type == "generated_word" and each.group in searches:
+            search = searches[each.group]
+            before = {"of": f"{search.name}@{each.group}", "boot_id": search.attrs["bos_id"]}
+            found[name] = replace(each, type="memory", attrs=before)
+        elif each.type == "beam_search":
+            group, prob = str(each.attrs["group_name"]), each.inputs[0].layer
+            chosen = LayerConfig(
+                f"{name}@{group}", "max_id", layers[prob].size, (InputConfig(prob),), group=group
+            )
+            seen, eos = (InputConfig(chosen.name),), {"eos_id": each.attrs["eos_id"]}
+            end = LayerConfig(f"__{group}_eos_layer__@{group}", "eos", 1, seen, attrs=eos, group=group)
+            attrs = {**each.attrs, "eos_layer_name": end.name}
+            found |= {chosen.name: chosen, end.name: end}
+            found[name] = replace(each, type="group_output", inputs=seen, attrs=attrs)
+        else:
+            found[name] = each
+    return found
+
+
 def _layer(config: LayerConfig, network: Network) -> Message:
     kind, own_fields = type_of(config)
     message = {"name": config.name, "type": kind, "size": config.size, "active_type": ""}
@@ -229,6 +249,8 @@ def _layer(config: LayerConfig, network: Network) -> Message:
         inputs.append({**_filled(own), **projection_of(config, link, sizes[link.layer])})
         if "other" in link.attrs:
             inputs.append({"input_layer_name": link.attrs["other"]})
+    count = len(inputs) - MAPS_LAST.get(config.type, 0)
+    inputs = [*inputs[count:], *inputs[:count]]
     if settings:
         inputs[0] |= settings
     if "arg_name" in config.attrs:

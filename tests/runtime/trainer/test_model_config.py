@@ -88,13 +88,56 @@ def groups() -> LayerOutput:
     return layer.last_seq(layer.recurrent_group(sentence, inputs, name="outer"))
 
 
-def message_of(output: LayerOutput) -> tuple[NetworkMessage, Any]:
+def volumes() -> LayerOutput:
+    volume = layer.data("volume", data_type.dense_vector(2 * 4 * 7 * 6), depth=4, height=7, width=6)
+    conv = layer.img_conv3d(volume, 3, 4, num_channels=2, padding=(1, 1, 0))
+    pooled = layer.img_pool3d(conv, 2, stride=2)
+    return layer.fc(layer.img_conv3d(pooled, 2, 3, stride=2, trans=True, shared_biases=False), 3)
+
+
+def detectors() -> list[LayerOutput]:
+    image = layer.data("image", data_type.dense_vector(3 * 16 * 16), height=16, width=16)
+    maps = layer.img_conv(image, 3, 4, num_channels=3, padding=1, stride=2)
+    prior = layer.priorbox(maps, image, [2.0], [0.125, 0.125, 0.25, 0.25], [4], [8])
+    sides = [[layer.img_conv(maps, 3, 4 * each, padding=1, act=act.Linear())] for each in (4, 3)]
+    label = layer.data("label", data_type.dense_vector_sequence(6))
+    found = layer.detection_output(*sides, prior, 3, nms_threshold=0.5, confidence_threshold=0.0625)
+    regions = layer.data("regions", data_type.dense_vector_sequence(5))
+    return [
+        layer.multibox_loss(*sides, prior, label, 3, neg_pos_ratio=2.0),
+        found,
+        layer.roi_pool(maps, regions, 2, 3, 0.5),
+    ]
+
+
+def selections() -> list[LayerOutput]:
+    rows = layer.data("rows", data_type.dense_vector_sequence(1))
+    starts, ends = (layer.data(each, data_type.dense_vector(2)) for each in ("starts", "ends"))
+    nested = layer.data("nested", data_type.dense_vector_sub_sequence(1))
+    kept = layer.kmax_seq_score(rows, beam_size=2)
+    beam = layer.BeamInput(rows, kept, layer.data("right", data_type.integer_value(5)))
+    image = layer.data("image", data_type.dense_vector(3 * 8 * 8), height=8, width=8)
+    conv = layer.img_conv(image, 3, 3, num_channels=3, padding=1)
+    return [
+        layer.seq_slice(rows, starts, ends),
+        layer.seq_slice(rows, starts, None),
+        layer.seq_slice(rows, None, ends),
+        layer.sub_nested_seq(nested, starts),
+        layer.cross_entropy_over_beam([beam]),
+        layer.crop(conv, [1, 2], shape=[1, 3, 5, 4]),
+        layer.crop([image, conv], [0, 0]),
+        layer.switch_order(conv, reshape_axis=2),
+        layer.scale_sub_region(conv, layer.data("region", data_type.dense_vector(6)), 0.25),
+    ]
+
+
+def message_of(output: LayerOutput | list[LayerOutput]) -> tuple[NetworkMessage, Any]:
     """Return a network's message, and the message after it was written and read."""
     message = paddle.topology.Topology(output).proto()
     return message, Messages.ModelConfig.FromString(message.SerializeToString())
 
 
-@pytest.mark.parametrize("make", [images, sequences, terms, groups])
+@pytest.mark.parametrize("make", [images, sequences, terms, groups, volumes, detectors, selections])
 def test_a_network_read_from_its_message_computes_the_same(make: Callable[[], LayerOutput]) -> None:
     message, plain = message_of(make())
     assert message.network is not None
@@ -108,6 +151,48 @@ def test_a_network_read_from_its_message_computes_the_same(make: Callable[[], La
         assert each.type != "data" or name in types
     assert found.parameters == message.network.parameters
     assert found.outputs == message.network.outputs
+
+
+def generation() -> LayerOutput:
+    words = layer.embedding(layer.data("source", data_type.integer_value_sequence(20)), DIM)
+    boot = layer.fc(layer.last_seq(words), DIM)
+
+    def step(all_words: LayerOutput, word: LayerOutput) -> LayerOutput:
+        before = layer.memory("state", DIM, boot_layer=boot)
+        context = networks.simple_attention(all_words, all_words, before)
+        state = layer.fc([context, word, before], DIM, name="state")
+        return layer.fc(state, 20, act=act.Softmax(), name="next")
+
+    inputs = [layer.GeneratedInput(20, "table", 5), layer.StaticInput(words, is_seq=True)]
+    return layer.beam_search(
+        lambda word, whole: step(whole, word), inputs, 0, 1, 3, 6, num_results_per_sample=2
+    )
+
+
+def test_a_generation_read_from_its_message_generates_the_same() -> None:
+    message, plain = message_of(generation())
+    kinds = [each.type for each in plain.layers]
+    assert {"maxid", "eos_id", "gather_agent"} < set(kinds)
+    assert "beam_search" not in kinds
+    group = plain.sub_models[-1]
+    assert group.generator.eos_layer_name in group.layer_names
+    assert [each.boot_with_const_id for each in group.memories if each.HasField("boot_with_const_id")] == [0]
+    before = plain.SerializeToString()
+    found = network_in(before)
+    assert message.network is not None
+    assert found.parameters == message.network.parameters
+    parameters = merge_model.parameters_of(found)
+    rows = [([1, 2, 3],), ([4, 5],), ([19],)]
+    pairs = []
+    for network in (message.network, found):
+        source = replace(
+            network.layers["source"], input_type=data_type.integer_value_sequence(20)
+        )  # the message has no types
+        typed = replace(network, layers={**network.layers, "source": source})
+        inference = paddle.inference.Inference(parameters, fileobj=io.BytesIO(typed.to_json()))
+        pairs.append(inference.infer(rows, ["prob", "id"]))
+    for ours, theirs in zip(*pairs, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_message_of_the_original_is_read_with_its_own_names_of_agents() -> None:
@@ -206,7 +291,7 @@ def test_the_message_of_a_configuration_has_its_settings(workspace: Path) -> Non
     assert (chosen.algorithm, chosen.learning_method, chosen.ada_rou) == ("async_sgd", "rmsprop", 0.8)
     assert (chosen.learning_rate_schedule, chosen.learning_rate_decay_a) == ("discexp", 0.25)
     assert (chosen.average_window, chosen.max_average_window) == (0.5, 100)
-    assert chosen.gradient_clipping_threshold == 3.0
+    assert chosen.gradient_clipping_threshold == read.default_values.gradient_clipping_threshold == 3.0
     assert (read.data_config.type, read.data_config.load_data_object) == ("py2", "process")
     assert not read.HasField("test_data_config")
     network = network_in(config.SerializeToString())

@@ -169,7 +169,7 @@ def switch_order(input: LayerOutput, reshape_axis: int | None) -> Made:
     if reshape_axis not in (1, 2, 3):
         raise UsageError(f"switch_order: reshape_axis must be 1, 2 or 3, got {reshape_axis!r}")
     size = math.prod((image.height, image.width, image.channels)[reshape_axis - 1 :])
-    return Made([input], size, image.attrs)
+    return Made([input], size, {**image.attrs, "reshape_axis": reshape_axis})
 
 
 @emits("switch_order")
@@ -213,20 +213,23 @@ def _pad(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.unary("pad", image, paddings=paddings, pad_value=0.0)
 
 
-@declares("input, offset, axis=2, shape=None, name=None, layer_attr=None", prefix="crop_layer")
-def crop(input: LayerOutput, offset: Sequence[int], axis: int, shape: Sequence[int] | None) -> Made:
+@declares("input, offset, axis=2, shape=None, name=None, layer_attr=None", prefix="crop_layer", many=True)
+def crop(input: Sequence[LayerOutput], offset: Sequence[int], axis: int, shape: Sequence[int] | None) -> Made:
     """Declare a layer that crops each image.
 
     Args:
+        input: the images, or a list of the images and a layer whose shape the result has.
         offset: the offset along each cropped axis, starting with ``axis``.
         axis: the first axis to crop, in (N, C, H, W).
         shape: the shape of the result as (N, C, H, W); N is not used.
         layer_attr: dropout.
     """
-    image = geometry(input, None, "crop")
-    if shape is None or len(shape) != 4 or axis not in (1, 2, 3) or len(offset) != 4 - axis:
+    image = geometry(input[0], None, "crop")
+    if len(input) == 2 and shape is None:
+        shape = (1, *geometry(input[1], input[1].num_filters or image.channels, "crop"))
+    if len(input) > 2 or shape is None or len(shape) != 4 or axis not in (1, 2, 3) or len(offset) != 4 - axis:
         raise UsageError(
-            f"crop: shape must be (N, C, H, W), and offset must have {4 - axis} numbers; got "
+            f"crop: expected one or two inputs, a shape (N, C, H, W) and {4 - axis} offsets; got {len(input)} inputs, "
             f"{shape} and {offset}"
         )
     starts = [0] * (axis - 1) + [int(value) for value in offset]
@@ -235,7 +238,7 @@ def crop(input: LayerOutput, offset: Sequence[int], axis: int, shape: Sequence[i
         raise UsageError(
             f"crop: expected a region inside an image of {tuple(image)}, got {sizes} at {starts}"
         )
-    return made_of_image(input, image, Geometry(*sizes), {"starts": tuple(starts), "sizes": tuple(sizes)})
+    return made_of_image(input[0], image, Geometry(*sizes), {"starts": tuple(starts), "sizes": tuple(sizes)})
 
 
 @emits("crop")

@@ -202,6 +202,14 @@ def test_images_are_resized_turned_and_put_channels_last() -> None:
     np.testing.assert_array_equal(rows, IMAGES.transpose(0, 2, 3, 1).reshape(2, -1))
 
 
+def test_an_image_is_cropped_to_the_shape_of_a_second_one() -> None:
+    source = image()
+    small = layer.img_pool(source, 2, stride=2)
+    assert (small.height, small.width) == (2, 3)
+    found = run(layer.crop([source, small], [1, 2]), IMAGES).reshape(2, 2, 2, 3)
+    np.testing.assert_array_equal(found, IMAGES[:, :, 1:3, 2:5])
+
+
 def test_pixels_get_length_1_times_a_number_for_each_channel() -> None:
     found = run(layer.cross_channel_norm(image()), IMAGES, weights=[[2.0, -3.0]]).reshape(IMAGES.shape)
     lengths = np.sqrt((IMAGES**2).sum(axis=1, keepdims=True) + 1e-6)
