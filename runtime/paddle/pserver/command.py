@@ -107,7 +107,7 @@ class ServerOptions:
 
 
 class Server:
-    """All ports of one process. One thread must create it, wait for it and close it."""
+    """The servers of one `paddle pserver` process: one per port and address. Used by one thread."""
 
     def __init__(self, options: ServerOptions, revival: Revival | None = None) -> None:
         """Bind all ports and serve them.
@@ -247,7 +247,7 @@ class Server:
 
     @property
     def absent(self) -> str:
-        """Describe the trainers that disconnected without leaving, as seen by the first port; "" if there are none."""
+        """Describe the trainers that disconnected without leaving, as known to the first port; "" if there are none."""
         absent = self._guarded[0].engine.absent
         return f"; disconnected without a message: {absent}" if absent else ""
 

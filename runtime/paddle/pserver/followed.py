@@ -42,7 +42,7 @@ class StaleCopy(PserverError):
 
 
 class Live(Source, Protocol):
-    """The methods of `reader.Reader` that a copy of a running job's tables needs."""
+    """The interface of `reader.Reader` that a copy of a running job's table uses."""
 
     def table(self, name: str) -> TableSpec:
         """Return the description of the growing table with this name."""

@@ -24,7 +24,7 @@ _COUNTERS = {
 
 
 class ServerMetrics:
-    """Serves metrics from its creation until `close`, if a port is set. `queue` must be thread-safe."""
+    """Serves a pserver's metrics from its creation until `close`, if a port is set. `queue` must be thread-safe."""
 
     def __init__(self, port: int | None, queue: Callable[[], Queue]) -> None:
         self._queue = queue

@@ -167,7 +167,7 @@ class ProgramKeeper:
 
 
 class ProgramServer:
-    """Serves one program.
+    """The server of one program.
 
     One thread must create it, wait for it and close it; any thread or signal handler can call `stop`.
     """

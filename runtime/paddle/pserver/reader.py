@@ -209,7 +209,7 @@ class Reader:
         return self._layout.growing[name]
 
     def rule(self, name: str) -> str:
-        """Return the name of the update rule that trains a growing table, such as "adagrad"."""
+        """Return the name of a growing table's update rule, such as "adagrad". Raises ConfigError as `table`."""
         return optimizer_of(self.table(name).parameter, self._model.optimizer).rule
 
     def holders(self, name: str) -> list[int]:
@@ -250,7 +250,7 @@ class Reader:
     def version(self) -> int:
         """Return the number of batches that every server has applied.
 
-        In asynchronous training, the batches of all trainers together.
+        In asynchronous training, this counts the batches of all trainers together.
         """
         replies = self._exchange.run(dict.fromkeys(self._everyone, Message(Describe(is_brief=True))))
         return min(reply.expect(Ok).version for reply in replies.values())

@@ -109,7 +109,7 @@ class Safekeeper:
 
     @property
     def is_behind(self) -> bool:
-        """Return whether a checkpoint is in progress or pending; Thread-safe."""
+        """Return whether a checkpoint is in progress or pending. Thread-safe."""
         return self._periodic is not None and self._periodic.is_behind
 
     def recover(self, engine: Engine) -> int:
@@ -317,7 +317,7 @@ def _parts_for(found: Checkpoint, configuration: Configuration) -> list[Manifest
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """An engine with its task queues and the keeper of its state."""
+    """An engine with its task queues, and the keeper that saves its state."""
 
     engine: Engine
     keeper: Safekeeper | None

@@ -19,7 +19,10 @@ _TOKEN = "PADDLE_SERVE_TOKEN"  # noqa: S105 - the variable's name
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve until a signal; return the exit code.
+    """Serve lookups until a signal arrives; return the exit code.
+
+    Args:
+        arguments: the command line after `serve`.
 
     Raises:
         PaddleError: the servers cannot be read, or the address cannot be used.

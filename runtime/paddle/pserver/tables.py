@@ -41,7 +41,7 @@ _AT_ONCE = 1 << 14
 
 
 class ListedTable(NamedTuple):
-    """Describes a growing table in a checkpoint or job: name, width, update rule, number of servers, and dtype."""
+    """A row of `paddle tables list`: a growing table's name, width, update rule, number of servers, and dtype."""
 
     name: str
     width: int
@@ -72,7 +72,10 @@ class _SavedWalk:
 
 
 class Saved:
-    """The tables in a checkpoint. At any time, only one table's rows from one server are in memory."""
+    """The growing tables in a checkpoint, as a `Source`.
+
+    At any time, only one server's rows of one table are in memory.
+    """
 
     def __init__(self, root: Path, version: int | None = None) -> None:
         """Open the newest complete checkpoint in a folder, or the checkpoint of the given batch.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle tables list|export|import`: handles growing tables of a running job or of a checkpoint, as files."""
+"""`paddle tables list|export|import`: exports and imports growing tables of a running job or of a checkpoint."""
 
 from __future__ import annotations
 

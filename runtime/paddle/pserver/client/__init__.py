@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of parameter servers: tensors, sessions, requests to several servers.
+"""The client side of parameter servers: declared tensors, sessions, and requests to several servers.
 
 Depends on `durable`, not on `server`.
 """

@@ -61,7 +61,7 @@ class Batch:
 
     @property
     def grad(self) -> HostArray | None:
-        """The gradient (n, width) float32 of `rows`; None stands for 0. Accepts any array that a push accepts."""
+        """The gradient (n, width) float32 of `rows`; None: no gradient. Can be set to any array that a push accepts."""
         return self._grad
 
     @grad.setter
@@ -87,7 +87,10 @@ class Batch:
         return self._distinct.add_up(found)
 
     def count(self, shows: Any, clicks: Any) -> None:
-        """Set shows and clicks, in the shape of the given ids; they are pushed with `grad`, to update row scores."""
+        """Set the shows and clicks, in the shape of the given ids.
+
+        A push sends them with `grad`, to update row scores.
+        """
         what = f"batch of tensor {self.name}"
         columns = [counted(each, self.inverse.shape, what) for each in (shows, clicks)]
         self._counts = self._distinct.add_up(np.concatenate(columns, axis=1))
@@ -101,12 +104,12 @@ class Batch:
         return RowGradient(self.ids, np.concatenate(columns, axis=1) if len(columns) > 1 else self._grad)
 
     def take(self, rows: HostArray) -> None:
-        """Store the rows (n, width) that the servers sent."""
+        """Set `rows` to the rows (n, width) float32 that the servers sent."""
         self._rows = rows
 
 
 def batches_of(given: Batch | Mapping[str, Batch] | Sequence[Batch] | None) -> dict[str, Batch]:
-    """Return batches by tensor name.
+    """Return batches by tensor name, given one batch, several, or None.
 
     Raises ConfigError if an item is not a batch, or two batches have the same tensor.
     """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The client of parameter servers for any framework: sends gradients and receives values of named tensors.
 
-A thin wrapper around the trainer's client for numpy, cupy and DLPack arrays. A step is one push by every trainer; a
-tensor that is left out has gradient 0. Every call blocks, for a bounded time: `timeout_s` limits how long a server
-may be silent, `wait_s` how long a call waits for other trainers. After a server error, a client can only be closed;
-calls on a closed client raise PserverError.
+A wrapper around `session.TrainerSession` that accepts numpy, cupy and DLPack arrays. A step is one push by every
+trainer; a tensor that is left out has gradient 0. Every call blocks, for a bounded time: `timeout_s` limits how long a
+server may be silent, `wait_s` how long a call waits for other trainers. After a server error, a client can only be
+closed; calls on a closed client raise PserverError.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ from paddle.pserver.wire.configuration import Position
 
 
 class Client:
-    """One trainer of a job. Not thread-safe. Used as a context manager, it leaves the job on exit.
+    """One trainer's client of a job's parameter servers; a context manager that leaves the job on exit.
+
+    Not thread-safe.
 
     Attributes:
         trainer_id: rank of this trainer.
         num_trainers: number of trainers; gradients of one step are summed over them.
         barriers: number of barriers that this trainer has passed, including those before a restart or a resume.
-        patience_s: how long to wait for a server that is being restarted.
+        patience_s: time in seconds to wait for a server that is being restarted.
         resumed: after `create`, the point in training from which a job resumes; None: no checkpoint was loaded.
     """
 
@@ -150,12 +152,12 @@ class Client:
         self._session.start_pass()
 
     def push(self, gradients: Mapping[str, Any], num_samples: int = 1) -> None:
-        """Take a step like `push_pull` without receiving values."""
+        """Take a step like `push_pull`, without receiving values; see there for arguments and errors."""
         self._require_created()
         self._session.push(self._gradients(gradients), num_samples)
 
     def pull(self, out: Mapping[str, Any]) -> None:
-        """Fill the given arrays with the servers' values; a sparse tensor is filled in full.
+        """Fill the given arrays with the servers' values; a sparse tensor is filled in full. Errors as in `push_pull`.
 
         Args:
             out: float32 arrays of the tensors' shapes, filled in place.
@@ -237,7 +239,7 @@ class Client:
         return None if array is None else array.reshape(shape)
 
     def pull_rows(self, name: str, ids: Any, out: Any = None) -> HostArray:
-        """Return rows of a sparse tensor.
+        """Return the current rows of a sparse tensor, without a step. Raises ConfigError if an argument is wrong.
 
         Args:
             name: the name of the tensor; a growing table returns initial values for ids that have had no gradient.
@@ -260,7 +262,7 @@ class Client:
     @overload
     def batch(self, name: Mapping[str, Any]) -> dict[str, Batch]: ...
     def batch(self, name: str | Mapping[str, Any], ids: Any = None) -> Batch | dict[str, Batch]:
-        """Return the distinct rows of a sparse tensor that a batch needs; see `Batch`.
+        """Return a `Batch`: the distinct rows of a sparse tensor that the next forward pass needs.
 
         This call sends nothing: rows are fetched at their first use, or with the answer to a push that names the batch
         in `ahead`. One request fetches the rows of several tensors.

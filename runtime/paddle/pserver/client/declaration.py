@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors that a program of any framework creates, validated, and sorted by name so that trainers agree."""
+"""Validates the tensors that a program of any framework creates, and sorts them by name so that all trainers agree."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ _PLAIN = TensorOptions()
 
 
 class Declaration(NamedTuple):
-    """Describes the tensors to the servers.
+    """A validated description of the tensors to create, as sent to the servers.
 
     Attributes:
         parameters: tensors that have a value.
@@ -166,7 +166,7 @@ class Declaration(NamedTuple):
 
 
 def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> Declaration:
-    """Parse the arguments of `client.Client.create`.
+    """Validate the arguments of `client.Client.create` and return the description of the tensors.
 
     Raises:
         ConfigError: a value, name or option is invalid.

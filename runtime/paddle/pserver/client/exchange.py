@@ -42,7 +42,7 @@ class Outgoing(NamedTuple):
 
 
 class TimeLimits:
-    """Time limits of a conversation, in seconds: one for a server's silence, and one for the whole exchange."""
+    """Time limits of one exchange, in seconds: for a server's silence, and for the whole exchange."""
 
     def __init__(self, timeout_s: float, wait_s: float) -> None:
         self.timeout_s, self.wait_s = timeout_s, wait_s
@@ -51,7 +51,7 @@ class TimeLimits:
 
 
 class Conversation:
-    """The state of one exchange's requests; the caller must send every message that its methods return.
+    """The protocol state machine of one exchange; the caller must send every message that its methods return.
 
     Attributes:
         replies: the replies that have arrived, by server.
@@ -218,7 +218,7 @@ class Network(Protocol):
         """Wait for the next message or restored connection; None after the timeout."""
 
     def expect(self, index: int, request: Request | None) -> None:
-        """Set the request that a server's next values will answer, replacing the earlier one; None: none are due."""
+        """Set the request whose values a server sends next, replacing the earlier one; None: no values are due."""
 
     def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
         """Share memory with a server on this node, if possible."""
@@ -234,10 +234,10 @@ class Network(Protocol):
 
 
 class Exchange:
-    """The session of one trainer process with all its servers. Not thread-safe.
+    """A trainer process's exchange of requests and replies with all its servers. Not thread-safe.
 
     Attributes:
-        wait_s: maximum time of one exchange.
+        wait_s: maximum time of one exchange, in seconds.
     """
 
     def __init__(self, network: Network, trainer_id: int, timeout_s: float) -> None:

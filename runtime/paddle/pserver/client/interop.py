@@ -28,11 +28,11 @@ HostArray = npt.NDArray[Any]
 
 
 class Target(NamedTuple):
-    """The host array to fill with the values for a caller's array.
+    """A numpy array that receives the values for a caller's array.
 
     Attributes:
         host: C-contiguous array to fill; it can be the caller's array itself.
-        finish: function to call after `host` has been filled.
+        finish: function to call after `host` has been filled; copies to a GPU where needed.
     """
 
     host: HostArray
@@ -88,7 +88,7 @@ def target(array: Any, what: str) -> Target:
 
 
 class Destinations:
-    """Checks the arrays into which tensors are pulled. `growing`: names of tables that cannot be pulled as a whole."""
+    """Validates the arrays that tensors are pulled into. `growing`: tables that cannot be pulled as a whole."""
 
     def __init__(self, parameters: Mapping[str, ParameterSpec], growing: Collection[str]) -> None:
         self._parameters, self._growing = parameters, growing
@@ -109,7 +109,11 @@ class Destinations:
         return place
 
     def check(self, name: str, array: HostArray, what: str) -> None:
-        """Check that an array can hold a whole tensor."""
+        """Check that an array can hold a whole tensor.
+
+        Raises:
+            ConfigError: the tensor does not exist, or the array has a different shape or dtype.
+        """
         if name not in self._parameters:
             raise ConfigError(f"{what}: no such tensor was created; known: {', '.join(self._parameters)}")
         shape = self._parameters[name].shape

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts a trainer's parameters to the servers' layout, one slab (flat array) per server, and back.
+"""Maps a trainer's parameters to the servers' memory layout, one slab (flat array) per server, and back.
 
 Arrays from the user's program are checked before anything is sent: name, shape, dtype, row ids and NaN.
 """
@@ -48,7 +48,7 @@ class SlabPiece(NamedTuple):
 
 
 class Layout:
-    """Maps every parameter to its positions in the servers' slabs.
+    """The mapping between parameters and the servers' slabs.
 
     Attributes:
         parameters: the parameters that are sent, by name; static ones are not.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's connections to its servers: one base connection each, and the fastest available transport besides."""
+"""A trainer's connections to its servers: a ZeroMQ base connection each, and the fastest other transport available."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Links:
         self._base[index].send(message)
 
     def expect(self, index: int, request: Request | None) -> None:
-        """Set the request that a server's next values will answer, replacing the earlier one; None: none are due."""
+        """Set the request whose values a server sends next, replacing the earlier one; None: no values are due."""
         if request is None:
             self._due.pop(index, None)
         else:

@@ -43,7 +43,7 @@ Named = Mapping[str, Value]
 
 
 class ProgramClient:
-    """A trainer's session with the servers of a Fluid program."""
+    """A trainer's session with the servers of a Fluid program. Not thread-safe; all methods block."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class ProgramClient:
         takes_over: bool = False,
         patience_s: float = 0.0,
     ) -> Self:
-        """Connect over ZeroMQ; see `__init__`.
+        """Connect to all servers of a program over ZeroMQ; see `__init__`.
 
         Args:
             patience_s: time in seconds to wait for a server that is being restarted on the same endpoint.
@@ -123,7 +123,7 @@ class ProgramClient:
         self._begun.clear()
 
     def push(self, gradients: Mapping[int, Named]) -> None:
-        """Send some gradients of a step, which a later call of `step` completes; do not wait for other trainers."""
+        """Send some gradients of a step, which a later call of `step` completes, without waiting for other trainers."""
         self._send_parts(self._parcels(gradients), self._part)
 
     def step(
@@ -185,13 +185,23 @@ class ProgramClient:
         return max(reply.expect(Ok).version for reply in replies.values()), given
 
     def fetch(self, wanted: Mapping[int, Sequence[str]]) -> dict[int, dict[str, Value]]:
-        """Return the current values of variables, without waiting for other trainers: server -> names."""
+        """Return the current values of variables by server and name, without waiting for other trainers.
+
+        Args:
+            wanted: server -> names of variables.
+
+        Raises:
+            PserverLost, PserverError: see `step`.
+        """
         return self._gathered({index: Gathering(names) for index, names in wanted.items()}, {})
 
     def lookup(self, ids: Mapping[int, Mapping[str, Ids]]) -> dict[int, dict[str, Value]]:
-        """Return rows of variables: server -> name -> ids (n,) int64; each name gets (n, ...).
+        """Return rows of variables by server and name, without waiting for other trainers.
 
         A server answers with the rows that fit in one message; further requests fetch the rest.
+
+        Args:
+            ids: server -> name -> row ids (n,) int64; each result is (n, ...).
         """
         found: dict[tuple[int, str], list[Array]] = {}
         rest = {index: dict(named) for index, named in ids.items()}

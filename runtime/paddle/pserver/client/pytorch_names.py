@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers under PyTorch's names, as functions that return an `OptimizerSpec`.
+"""Optimizers under PyTorch's names, as functions that return an `OptimizerSpec`, and arguments with alternative names.
 
-Also resolves arguments with two names.
-
-Each optimizer computes the same values as PyTorch's optimizer of that name. For sparse tensors, it acts like the
-sparse variant: rows without a gradient stay unchanged. The error for a misspelled argument suggests the right one.
+Each optimizer computes the same values as PyTorch's optimizer of that name. On sparse tensors, rows without a gradient
+stay unchanged. All raise ConfigError for an unknown argument or an invalid value.
 """
 
 from __future__ import annotations
@@ -21,14 +19,17 @@ _RATES = frozenset({"lr", "learning_rate", "rate"})
 
 
 def SGD(lr: float = 1e-3, **others: object) -> OptimizerSpec:  # noqa: N802
-    """Return the specification of plain gradient descent, equivalent to `torch.optim.SGD(lr)`."""
+    """Return the specification of gradient descent, w -= lr g, as in `torch.optim.SGD` without momentum."""
     return _made("SGD", "sgd", lr, {}, others, ("lr",))
 
 
 def Adagrad(  # noqa: N802
     lr: float = 1e-2, initial_accumulator_value: float = 0.0, eps: float = 1e-10, **others: object
 ) -> OptimizerSpec:
-    """Return the specification of AdaGrad with one state per element, equivalent to `torch.optim.Adagrad`."""
+    """Return the specification of AdaGrad with one state per element, as in `torch.optim.Adagrad`.
+
+    s += g², and then w -= lr g / (√s + eps).
+    """
     hyper = {"epsilon": eps, "initial_accumulator_value": initial_accumulator_value}
     return _made("Adagrad", "fluid_adagrad", lr, hyper, others, ("lr", "initial_accumulator_value", "eps"))
 
@@ -36,7 +37,10 @@ def Adagrad(  # noqa: N802
 def RowWiseAdagrad(  # noqa: N802
     lr: float = 1e-2, initial_accumulator_value: float = 0.0, eps: float = 1e-10, **others: object
 ) -> OptimizerSpec:
-    """Return the specification of FBGEMM's row-wise AdaGrad, which has one state per row, the mean of the squares."""
+    """Return the specification of row-wise AdaGrad, as in FBGEMM, with one state per row.
+
+    s += mean(g²) over the elements of the row, and then w -= lr g / (√s + eps).
+    """
     hyper = {"epsilon": eps, "initial_accumulator_value": initial_accumulator_value}
     return _made(
         "RowWiseAdagrad", "row_adagrad", lr, hyper, others, ("lr", "initial_accumulator_value", "eps")
@@ -49,24 +53,21 @@ def SparseAdam(  # noqa: N802
     eps: float = 1e-8,
     **others: object,
 ) -> OptimizerSpec:
-    """Return the specification of Adam for rows (`torch.optim.SparseAdam`).
+    """Return the specification of Adam that updates only rows with a gradient, as in `torch.optim.SparseAdam`.
 
-    It counts the job's steps, not the row's.
+    The bias correction counts the steps of the job, not those of the row.
     """
     hyper = {"beta1": betas[0], "beta2": betas[1], "epsilon": eps}
     return _made("SparseAdam", "lazy_adam", lr, hyper, others, ("lr", "betas", "eps"))
 
 
 def refuse_others(what: str, others: Mapping[str, object], names: Iterable[str]) -> None:
-    """Refuse unknown arguments, and suggest the nearest known name.
+    """Raise ConfigError if there are unknown arguments; the message suggests the most similar known name.
 
     Args:
         what: name of the function, for the message.
         others: the unknown arguments.
         names: names of the known arguments.
-
-    Raises:
-        ConfigError: there are unknown arguments; the message suggests the nearest known name.
     """
     known = sorted(names)
     for name in others:
@@ -78,7 +79,10 @@ def refuse_others(what: str, others: Mapping[str, object], names: Iterable[str])
 
 
 def one_of(what: str, **given: Any) -> Any:
-    """Return the argument that is given under one of several names, or None.
+    """Return the value of an argument with several names, given by name -> value or None; None if none is given.
+
+    Args:
+        what: name of the function, for the message.
 
     Raises:
         ConfigError: more than one of the names is given.

@@ -52,7 +52,7 @@ _UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EAD
 
 
 class Sight(Enum):
-    """The kinds of peer that a probe can find at an endpoint."""
+    """The kind of peer that a probe finds at an endpoint."""
 
     NOBODY = "nobody"
     CLOSES = "closes"
@@ -66,7 +66,7 @@ _CERTAIN = (Sight.STRANGER, Sight.OTHER_WIRE)
 
 
 class Finding(NamedTuple):
-    """The result of probing an endpoint, and a message that describes it."""
+    """The kind of peer at an endpoint, and a message that describes it."""
 
     sight: Sight
     text: str

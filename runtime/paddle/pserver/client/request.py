@@ -22,7 +22,7 @@ from paddle.pserver.wire.verbs import WHOLE, Chunk, Ok, PushPull, Record, Status
 
 
 class Incoming(NamedTuple):
-    """An event on a network: a message from a server, or None if the request to it must be sent again."""
+    """A received message and its server's index; None instead of a message: the request to it must be sent again."""
 
     server: int
     message: Message | None
@@ -40,7 +40,7 @@ _ON_THEIR_WAY = (_State.SENT, _State.ASKED)
 
 
 class Request:
-    """The progress of one request to one server.
+    """The state of one request to one server: the chunks sent and received so far.
 
     `chunk` returns part `index` of the gradient, `deliver` accepts part `index` of the values, and `place` returns the
     memory into which this part can be written directly. A push without requested values ends with the reply.
@@ -78,7 +78,7 @@ class Request:
 
     @property
     def progress(self) -> str:
-        """How many chunks were accepted and received, as text for error messages."""
+        """The numbers of chunks that were accepted and received, as text for error messages."""
         taken = sum(state.value > _State.SENT.value for state in self._states)
         return f"{taken} of {len(self._states)} chunks were accepted; values of {self._done} were received"
 

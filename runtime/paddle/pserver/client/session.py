@@ -223,7 +223,10 @@ class TrainerSession:
             self._exchange.run({i: Message(Ready()) for i in turn})
 
     def wait_at_most(self, wait_s: float) -> None:
-        """Limit each later call to this time. Exceeding it raises WaitTimeout; the client can then only leave."""
+        """Limit the duration of each later call, in seconds.
+
+        A call that exceeds the limit raises WaitTimeout; afterwards, only `leave` and `close` are possible.
+        """
         self._exchange.wait_s = wait_s
 
     def rejoin(self) -> int:
@@ -241,7 +244,7 @@ class TrainerSession:
         return max(passes.values())
 
     def start_pass(self) -> Position:
-        """Wait until every trainer starts a pass; return how many batches this trainer has pushed in the job."""
+        """Wait until every trainer starts a pass; return this trainer's position, the batches that it has pushed."""
         replies = self._exchange.run({i: Message(StartPass()) for i in self._everyone})
         self._note_versions(replies)
         return trainer_position(replies.values())
@@ -252,7 +255,7 @@ class TrainerSession:
         self._exchange.run({index: asked for index, _ in self._layout.holders(name)})
 
     def follow(self) -> bool:
-        """Wait, in synchronous training, for the batch of trainers that have more data than this one.
+        """Take part in a synchronous batch without data, because other trainers have more data than this one.
 
         Returns:
             Whether a batch was applied; False: every trainer has processed all its data.
@@ -339,7 +342,7 @@ class TrainerSession:
         return self._stored.rows(self._stored.want(name, ids))
 
     def pull_rows_of(self, ids: Mapping[str, npt.NDArray[np.int64]]) -> dict[str, Array]:
-        """Return what `pull_rows` returns, for several parameters, with one request per server."""
+        """Return rows of several parameters by name, as `pull_rows` does for one, with one request per server."""
         wanted = [self._stored.want(name, theirs) for name, theirs in ids.items()]
         return dict(zip(ids, self._stored.rows_of(wanted), strict=True))
 

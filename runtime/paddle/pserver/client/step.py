@@ -41,7 +41,7 @@ class _Home(NamedTuple):
 
 
 class WithinNode:
-    """The servers that share memory with this trainer; `shared` maps their indexes to that memory."""
+    """The servers on this node, and the memory that the trainer shares with each: `shared`, by server index."""
 
     def __init__(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
         self._layout, self.shared = layout, dict(shared)
@@ -142,7 +142,7 @@ class WithinNode:
 
 
 class TrainerStep:
-    """Runs all steps of a trainer, in one layout. Not thread-safe; `run` blocks."""
+    """Runs the steps of one trainer over a fixed layout. Not thread-safe; `run` blocks."""
 
     def __init__(
         self, exchange: Exchange, network: Network, layout: Layout, node: WithinNode, stored: StoredValues

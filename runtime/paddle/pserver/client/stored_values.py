@@ -51,7 +51,7 @@ class RequestedRows(NamedTuple):
 
 
 class StoredValues:
-    """A client's requests for the values of one layout. Not thread-safe; all methods block.
+    """Sets and pulls the servers' values in one layout. Not thread-safe; all methods block.
 
     `part_bytes`: bytes of a table in one message. `rows_as`: dtype of rows on the wire, see `half.WIRE_DTYPES`.
     """
@@ -69,7 +69,7 @@ class StoredValues:
         self._part_bytes = part_bytes
 
     def send(self, servers: Collection[int], flat: Mapping[str, Array]) -> None:
-        """Send each server its part of whole parameters (size,)."""
+        """Send each server its part of whole dense parameters (size,), as initial values."""
         sizes = self._layout.sizes
         for start in range(0, max((max(sizes[i], 1) for i in servers), default=0), PART):
             theirs = [i for i in servers if start < max(sizes[i], 1)]
@@ -133,7 +133,7 @@ class StoredValues:
         return part
 
     def pull_table(self, name: str, out: Array) -> None:
-        """Fill `out`, of the parameter's shape, with all rows of a sparse parameter."""
+        """Fill `out`, float32 in the parameter's shape, with all rows of a sparse parameter."""
         section = Section.text("name", name)
         for index, share in self._layout.tables(name):
             whole = out.reshape(share.parameter.shape)

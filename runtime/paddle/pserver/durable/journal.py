@@ -56,7 +56,7 @@ class Head(NamedTuple):
 
 
 def encode(sequence: int, message: Message) -> tuple[bytes, list[Frame]]:
-    """Return the head of a record, and the frames that follow it in the file but are written before it."""
+    """Encode one record; return its head, and the frames that follow it in the file but are written before it."""
     m = message
     description = json.dumps(
         [
@@ -72,7 +72,7 @@ def encode(sequence: int, message: Message) -> tuple[bytes, list[Frame]]:
 
 
 def read_head(data: bytes) -> Head | None:
-    """Return the contents of a head; None if there is none."""
+    """Decode the head of a record. Return None if the bytes are not a valid head."""
     if len(data) < HEAD.size:
         return None
     magic, *rest = HEAD.unpack_from(data)
@@ -80,7 +80,7 @@ def read_head(data: bytes) -> Head | None:
 
 
 def decode(head: Head, description: bytes, data: bytes) -> Message | None:
-    """Return the request of a record; None if it is incomplete."""
+    """Decode the request in a record. Return None if the record is incomplete."""
     checked = _CHECKED.pack(head.sequence, head.described, head.nbytes)
     if zlib.crc32(description, zlib.crc32(checked)) != head.crc or len(data) != head.nbytes:
         return None
@@ -98,7 +98,7 @@ def decode(head: Head, description: bytes, data: bytes) -> Message | None:
 
 
 class Journal:
-    """A journal in one folder. Not thread-safe; writing may raise OSError, and then the journal is unusable.
+    """A journal of requests in one folder. Not thread-safe; after an OSError from writing, the journal is unusable.
 
     Attributes:
         sequence: number of the last request.

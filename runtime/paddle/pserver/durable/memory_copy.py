@@ -28,7 +28,7 @@ _SEQUENCE = "sequence"
 
 
 class Owner(Protocol):
-    """The engine whose state is saved."""
+    """The interface of the engine whose state is saved."""
 
     @property
     def is_quiet(self) -> bool:

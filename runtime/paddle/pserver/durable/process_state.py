@@ -42,7 +42,7 @@ class Identity:
 
 
 class Revival:
-    """The state folder that a server process shares with the processes that replace it."""
+    """The state folder through which a server process passes its state to the process that replaces it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

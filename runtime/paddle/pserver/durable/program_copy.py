@@ -36,7 +36,7 @@ class Sent(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A complete copy of a program's state.
+    """A complete copy of a program's state on disk.
 
     Attributes:
         sequence: number of the last request that the copy includes.

@@ -33,7 +33,7 @@ _COPY = 1 << 20
 
 
 class Column(NamedTuple):
-    """One column of a file, of shape (n,) or (n, width), and the location of its bytes."""
+    """One column of a table's rows, of shape (n,) or (n, width), stored in a raw file."""
 
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]

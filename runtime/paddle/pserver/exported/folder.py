@@ -51,12 +51,12 @@ _READABLE = (1, _VERSION)  # folders of version 1 have no removed ids and no gen
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The contents of an exported folder.
+    """The manifest of an exported folder.
 
     Attributes:
         table: the name of the exported table.
         width: number of elements in a row.
-        states: size of the rule's state of each row; None: states are not included.
+        states: number of state values per row; None: states are not included.
         rule: update rule of the table's optimizer.
         since: for each server, the batch after which changes are included; empty: all rows are included.
         clocks: for each server, the batch at which the copy began.
@@ -185,7 +185,7 @@ class FolderWriter:
         self._digest = (self._digest + spool.digest) % (1 << 64)
 
     def remove(self, ids: Ids) -> None:
-        """Record ids (n,) whose rows left the table; ids from one server must be distinct."""
+        """Record ids (n,) int64 whose rows left the table; ids from one server must be distinct."""
         self._removed.append(ids)
 
     def publish(self, said: Description) -> Path:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File formats for rows, including other programs': arrays `ids` and `rows`, or an embedding's weights."""
+"""Reads files of rows in several formats: arrays `ids` and `rows`, or the weight of another program's embedding."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _DAMAGES = (
 
 
 def write(path: Path, columns: Mapping[str, Column]) -> None:
-    """Write arrays to an uncompressed npz file."""
+    """Write columns as arrays to an uncompressed npz file."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, column in columns.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:

@@ -27,7 +27,7 @@ def _arrow() -> tuple[Any, Any]:
 
 
 def write(path: Path, columns: Mapping[str, Column]) -> None:
-    """Write a file with one column per array; rows are lists of a fixed size."""
+    """Write a Parquet file with one column per array; rows become lists of a fixed size."""
     arrow, parquet = _arrow()
     kinds = {np.dtype("<i8"): arrow.int64(), np.dtype("<i4"): arrow.int32(), np.dtype("<f4"): arrow.float32()}
     kinds[np.dtype("<f2")] = arrow.float16()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes safetensors files: eight bytes with a JSON header's length, the header, raw arrays.
+"""Reads and writes safetensors files: the length of a JSON header in eight bytes, the header, and raw arrays.
 
 See `formats`.
 """
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 def write(path: Path, columns: Mapping[str, Column]) -> None:
-    """Write arrays to a safetensors file."""
+    """Write columns as arrays to a safetensors file."""
     header, at = {}, 0
     for name, column in columns.items():
         end = at + column.nbytes
@@ -42,7 +42,7 @@ def write(path: Path, columns: Mapping[str, Column]) -> None:
 
 
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all arrays in a file. Raises ConfigError if the file is invalid."""
+    """Return the shapes of all arrays in a file, by name. Raises ConfigError if the file is invalid."""
     return _header(path, lambda each, *_: tuple(map(int, each["shape"])))
 
 

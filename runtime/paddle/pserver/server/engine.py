@@ -44,7 +44,7 @@ class Reply(NamedTuple):
 
 
 class Engine:
-    """One server's state. Not thread-safe.
+    """The engine of one parameter server: its trainers, and the requests that they wait for. Not thread-safe.
 
     Attributes:
         stamp: number that identifies the server's process; see `__init__`.
@@ -160,7 +160,7 @@ class Engine:
         )
 
     def facts(self) -> dict[str, Any]:
-        """Return the state of all trainers' requests so far, as JSON."""
+        """Return the sessions, requests and progress of all trainers as JSON types, from which `take_up` resumes."""
         return {
             "sessions": sessions_to_json(self._sessions, self._is_to_come),
             "training": self._service.facts(),

@@ -79,7 +79,7 @@ class Model:
         return {"lag": self.lag.facts() if self.lag else None, "resumed_at": self.resumed_at}
 
     def configured(self) -> Store:
-        """Return the store. Raises PserverError if no trainer has described the model yet."""
+        """Return the store, which may lack values. Raises PserverError if no trainer has described the model yet."""
         if self.store is None:
             raise PserverError("this pserver is not configured yet: trainer 0 must configure it first")
         return self.store
@@ -94,7 +94,7 @@ class Model:
         return store
 
     def shown(self) -> ReaderView | None:
-        """Return the model and its values for readers; None until the values are set."""
+        """Return the configuration and store for readers; None until the values are set."""
         if self._configuration is None or self.store is None or not self.is_ready:
             return None
         return ReaderView(self._configuration, self.store)

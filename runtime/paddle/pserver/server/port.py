@@ -33,7 +33,7 @@ _MAX_PEERS = 256
 
 
 class Port:
-    """Serves one engine through its listeners; all methods except `stop` belong to the thread that calls `serve`.
+    """Serves one engine through its listeners. All methods except `stop` belong to the thread that calls `serve`.
 
     Attributes:
         poller: the poller of the thread.

@@ -44,7 +44,7 @@ _GIVER = 0  # the trainer whose first values count
 
 
 class Served(Protocol):
-    """The interface of a program to its server. Called by the engine's thread only."""
+    """The interface of a program to its server. Only the engine's thread calls it."""
 
     @property
     def is_changed_by_answers(self) -> bool:
@@ -54,7 +54,7 @@ class Served(Protocol):
         """Yield the complete state of the program. Rows with the same name may be yielded in several parts."""
 
     def take_up(self, name: str, value: Value) -> None:
-        """Restore a value that an earlier process of this server saved; the program takes ownership of the array."""
+        """Restore a value that an earlier process of this server saved. The program takes ownership of the array."""
 
     def given(self, trainer: int, name: str) -> Value:
         """Return the value of a variable that a trainer last received, if known; otherwise the current value."""

@@ -31,7 +31,7 @@ class RefusedPush(PserverError):
 
 
 class Pushes:
-    """The pushes of all trainers in the current batch. Not thread-safe."""
+    """The pushes of all trainers for the current batch of synchronous training. Not thread-safe."""
 
     def __init__(self, num_trainers: int, tell: Callable[[int, Message], None]) -> None:
         """Start without pushes.
@@ -246,7 +246,7 @@ def _sections(store: Store, slab: Slab) -> list[Section | None]:
 
 @dataclass(slots=True)
 class AsyncPush:
-    """The part of a trainer's push that has arrived.
+    """A push of one trainer in asynchronous training, as far as it has arrived.
 
     Attributes:
         gradient: the part that has arrived.
@@ -258,7 +258,7 @@ class AsyncPush:
 
 
 class AsyncPushes:
-    """The incomplete pushes, by trainer. Not thread-safe; uses at most one slab of memory for each trainer."""
+    """The incomplete pushes of asynchronous training, by trainer. Not thread-safe; at most one slab of memory each."""
 
     def __init__(self, tell: Callable[[int, Message], None]) -> None:
         """Start without pushes. `tell` sends a trainer a message that is not the reply to its request."""

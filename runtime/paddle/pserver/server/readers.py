@@ -92,7 +92,7 @@ class _Copy:
 
 
 class Moments:
-    """Manages the copies of one store for readers. Not thread-safe."""
+    """The snapshots of one store that readers share. Not thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -158,7 +158,7 @@ class Moments:
 
 
 class Readers:
-    """Serves all readers of one server; see the module's docstring. Not thread-safe."""
+    """The readers of one server and their requests; see the module's docstring. Not thread-safe."""
 
     def __init__(
         self, showing: Service, stamp: int, clock: Callable[[], float], most: int = MAX_READERS

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Barrier(Generic[T]):
-    """A barrier at which every trainer deposits an item before any trainer continues."""
+    """A barrier over trainers, each of which deposits an item; it opens when every trainer has arrived."""
 
     def __init__(self, num_trainers: int) -> None:
         self._num_trainers = num_trainers
@@ -71,7 +71,7 @@ class Barrier(Generic[T]):
 
 
 class Waiting(NamedTuple):
-    """A barrier at which trainers are waiting.
+    """A barrier with its waiting trainers, and those that they wait for.
 
     Attributes:
         take: function that removes and returns all waiting trainers with their items; None: `barrier.take`.
@@ -136,7 +136,7 @@ class ReaderView(NamedTuple):
 
 
 class Keeper(Protocol):
-    """Saves a server's state. Called by the engine's thread only."""
+    """The interface for saving a server's state. Only the engine's thread calls it."""
 
     @property
     def doing(self) -> str:
@@ -192,7 +192,7 @@ class EngineInterface:
 
 
 class Service(Protocol):
-    """Executes trainers' requests. Called by the engine's thread only.
+    """The interface for executing trainers' requests. Only the engine's thread calls it.
 
     The default methods suit services whose requests arrive in one message, and which never discard old gradients.
 

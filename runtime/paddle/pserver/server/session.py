@@ -17,7 +17,7 @@ from paddle.pserver.wire.verbs import ANY_NUMBER, LAYOUTS, NO_SLAB, Hello, Ok, V
 
 @dataclass(slots=True)
 class Session:
-    """The session of one trainer process.
+    """The session of one trainer process on one server.
 
     Attributes:
         address: transport address; changes when the process reconnects.

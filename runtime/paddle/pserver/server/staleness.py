@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class PushCount(NamedTuple):
-    """The numbers of gradients that a server received from a trainer and that it discarded as too old."""
+    """A trainer's number of received gradients, and the number of those that were discarded as too old."""
 
     trainer: int
     pushed: int
@@ -56,7 +56,7 @@ class LagGate:
         return accepted
 
     def counts(self) -> tuple[PushCount, ...]:
-        """Return the push and discard counts of every trainer since the job began, in the order of trainer ids."""
+        """Return every trainer's push and discard counts since the job began, by trainer id."""
         return tuple(PushCount(each, n, self._too_old[each]) for each, n in sorted(self._pushed.items()))
 
     def lags(self, left: Collection[int]) -> tuple[tuple[int, int], ...]:
@@ -66,8 +66,7 @@ class LagGate:
         )
 
     def facts(self) -> list[list[int]]:
-        """Return the state to save: the number of steps, and (trainer, last step, pushed, discarded) for each
-        trainer."""
+        """Return the state to save: the number of steps; (trainer, last step, pushed, discarded) for each trainer."""
         return [[self._steps], *([each, self._last_steps[each], *n] for each, *n in self.counts())]
 
     def take_up(self, facts: list[list[int]]) -> None:

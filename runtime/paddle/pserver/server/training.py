@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class Training(Service):
-    """The state of one job on one server: see `service.Service`. Not thread-safe."""
+    """The service of a v2 job on one server: its model, passes and pushes; see `service.Service`. Not thread-safe."""
 
     reads = frozenset({Verb.PULL, Verb.PULL_TABLE, Verb.PULL_ROWS})
     chunked = Verb.PUSH_PULL
@@ -86,7 +86,7 @@ class Training(Service):
         return tuple(map(sum, zip(*tables, strict=True)))
 
     def facts(self) -> dict[str, Any]:
-        """Return the trainers' progress in the pass and at barriers, as JSON types."""
+        """Return the trainers' progress in the pass and at barriers, as JSON types, from which `take_up` resumes."""
         return {
             "pass_open": self._pass_open,
             "in_pass": sorted(self._in_pass),

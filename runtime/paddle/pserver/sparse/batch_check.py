@@ -32,7 +32,7 @@ _ID_BYTES = 64
 
 
 class BatchCheck:
-    """Determines whether a table can apply a batch, without changing any row."""
+    """Checks whether a table can apply a batch, without changing any row."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class BatchCheck:
             self._slabs.reserve(new, index, arrays + 2 * distinct * row_bytes)
 
     def coming(self, gradients: Sequence[RowGradient]) -> tuple[int, int]:
-        """Return how many rows a batch creates, and how many distinct ids it contains."""
+        """Return the number of rows that a batch creates, and the number of its distinct ids."""
         distinct = grouped(ids_of(gradients))[1]
         absent = distinct[self._index.find(distinct) == ABSENT]
         return int(self._waiting.would_admit(absent).sum()), len(distinct)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a table in transit: gradients from trainers, and blocks to and from checkpoints."""
+"""Containers for rows of a table: gradients from trainers, and blocks to and from checkpoints."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """A limit on the memory of a table's rows on one server.
+    """The memory limit of a table's rows on one server, and its eviction policy.
 
     Attributes:
         memory: bytes for rows, states, index and sightings; 0: no limit.
@@ -131,7 +131,7 @@ def size_of(memory: int | str) -> int:
 
 
 def smallest(count: int, keys: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
-    """Return the positions of the `count` smallest of n items, by the first key (n,), then by the second, and so on."""
+    """Return the positions (count,) of the smallest of n items by the first key (n,), then by the second, and so on."""
     key, rest = keys[0], keys[1:]
     if not 0 < count < len(key):
         return np.arange(min(count, len(key)))

@@ -57,7 +57,7 @@ class SlotsStruct(ctypes.Structure):
 
 
 class DiskFile:
-    """The file of one table. Any thread can read while one thread writes different slots.
+    """The file with the rows of one table on disk. Any thread can read while one thread writes different slots.
 
     Attributes:
         slot_bytes: bytes of a slot.

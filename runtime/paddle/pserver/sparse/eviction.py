@@ -57,7 +57,7 @@ def are_dead(
 
 
 def pack(index: Index | PlainIndex, slabs: Slabs, snapshots: Iterable[TableSnapshot]) -> None:
-    """Move rows from the end of memory to free places, if there are many, and release the end."""
+    """Compact a table's memory: move rows from its end to free places, if there are many, and release the end."""
     if (surplus := slabs.surplus()) is None:
         return
     end, free = surplus
@@ -96,7 +96,7 @@ class Counts:
 
 
 class Hand:
-    """Selects rows for eviction, starting at a position that moves around the segments.
+    """The hand of the CLOCK algorithm: selects rows for eviction, beginning with its current segment.
 
     Attributes:
         segment: the next segment.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Update rules in compiled form: the formula of `rows.c` that a rule uses, and the formula's numbers.
+"""Update rules in compiled form: the kernel formula of `rows.c` that a rule uses, and its coefficients.
 
 The rules in `optim` are the plain form. Both forms give bitwise equal results: the same float32 operations in the same
 order, each rounded separately. Rules without a formula run in the plain form.
@@ -27,7 +27,7 @@ DESCENT, MOMENTUM, ADAGRAD, ADAGRAD_MOMENTUM, FLUID_ADAGRAD, ROW_ADAGRAD, ADAM =
 
 
 class Formula(NamedTuple):
-    """The arguments of a kernel for one batch.
+    """The coefficients of a compiled update rule for one batch.
 
     Attributes:
         kind: kind of the formula, one of the constants above.
@@ -83,8 +83,7 @@ class Formula(NamedTuple):
 
     @property
     def _most_ratio(self) -> float:
-        """Return Adam's largest m/sqrt(v), by the Cauchy-Schwarz inequality, if m and v are sums over the same
-        gradients."""
+        """Return Adam's largest m/√v if m and v sum the same gradients, by the Cauchy-Schwarz inequality."""
         _, beta1, rest1, beta2, rest2, _ = map(float, self.factors)
         left = rest2 * (1.0 - beta1 * beta1 / beta2) if beta2 else 0.0
         return rest1 / math.sqrt(left) if left > 0 else math.inf

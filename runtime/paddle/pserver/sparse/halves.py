@@ -24,7 +24,7 @@ _INFINITE, _QUIET = 0x7C00, 0x0200
 
 
 def narrowed(numbers: Floats) -> Halves:
-    """Return float32 numbers narrowed to float16."""
+    """Return float32 numbers of any shape rounded to float16, ties to even."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         halves = numbers.astype(np.float16).view(np.uint16)
     if (is_nan := np.isnan(numbers)).any():
@@ -34,7 +34,7 @@ def narrowed(numbers: Floats) -> Halves:
 
 
 def widened(halves: Halves) -> Floats:
-    """Return float16 numbers widened to float32."""
+    """Return float16 numbers of any shape as float32, exactly."""
     is_nan = halves & np.uint16(0x7FFF) > _INFINITE
     quiet = np.where(is_nan, halves | np.uint16(_QUIET), halves) if is_nan.any() else halves
     return quiet.view(np.float16).astype(np.float32)
@@ -56,7 +56,7 @@ def cells_of(width: int, floats: int, *, is_half: bool) -> int:
 
 
 def packed(parts: Floats, width: int, *, is_half: bool) -> Floats:
-    """Return rows (parts, n, part) in their stored form (n, cells)."""
+    """Return rows (parts, n, part) float32 in their stored form, (n, cells) of 4 bytes each."""
     count, n, part = parts.shape
     floats = np.ascontiguousarray(parts.swapaxes(0, 1)).reshape(n, count * part)
     if not is_half:

@@ -43,7 +43,7 @@ _FILL_AHEAD = 16
 
 
 class HashTable:
-    """One server's rows of a growing table. Not thread-safe: use one thread, or a lock around every call."""
+    """One server's rows of a growing table, by id. Not thread-safe: use one thread, or a lock around every call."""
 
     def __init__(
         self, spec: TableSpec, optimizer: OptimizerSpec, allocate: Callable[[int], Memory] = map_memory

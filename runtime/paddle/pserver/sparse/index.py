@@ -48,7 +48,7 @@ KERNELS = library.Kernels(
 
 
 class Index:
-    """The compiled form of the map. Not thread-safe.
+    """The compiled map from ids to row numbers. Not thread-safe.
 
     Attributes:
         address: the address of the kernels' `struct index`.
@@ -142,7 +142,7 @@ class Index:
 
 
 class PlainIndex:
-    """The plain form of `Index`, with one dict per segment, for machines without the compiled library."""
+    """The map from ids to row numbers as one dict per segment, for machines without the compiled library."""
 
     def __init__(self) -> None:
         self._segments: list[dict[int, int]] = [{} for _ in range(SEGMENTS)]

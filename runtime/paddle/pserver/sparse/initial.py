@@ -67,12 +67,12 @@ class Initial:
 
     @classmethod
     def uniform(cls, low: float, high: float, seed: int) -> Self:
-        """Return values uniformly distributed on [low, high)."""
+        """Return a uniform distribution on [low, high). Raises ConfigError for invalid arguments."""
         return cls("uniform", (low + high) / 2, (high - low) / 2, seed)
 
     @classmethod
     def normal(cls, mean: float, std: float, seed: int) -> Self:
-        """Return normally distributed values."""
+        """Return a normal distribution. Raises ConfigError for invalid arguments."""
         return cls("normal", mean, std, seed)
 
     @property
@@ -90,7 +90,7 @@ class Initial:
         return asdict(self)
 
     def rows(self, ids: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.float32]:
-        """Return the initial values of each id (n,), as (n, width)."""
+        """Return the initial values of ids (n,), as (n, width) float32."""
         z = np.zeros((len(ids), width + width % 2))
         if self.kind != "constant":
             start = mix(ids.view(np.uint64) ^ np.uint64(self.key))

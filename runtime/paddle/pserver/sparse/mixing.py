@@ -27,7 +27,7 @@ _OWNER_SALT = 0x5BF03635D1B54A33
 
 
 def mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Return the hashes of numbers, as a new array."""
+    """Return the splitmix64 hashes of uint64 numbers of any shape, as a new array."""
     z = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(FIRST)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(SECOND)
     mixed: npt.NDArray[np.uint64] = z ^ (z >> np.uint64(31))
@@ -35,7 +35,7 @@ def mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def mix_one(number: int) -> int:
-    """Return the hash of one number; only its low 64 bits count."""
+    """Return the splitmix64 hash of one number; only its low 64 bits count."""
     return int(mix(np.array([number & 0xFFFFFFFFFFFFFFFF], np.uint64))[0])
 
 

@@ -29,7 +29,7 @@ Values = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class GrowingShare:
-    """One server's share of a growing table; `server` is its number among the `num_servers` servers with rows."""
+    """The part of a growing table on one server; `server` is its index among the `num_servers` servers with rows."""
 
     spec: TableSpec
     server: int
@@ -97,7 +97,7 @@ class GrowingShare:
 
 
 class ServedTable:
-    """One server's rows of a table. Not thread-safe.
+    """One server's rows of a growing table, with checks of data from the wire. Not thread-safe.
 
     Attributes:
         table: the rows themselves, with their `snapshot` and `resume`.
@@ -183,7 +183,7 @@ class ServedTable:
         self.share.check(gradient)
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
-        """Take one step with the sum of checked gradients: see `HashTable.update`."""
+        """Take one step with the sum of checked gradients; see `HashTable.update` for its errors."""
         self.table.update(gradients, learning_rate)
 
     def catch_up(self, learning_rate: float) -> None:

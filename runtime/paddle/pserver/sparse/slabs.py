@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores rows of one shape in slabs of memory that never move; each row has a number, floats and a tick.
+"""Allocates memory for rows of one shape, in slabs that never move; each row has a number, floats and a tick.
 
 Memory is allocated one slab at a time and committed by the kernel page by page, so that growth copies nothing. In a
 large table, pages of future rows are touched in advance: about 1/512 of the table's size, or as many as recent batches
@@ -172,7 +172,7 @@ class Slabs:
         return ComingRows(self._free[: self._num_free], self._used, min(most, self._room), ready)
 
     def took(self, count: int) -> None:
-        """Record that this number of rows, as in `coming` or `next_numbers`, was used."""
+        """Record that the next `count` reserved rows, as given by `coming` or `next_numbers`, are in use."""
         again = min(count, self._num_free)
         fresh = count - again
         self._num_free -= again
@@ -195,9 +195,9 @@ class Slabs:
         self._num_free = needed
 
     def surplus(self) -> tuple[int, Numbers] | None:
-        """Return a new end for the rows and the free numbers before it; None if this would release too little memory.
+        """Return a lower end for the row numbers, and the free numbers before it.
 
-        Enough rows stay free for a batch as large as the latest ones.
+        None if this would release too little memory. Enough rows stay free for a batch as large as the latest ones.
         """
         spare = max(len(self) >> _SPARE_SHIFT, self._need, self._needed)
         end = len(self) + spare
@@ -213,7 +213,7 @@ class Slabs:
         self._used, self._free, self._num_free = end, free.copy(), len(free)
 
     def room(self, count: int) -> tuple[Floats, Numbers]:
-        """Return uninitialized arrays for gathering rows: parts (parts, count, part) and ticks (count,)."""
+        """Return uninitialized arrays for gathering rows: parts (parts, count, part) float32, and ticks (count,)."""
         return np.empty((self.parts, count, self.part), np.float32), np.empty(count, np.uint32)
 
     def gathered(self, numbers: Numbers) -> tuple[Floats, Numbers]:

@@ -43,7 +43,9 @@ class _Listed(NamedTuple):
 
 
 class TableSnapshot:
-    """A copy in progress. One other thread may call `take`; only the table's thread calls the other methods.
+    """A snapshot of a table in progress.
+
+    One other thread may call `take`; only the table's thread calls the other methods.
 
     Attributes:
         header: the header for the blocks.
@@ -127,7 +129,7 @@ class TableSnapshot:
         return self.take()
 
     def take(self, into: Floats | None = None) -> Block | None:
-        """Return some kept or listed rows, possibly none; None if no rows are kept or listed.
+        """Return a block of the rows that were kept or listed, which may be empty; None if there are none.
 
         Args:
             into: (floats_of_block,): memory for the floats; the block is then valid until the next call.

@@ -23,7 +23,7 @@ MAX_ENTRY = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """Specifies a table of rows by int64 id.
+    """The specification of a growing table, whose rows are addressed by any int64 id.
 
     Attributes:
         parameter: name, decay, clipping and rate of the rows. Its shape is (1, width): the height is unknown.
@@ -33,7 +33,7 @@ class TableSpec:
         max_age: number of batches without a gradient after which a row is dropped, with a delay of at most 1024
             batches; 0: never.
         max_rows: maximum number of rows on one server; a batch that would need more is refused.
-        budget: the memory on one server, and which rows are evicted when it is full.
+        budget: the memory limit on one server, and which rows are evicted when it is reached.
         dtype: the dtype of values in memory, on disk and in checkpoints: "float32" or "float16"; states are float32.
     """
 
@@ -111,7 +111,7 @@ class TableSpec:
             )
 
     def check_optimizer(self, optimizer: OptimizerSpec) -> None:
-        """Check that a rule can update single rows, at least lazily.
+        """Check that an optimizer's rule can update single rows without the others.
 
         Raises:
             ConfigError: the rule cannot update single rows.

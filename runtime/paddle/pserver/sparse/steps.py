@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies the step of a batch: in place if the rule has a compiled formula, otherwise on blocks with numpy."""
+"""Applies one optimizer step to rows: in place if the rule has a compiled formula, otherwise on blocks with numpy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BLOCK_ROWS = 4096
 
 
 class Moment(NamedTuple):
-    """The time of a step: its batch, the batch at which all rows were last decayed, and the rate."""
+    """The time of a step: its batch, the batch at which all rows were last decayed, and the learning rate."""
 
     clock: int
     caught_up: int
@@ -57,7 +57,7 @@ class DistinctRows(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Gradients (m, width), C-contiguous; row i's are order[starts[i] : starts[i + 1]], added in that order."""
+    """Gradients (m, width), C-contiguous; row i of the result adds order[starts[i] : starts[i + 1]], in that order."""
 
     values: Floats
     order: Ids
@@ -65,7 +65,7 @@ class Sums(NamedTuple):
 
 
 class Steps:
-    """Applies an update rule to the rows of one table. Stores no rows."""
+    """The update rule of one table. Applies it to rows, and stores none."""
 
     def __init__(
         self, optimizer: OptimizerSpec, parameter: ParameterSpec, budget: Budget | None = None
@@ -151,7 +151,7 @@ class Steps:
         return momentum
 
     def momentum(self, parts: Floats) -> float:
-        """Return the bound on momentum that `most_moved` needs for imported rows (parts, n, part); infinite: none."""
+        """Return a bound on the momentum of imported rows (parts, n, part), or infinity; see `most_moved`."""
         formula = self._formulas.at(1, 0.0)
         return formula.momentum(parts) if formula and formula.is_sound(parts, self._width) else math.inf
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments and results of the loops over growing tables: C structures and their Python counterparts."""
+"""The C structures that the kernels of growing tables read and write, and their Python counterparts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class BatchStruct(ctypes.Structure):
 
 
 class ComingRows(NamedTuple):
-    """New rows available to a batch.
+    """The row numbers from which a batch takes its new rows.
 
     Attributes:
         free: freed row numbers, of which the last is used first; when none is left, new rows get `used`, used + 1, ...
@@ -84,12 +84,12 @@ class ComingRows(NamedTuple):
 
 
 class Scoring(NamedTuple):
-    """How the scores of rows change in a batch.
+    """The change of rows' scores in one batch.
 
     Attributes:
         at: position of the score among the floats of the values part.
         weights: (m,) float32: weight of each gradient; None: each row with gradients counts 1.
-        powers: (31,) factor of a score after 2^k batches.
+        powers: (31,) float64: factor of a score after 2^k batches.
     """
 
     at: int
@@ -98,7 +98,7 @@ class Scoring(NamedTuple):
 
 
 class CompiledStep(NamedTuple):
-    """A batch's changes to rows: the formula, the tick, the batches since all rows were decayed, and the scores."""
+    """The arguments of a compiled step: the formula, the tick, the batches since all rows were decayed, the scores."""
 
     formula: Formula
     tick: int
@@ -107,10 +107,10 @@ class CompiledStep(NamedTuple):
 
 
 class FoundRows(NamedTuple):
-    """Distinct ids of a batch; arrays are valid until the next batch.
+    """The rows of a batch's distinct ids; its arrays are valid until the next batch.
 
     Attributes:
-        ids, numbers, fresh: each id, its row's number, or ABSENT, and whether the row is new and not initialized.
+        ids, numbers, fresh: each id, its row's number or ABSENT, and whether the row is new and not initialized.
         order, starts: the occurrences of each id: see `index.grouped`.
         made: number of rows created.
         is_changed: whether the step was already taken.

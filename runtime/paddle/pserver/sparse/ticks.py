@@ -30,12 +30,12 @@ def new_tick(clock: int) -> int:
 
 
 def ages(ticks: Ticks, clock: int) -> Ticks:
-    """Return how many batches before `clock` each row changed; 2^30 or more means that it changed after `clock`."""
+    """Return the number of batches before `clock` at which each row (n,) last changed; 2^30 or more: after `clock`."""
     return (np.uint32(tick(clock)) - ticks) & np.uint32(_MASK)
 
 
 def later(ticks: Ticks, by: Ticks) -> Ticks:
-    """Return the ticks that give rows the same age `by` batches later."""
+    """Return the ticks (n,) of rows that keep their ages while the clock advances by `by` batches."""
     return (ticks & np.uint32(_NEW)) | ((ticks + by) & np.uint32(_MASK))
 
 

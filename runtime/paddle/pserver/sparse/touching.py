@@ -45,7 +45,7 @@ class _Range(NamedTuple):
 
 
 class Toucher:
-    """Touches ranges of memory in the given order. Thread-safe."""
+    """A thread that touches ranges of memory in the given order. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -79,7 +79,7 @@ class Toucher:
         return self._is_idle
 
     def untouch(self, memory: Memory, start: int, end: int) -> None:
-        """Return the whole pages in bytes start .. end to the system; they read as 0 when they are used again.
+        """Return the whole pages in bytes start .. end of a block to the system; used again, they read as 0.
 
         No thread may be touching these pages: see `is_idle`.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts sightings of ids without a row; a batch with one or several gradients for an id is one sighting.
+"""Counts the batches that contained an id without a row: its sightings.
 
 An id takes about 15 bytes. With a period, sightings are forgotten between one and two periods later, so that ids seen
 only once do not accumulate.
@@ -20,7 +20,7 @@ SIGHTING_BYTES = 17
 
 
 class WaitingRoom:
-    """Counts how often each id without a row was seen. Not thread-safe."""
+    """The sightings of the ids that have no row yet. Not thread-safe."""
 
     def __init__(self, entry: int, period: int, memory: int = 0) -> None:
         """Start without sightings.
@@ -72,7 +72,7 @@ class WaitingRoom:
         return let_in
 
     def content(self) -> tuple[Sightings, Sightings]:
-        """Return copies of this period's sightings and the previous one's."""
+        """Return copies of the current period's sightings and the previous one's."""
         return _copy(self._seen), _copy(self._before)
 
     def fill(self, content: tuple[Sightings, Sightings]) -> None:

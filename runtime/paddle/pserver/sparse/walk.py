@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a table in bounded pieces, without server state between them, for any number of readers at any speed.
+"""Iterates over a table in bounded pieces, without state on the server, for any number of readers at any speed.
 
 A walk visits the segments of the index, each in the order of ids. Rows may change between two pieces: each piece has
 the rows as of its time. The next walk, which starts from the clock at which this one began, returns the rows that
@@ -28,7 +28,7 @@ _NEW = np.uint32(1 << 31)
 
 
 class TableRows(NamedTuple):
-    """Rows in the form in which they are sent, and stored in files.
+    """Rows of a growing table in the form in which they are sent and stored in files.
 
     Attributes:
         ids: (n,) int64, distinct.
@@ -73,7 +73,7 @@ class TableRows(NamedTuple):
 
 
 class Cursor(NamedTuple):
-    """A reader's position in a walk.
+    """A position in a walk over a table, which the reader sends with each request.
 
     Attributes:
         segment: segment of the index; `SEGMENTS`: the end.
@@ -91,7 +91,7 @@ class Cursor(NamedTuple):
 
 
 class Walking(Protocol):
-    """A walk over one server's rows, with the ids of rows removed during the walk; see `pserver.reader.TableWalk`."""
+    """The interface of a walk over one server's rows, and the ids of rows that have left; see `reader.TableWalk`."""
 
     clock: int
     since: int | None
@@ -103,10 +103,10 @@ class Walking(Protocol):
 
 
 class Source(Protocol):
-    """A source of tables: a `pserver.Reader` of a running job, or a `pserver.tables.Saved` checkpoint."""
+    """The interface of a source of tables: a `Reader` of a running job, or a `tables.Saved` checkpoint."""
 
     def rule(self, name: str) -> str:
-        """Return the update rule of a table."""
+        """Return the name of a table's update rule. Raises ConfigError if the table does not exist."""
 
     def holders(self, name: str) -> list[int]:
         """Return the numbers of the servers that have rows of a table."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contents of one server: parameters, optimizers, gradients and the update step. Depends on `transports`."""
+"""The state of one server: parameters, optimizers, gradients and the update step. Depends on `transports`."""

@@ -68,7 +68,7 @@ class DoubleBuffer:
 
 
 class DenseThreads:
-    """Threads that start at the first call with several pieces, and end with this object. One caller at a time.
+    """A pool of threads, started at the first call with several pieces; ends with this object. One caller at a time.
 
     Attributes:
         count: number of threads working at a time, including the caller.
@@ -84,7 +84,7 @@ class DenseThreads:
         self._pool: ThreadPoolExecutor | None = None
 
     def run(self, work: Callable[[int, int], T], pieces: int) -> list[T]:
-        """Call `work(worker, piece)` for every piece, in any order; return the results.
+        """Call `work(worker, piece)` for every piece, in any order; return the results, or raise the first error.
 
         No two simultaneous calls have the same `worker`, 0 to `count` - 1.
         """
@@ -115,7 +115,7 @@ class DenseThreads:
 
 
 class DenseStep:
-    """Computes the values after a step in `slabs.later`, with its own threads. Not thread-safe.
+    """The step in progress on dense blocks, whose results go to `slabs.later`; has its own threads. Not thread-safe.
 
     Attributes:
         rate: learning rate of the step.
@@ -196,7 +196,7 @@ class PlainPart(NamedTuple):
 def plain_parts(
     shares: Sequence[DenseShare], optimizer: OptimizerSpec
 ) -> list[tuple[PlainPart, Callable[[float], float]]] | None:
-    """Return the parts of a slab, and η as a function of the learning rate; None if a rule computes more than η g.
+    """Return the parts of a slab with η as a function of the learning rate; None if a rule computes more than w − η g.
 
     Adjacent parameters with equal settings form one part, so that many small parameters cost no more than one.
     """

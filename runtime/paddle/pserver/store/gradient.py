@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's gradients for one batch on one server, which arrive at once or in chunks."""
+"""A trainer's gradients for one batch on one server, which arrive in one message or in chunks."""
 
 from __future__ import annotations
 

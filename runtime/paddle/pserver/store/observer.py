@@ -23,7 +23,7 @@ class Elements(NamedTuple):
 
 
 class Watch(Protocol):
-    """An observer that is notified before a change, by the thread that makes it."""
+    """The interface of an observer, which the changing thread notifies before each change."""
 
     def dense(self, elements: Elements) -> None:
         """Prepare for elements to be overwritten, in the memory that has contained them since `elements.version`."""

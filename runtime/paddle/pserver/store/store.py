@@ -36,7 +36,7 @@ _CUTS = *_NO_MEMORY, DiskError
 
 
 class Store:
-    """The parameters of one server, zero until set. Not thread-safe; it has its own threads.
+    """The parameters of one server, zero until set, with their optimizers. Not thread-safe; it has its own threads.
 
     Attributes:
         updaters: one for each part of `share.dense`.
@@ -129,7 +129,7 @@ class Store:
         return self._slabs.share()
 
     def be_watched(self, watch: Watch) -> None:
-        """Notify `watch` before each change from now on."""
+        """Add an observer, which is notified before each change from now on."""
         self._watch = watch
         for table in self.tables.values():
             table.watch = watch
@@ -146,7 +146,7 @@ class Store:
         self._slabs.now[span] = part.array
 
     def dense(self) -> Slab:
-        """Return a copy of all dense blocks at one point in time."""
+        """Return a copy (size,) float32 of all dense blocks at one point in time."""
         return self._slabs.now.copy()
 
     def dense_part(self, start: int, count: int) -> Slab:
@@ -154,7 +154,7 @@ class Store:
         return self._slabs.now[start : start + count].copy()
 
     def dense_chunk(self, index: int) -> Slab:
-        """Return a copy of a chunk of the dense blocks."""
+        """Return a copy of one chunk (n,) float32 of the dense blocks."""
         return self._slabs.now[chunk_span(index, self._slabs.now.size)].copy()
 
     def check(self, gradient: Gradient) -> None:
@@ -298,7 +298,10 @@ class Store:
         self.version += 1
 
     def catch_up(self) -> None:
-        """Apply pending updates to all sparse rows."""
+        """Apply pending decay and momentum to all sparse rows.
+
+        Raises PserverError if memory or a disk failed: see `failure`.
+        """
         rates = self._current_rates()
         holders: dict[str, Table | ServedTable] = {**self.tables, **self.growing}
         try:

@@ -23,7 +23,7 @@ Values = npt.NDArray[np.float32]
 
 
 class Table:
-    """Rows and their state; zeros until values are set."""
+    """The rows of one sparse parameter on this server, with the update rule's state; zeros until values are set."""
 
     def __init__(self, share: RowShare, optimizer: OptimizerSpec) -> None:
         self.share = share
@@ -62,7 +62,7 @@ class Table:
         return self._updater.numbers
 
     def resume(self, numbers: dict[str, float]) -> None:
-        """Set the `numbers` of an earlier table; the caller fills `columns`."""
+        """Restore the rule's `numbers` that an earlier table returned; the caller fills `columns`."""
         self._updater.resume(numbers)
 
     def part(self, start: int, count: int) -> Values:
@@ -144,7 +144,7 @@ class Table:
         self._updater.update(self._values, local, learning_rate)
 
     def catch_up(self, learning_rate: float) -> None:
-        """Apply pending updates to rows without recent gradients."""
+        """Apply pending updates to rows that had no gradient in recent batches."""
         if self._updater.catches_up:
             self.watch.rows(self.share.parameter.name, self._all())
         self._updater.catch_up(self._values, learning_rate)

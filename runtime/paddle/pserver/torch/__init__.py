@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch modules whose rows are on servers, and the optimizer that trains them. Depends on `client`.
+"""PyTorch modules with their rows on servers, and the optimizer that trains them. Depends on `client`.
 
     model = Net()                                   # contains Embedding("ads", 16) or EmbeddingBag(...)
     with ServerOptimizer(model, Adagrad(lr=0.01)) as optimizer:
@@ -8,8 +8,8 @@
             loss(model(ids), clicks).backward()
             optimizer.step()
 
-A lookup fetches distinct rows (n, dim) as a leaf of the graph, and `step` pushes the gradient of that leaf.
-Values and gradients are those of `torch.nn.Embedding` and `EmbeddingBag`. Only importing this package imports torch.
+A lookup fetches distinct rows (n, dim) as a leaf of the graph, and `step` pushes the gradient of that leaf. Values and
+gradients are those of `torch.nn.Embedding` and `EmbeddingBag`. Only importing this package imports torch.
 """
 
 from paddle.pserver.torch.embeddings import Embedding, EmbeddingBag

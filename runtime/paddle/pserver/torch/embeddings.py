@@ -17,7 +17,7 @@ _MODES = ("sum", "mean", "max")
 
 
 class Embedding(Tables):
-    """`torch.nn.Embedding` for any int64 ids, with rows in growing tables."""
+    """An embedding for any int64 ids, with rows in growing tables and the interface of `torch.nn.Embedding`."""
 
     def forward(self, ids: Any) -> Any:
         """Return the rows for the given ids, float32.
@@ -54,7 +54,7 @@ class Embedding(Tables):
 
 
 class EmbeddingBag(Tables):
-    """`torch.nn.EmbeddingBag` for any int64 ids: sums, means or maxima of rows in growing tables."""
+    """An embedding bag for any int64 ids: sums, means or maxima of rows, as of `torch.nn.EmbeddingBag`."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ class TableIds(NamedTuple):
 
 
 class Bags(NamedTuple):
-    """Ids (m,) in bags that begin at starts (B,), with weights (m,) or None."""
+    """Ids (m,) int64 in bags that begin at the positions `starts` (B,), with weights (m,) or None."""
 
     flat: Any
     starts: Any

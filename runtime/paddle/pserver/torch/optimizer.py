@@ -30,7 +30,9 @@ class _Lookup(NamedTuple):
 
 
 class ServerOptimizer:
-    """Trains a model's tables and dense parameters on parameter servers. A context manager; not thread-safe.
+    """An optimizer whose steps run on parameter servers, for a model's tables and dense parameters.
+
+    A context manager; not thread-safe.
 
     Attributes:
         client: the `Client`, for `barrier` and other calls.

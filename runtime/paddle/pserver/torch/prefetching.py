@@ -16,7 +16,7 @@ from paddle.pserver.torch.ids import Ids
 
 
 class Prefetched:
-    """The result of `ServerOptimizer.prefetch`.
+    """A request for rows that arrive with the answer to a later step; `ServerOptimizer.prefetch` returns it.
 
     Attributes:
         batches: batches by table.
@@ -41,7 +41,7 @@ class Prefetched:
 
 
 class Coming:
-    """Manages the prefetched batches of an optimizer; each is used in the step after the one that fetched it."""
+    """The prefetched batches of an optimizer; each is used in the step after the one that fetched it."""
 
     def __init__(self) -> None:
         self._handles: list[Prefetched] = []
@@ -90,14 +90,14 @@ class Coming:
 
 
 class Prefetches(Protocol):
-    """The part of `ServerOptimizer` that `Prefetching` uses."""
+    """The interface of `ServerOptimizer` that `Prefetching` uses."""
 
     def prefetch(self, ids: Any, steps: int = 1) -> Prefetched:
         """Request rows together with a later step."""
 
 
 class Prefetching:
-    """Wraps a DataLoader, and prefetches the rows of the next batches while a batch is being computed."""
+    """An iterator over a DataLoader that prefetches the rows of the next batches while a batch is being computed."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base class of the modules, which have no parameters of their own: their rows are on the parameter servers.
+"""The base class of the embedding modules, which have no parameters: their rows are on the parameter servers.
 
 `state_dict` contains the names of the tables; the servers' checkpoints save the rows. A module that was copied or
 loaded with `torch.load` needs its own `ServerOptimizer`.
@@ -18,18 +18,18 @@ from paddle.pserver.torch.ids import by_table
 
 
 class Servers(Protocol):
-    """The part of `ServerOptimizer` that tables use."""
+    """The interface of `ServerOptimizer` that tables use."""
 
     @property
     def has_dense(self) -> bool:
         """Return whether the servers also train dense parameters."""
 
     def rows(self, ids: Mapping[str, Any], *, records: bool) -> dict[str, tuple[Any, Any]]:
-        """Return distinct rows, and the positions of ids in them."""
+        """Return, for each table, the distinct rows (n, dim), and the position of each id (m,) in them."""
 
 
 class Tables(torch.nn.Module):  # type: ignore[misc]
-    """Base class of `Embedding` and `EmbeddingBag`: growing tables by name, and the servers that store them.
+    """The base class of `Embedding` and `EmbeddingBag`: growing tables by name, and the servers that store them.
 
     Attributes:
         tables: `GrowingTable` by name.
@@ -110,7 +110,11 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
         return by_table(given, self.tables, is_one=self._is_one)
 
     def look_up(self, flat: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """Return the distinct rows (n, dim) of each table, and the position of each id in them, (m,)."""
+        """Return the distinct rows (n, dim) of each table, and the position of each id in them, (m,).
+
+        Raises:
+            ConfigError: no `ServerOptimizer` is attached.
+        """
         if self._servers is None:
             raise ConfigError(
                 f"{type(self).__name__} of {', '.join(self.tables)} has no servers yet: create "

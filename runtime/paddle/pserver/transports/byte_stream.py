@@ -56,7 +56,7 @@ _WITHIN_MACHINE = b"reno"
 
 
 def prepare(sock: socket.socket) -> None:
-    """Set the socket options that both ends use."""
+    """Set the options of a stream's socket, which both ends use: non-blocking, without delay, with keepalives."""
     sock.setblocking(False)
     with contextlib.suppress(AttributeError, OSError):  # elsewhere than on Linux
         keep_alive(sock, **_KEEP_ALIVE)
@@ -65,7 +65,7 @@ def prepare(sock: socket.socket) -> None:
 
 
 class PlainSource:
-    """A source of bytes: the data that a socket received, unchanged; compare `SealedSource`.
+    """A source of the bytes that a socket receives, unchanged; compare `SealedSource`.
 
     Attributes:
         descriptor: descriptor of the socket, if it has exactly these bytes; None: they are derived from the received
@@ -101,7 +101,7 @@ class PlainSource:
 
 
 class PlainSink:
-    """Sends bytes unchanged on a socket; a writer puts bytes into it. See `SealedSink`."""
+    """A sink that sends bytes on a socket, unchanged; compare `SealedSink`."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock

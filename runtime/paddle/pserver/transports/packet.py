@@ -28,7 +28,7 @@ def lies_in(memory: Floats, array: npt.NDArray[Any]) -> bool:
 
 
 def pack(message: Message, shared: Sequence[Floats] = ()) -> bytes:
-    """Return a message as a packet; one of more than `MAX_PACKET` bytes cannot be sent.
+    """Return a message as one packet. A packet of more than `MAX_PACKET` bytes cannot be sent.
 
     Args:
         shared: the sender's arrays that the receiver has mapped.

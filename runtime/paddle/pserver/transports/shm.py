@@ -78,7 +78,7 @@ def local_name(stamp: int, port: int, keys: WireKeys | None) -> bytes:
 
 
 class ShmConnection(Connection):
-    """A connection with shared memory to one server; also its `SharedSlabs`."""
+    """A trainer's shared-memory connection to one server of its node; also its `SharedSlabs`."""
 
     def __init__(self, port: int, keys: WireKeys | None, hello: Message, size: int) -> None:
         """Connect and exchange the memory; see `Offer` for the arguments.
@@ -214,7 +214,7 @@ class _Trainer(Peer):
 
 
 class ShmListener(SocketListener[_Trainer]):
-    """The additional listener of a port, for processes on the same node."""
+    """A port's listener on a local socket, for trainers on the same node."""
 
     _KIND = b"local"
 

@@ -18,7 +18,7 @@ _BATCH = 64  # messages of each peer before other listeners are served
 
 
 class Peer:
-    """One accepted connection."""
+    """A connection that a listener accepted."""
 
     def __init__(self, sock: socket.socket, address: bytes) -> None:
         self.sock, self.address = sock, address

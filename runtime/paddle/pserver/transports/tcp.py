@@ -50,7 +50,7 @@ _HANDSHAKE_S = 5.0
 
 
 class TcpConnection(Connection):
-    """A trainer's stream to one server. For `place`, see `byte_stream.Place`."""
+    """A trainer's TCP stream to one server. For `place`, see `byte_stream.Place`."""
 
     is_pipe = needs_base = True
 
@@ -92,7 +92,7 @@ class TcpConnection(Connection):
         return self._reader.has_more
 
     def send(self, message: Message) -> bool:
-        """Queue a message; return False on failure."""
+        """Queue a message; return False if the stream is closed or too much data is waiting."""
         try:
             return self._writer.put(message)
         except (OSError, SealError):
@@ -111,7 +111,7 @@ class TcpConnection(Connection):
 
 
 class Stream(Peer):
-    """A trainer's stream, on the server's side.
+    """The server's end of a trainer's TCP stream.
 
     Attributes:
         host: the base address that requested the stream; None until the trainer has sent its token and, if there is a
@@ -132,7 +132,7 @@ class Stream(Peer):
 
 
 class TcpListener(SocketListener[Stream]):
-    """The additional listener of a port, for invited trainers."""
+    """A port's listener for TCP streams of invited trainers."""
 
     _KIND = b"stream"
     invited_by = OpenStream

@@ -24,7 +24,7 @@ from paddle.pserver.wire.verbs import Record
 
 
 class SharedSlabs(Protocol):
-    """Memory that a trainer shares with one server.
+    """The interface of memory that a trainer shares with one server.
 
     Attributes:
         gradient: this trainer's slab, which the server reads during a push.
@@ -41,7 +41,7 @@ class SharedSlabs(Protocol):
 
 
 class Connection(ABC):
-    """A trainer's connection to one server. Not thread-safe; never blocks once it is open.
+    """The interface of a trainer's connection to one server. Not thread-safe; never blocks once it is open.
 
     Attributes:
         handle: the connection's handle in the thread's poller: a descriptor, or a ZeroMQ socket.
@@ -91,7 +91,7 @@ class Connection(ABC):
 
 
 class Offer(NamedTuple):
-    """What a trainer needs to open a connection to a server.
+    """The arguments with which a trainer opens a connection to a server.
 
     Attributes:
         endpoint: "ip:port" of the server's base listener.
@@ -127,7 +127,7 @@ class Site(NamedTuple):
 
 
 class Dispatcher(Protocol):
-    """The part of a port that its Listeners use; it receives their messages."""
+    """The interface of a port that its listeners use: it receives their messages."""
 
     @property
     def poller(self) -> Poller:
@@ -147,7 +147,9 @@ class Dispatcher(Protocol):
 
 
 class Listener(ABC):
-    """Accepts and serves connections in its port's thread. Not thread-safe; never blocks.
+    """The interface of a server's listener, which accepts and serves connections in its port's thread.
+
+    Not thread-safe; never blocks.
 
     Attributes:
         handles: handles of the listener's sockets in the port's poller.
@@ -166,7 +168,10 @@ class Listener(ABC):
         """Start to accept connections; called once."""
 
     def invite(self, host: bytes, message: Message, port: int) -> Message:
-        """Answer a trainer's request for a connection. `host`: its base address; `port`: the port that received it."""
+        """Answer a trainer's request for a connection.
+
+        `host`: its base address; `port`: the port that received the request.
+        """
         raise NotImplementedError
 
     @abstractmethod
@@ -191,7 +196,7 @@ class Listener(ABC):
 
 
 class Transport(NamedTuple):
-    """A method of carrying messages between trainers and servers; `table.TRANSPORTS` lists all of them.
+    """An entry of `table.TRANSPORTS`: a method of carrying messages between trainers and servers.
 
     Attributes:
         client: function that opens a connection to a server, or returns None if this transport cannot be used for it.

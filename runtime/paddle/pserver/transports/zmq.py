@@ -46,7 +46,7 @@ _BATCH = 64  # messages before other listeners are served
 
 
 class Liveness:
-    """Tracks the state of the connection to one endpoint.
+    """The state of a trainer's connection to one endpoint, and how often it broke.
 
     Attributes:
         was_up: whether the connection was ever established.
@@ -123,7 +123,7 @@ def _refuses(endpoint: str) -> bool:
 
 
 class ZmqConnection(Connection):
-    """A trainer's connection to one server.
+    """A trainer's ZeroMQ connection to one server.
 
     ZeroMQ abandons a connection after a protocol error, such as damaged ciphertext. A broken connection therefore gets
     a new socket; messages that were lost with the old one are requested again.
@@ -159,7 +159,12 @@ class ZmqConnection(Connection):
         return None if parts is None else decode([part.buffer for part in parts])
 
     def watch(self) -> bool:
-        """Read the monitor; return True if earlier messages may have been lost and can be sent again."""
+        """Process monitor events; return True if earlier messages may have been lost and can be sent again.
+
+        Raises:
+            WireError: the server has a different job key.
+            PserverLost: see `Liveness.check`.
+        """
         if self._monitor not in self._poller.ready and not self.needs_care:
             return False
         came_back = False
@@ -222,7 +227,7 @@ class ZmqConnection(Connection):
 
 
 class ZmqConnections(Sequence[ZmqConnection]):
-    """A trainer's connections to all its servers, by index."""
+    """A trainer's ZeroMQ connections to all its servers, by index."""
 
     def __init__(
         self, endpoints: Sequence[str], keys: WireKeys | None, poller: Poller, patience_s: float
@@ -263,7 +268,7 @@ class ZmqConnections(Sequence[ZmqConnection]):
 
 
 class ZmqListener(Listener):
-    """The server's end of one port. Used by one thread, except `wake`.
+    """The ZeroMQ listener of one port. Used by one thread, except `wake`.
 
     Attributes:
         port: TCP port.

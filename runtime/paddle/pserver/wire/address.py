@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Determines the addresses that a server binds and publishes, and the process that uses a port."""
+"""The addresses that a server binds and publishes, and the process that occupies a port."""
 
 from __future__ import annotations
 

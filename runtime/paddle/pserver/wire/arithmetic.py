@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes checksums, checks for NaN and infinity, and plain gradient descent on dense blocks.
+"""Numeric loops over dense blocks: checksums, checks for NaN and infinity, and gradient descent.
 
 Large blocks are processed by compiled loops where available; the plain forms give bitwise equal results.
 """
@@ -30,7 +30,7 @@ _add = np.add.reduce
 
 
 class Findings(NamedTuple):
-    """The results of one pass over an array's bytes.
+    """The checksum and finiteness of an array, from one pass over its bytes.
 
     Attributes:
         checksum: the sum of the 64-bit words plus a CRC of the remaining bytes: any flipped bit changes it.
@@ -42,7 +42,7 @@ class Findings(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """The results of a descent step, except for its values.
+    """The checksum and finiteness that a descent step yields besides its values.
 
     Attributes:
         checksum: `Findings.checksum` of the values, if it was available without extra cost.
@@ -91,7 +91,7 @@ def is_finite(frame: bytes | memoryview) -> bool:
 
 
 def is_small_finite(floats: Floats) -> bool:
-    """Return what `is_finite` returns; faster for arrays so small that the call of a reduction dominates."""
+    """Return what `is_finite` returns; faster for arrays of a few elements."""
     return b"\0" not in np.isfinite(floats).tobytes()
 
 
@@ -125,7 +125,7 @@ def descend(
 def descend_plainly(
     w: Floats, gradients: Sequence[Floats], eta: float, out: Floats, scratch: Floats, *, look: bool = False
 ) -> bool:
-    """Do what `descend` does in plain numpy; return `Descent.is_finite`."""
+    """Compute `descend` in plain numpy; return `Descent.is_finite`."""
     step = scratch[: w.size]
     total = _sum(gradients, step)
     is_finite = not look or bool(np.isfinite(total).all())

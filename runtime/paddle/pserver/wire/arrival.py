@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receives large arrays: inspects each block while it is in the cache, and reuses memory."""
+"""Receives large arrays, inspecting each block while it is in the cache, into memory that is reused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class _Arrival(ctypes.Structure):
 
 
 class Arrival:
-    """Receives one array and inspects it on arrival. The plain form receives everything, then calls `inspect`."""
+    """An array that is being received and inspected on arrival.
+
+    The plain form receives everything, then calls `inspect`.
+    """
 
     def __init__(self, place: memoryview, kernels: Any) -> None:
         self._kernels, self._place = kernels, place

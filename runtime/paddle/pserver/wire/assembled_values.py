@@ -80,7 +80,7 @@ class _Assembly:
 
 
 class Arriving(_Assembly):
-    """Collects the values that a trainer sends for a step."""
+    """The values that a trainer has sent for a step so far."""
 
     @property
     def unfinished(self) -> str:
@@ -123,7 +123,7 @@ class Arriving(_Assembly):
 
 
 class Gathering(_Assembly):
-    """Collects the values requested from one server, until all have arrived."""
+    """The values requested from one server, as far as they have arrived."""
 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__()

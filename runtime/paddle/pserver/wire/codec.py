@@ -131,7 +131,11 @@ def encode_short(message: Message) -> bytes | None:
 
 
 def encode_any(message: Message) -> list[Frame]:
-    """Return the frames of a message of any type: the header, and one frame per array."""
+    """Return the frames of a message of any type: the header, and one frame per array.
+
+    Raises:
+        WireError: a number does not fit in its field.
+    """
     record, trainer, session, request, stamp, sections = message
     verb = VERBS[type(record)]
     before = (_MAGIC, WIRE_VERSION, verb, len(sections), trainer, 0, session, request, stamp)

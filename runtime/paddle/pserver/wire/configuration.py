@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between trainers and a server before training starts.
+"""The messages by which trainers and a server agree on a model, before training starts.
 
 Every trainer describes the model: parameters, optimizer, and the number of the server among all servers. All
 descriptions must agree; only the initial values of trainer 0 are used. A server answers with its process's ports and,
@@ -123,7 +123,7 @@ def configure_message(model: Configuration, server: int, first_comes: bool) -> M
 
 
 class PortRange(NamedTuple):
-    """The flags ports_num and ports_num_for_sparse."""
+    """The numbers of dense and sparse ports of a process: the flags ports_num and ports_num_for_sparse."""
 
     dense: int
     sparse: int

@@ -24,7 +24,7 @@ _LARGEST = np.float32(np.finfo(np.float16).max)
 
 
 def number_of(name: str) -> int:
-    """Return the index of a wire dtype. Raises ConfigError if the name is unknown."""
+    """Return the index of a wire dtype in WIRE_DTYPES. Raises ConfigError if the name is unknown."""
     if name not in WIRE_DTYPES:
         raise ConfigError(f"wire_dtype: expected one of {', '.join(WIRE_DTYPES)}, got {name!r}")
     return WIRE_DTYPES.index(name)
@@ -38,7 +38,7 @@ def check_number(number: int) -> int:
 
 
 def packed(rows: npt.NDArray[np.float32], number: int) -> npt.NDArray[Any]:
-    """Return rows in their wire form; NaN and infinity are preserved."""
+    """Return rows of any shape in the wire dtype with this index; NaN and infinity are preserved."""
     if WIRE_DTYPES[number] == "float16":
         is_infinite = np.isinf(rows)
         found = np.clip(rows, -_LARGEST, _LARGEST)

@@ -71,7 +71,7 @@ def _key_pair(job_key: str, person: bytes) -> KeyPair:
 
 
 class Context:
-    """The ZeroMQ context of a process's servers, with the keys that it accepts."""
+    """A ZeroMQ context for the servers of one process, which admits only peers with the trainers' key."""
 
     def __init__(self, keys: WireKeys | None, io_threads: int = 1) -> None:
         self.keys = keys

@@ -138,7 +138,7 @@ class Message(NamedTuple):
         return self.record
 
     def numbered(self, trainer: int, session: int, request: int, stamp: int) -> Message:
-        """Return the message with the numbers that identify its sender; this is faster than `_replace`."""
+        """Return the message with the numbers that identify its sender; faster than `_replace`."""
         return tuple.__new__(Message, (self.record, trainer, session, request, stamp, self.sections))
 
     def find(self, name: str) -> Section | None:
@@ -181,12 +181,12 @@ def chunk_count(size: int) -> int:
 
 
 def chunk_span(index: int, size: int) -> slice:
-    """Return the position of chunk `index` in a slab of `size` elements."""
+    """Return the slice of a slab of `size` elements that chunk `index` covers."""
     return slice(index * CHUNK, min((index + 1) * CHUNK, size))
 
 
 def part_span(start: int, size: int) -> slice:
-    """Return the position of the part that starts at `start` in a slab of `size` elements."""
+    """Return the slice of a slab of `size` elements that the part starting at `start` covers."""
     return slice(start, min(start + PART, size))
 
 

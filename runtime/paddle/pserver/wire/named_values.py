@@ -36,7 +36,7 @@ _MAX_DIGITS = 18  # of a row: it travels back as int64
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rows:
-    """Selected rows of an array with `height` rows.
+    """A sparse value: selected rows of an array with `height` rows.
 
     Attributes:
         ids: (n,) int64 row ids; values of repeated ids are summed.
@@ -144,12 +144,12 @@ def _rows(name: str, found: Ids, values: Array) -> Rows:
 
 
 def wish(names: Iterable[tuple[str, int]]) -> Section:
-    """Return the requested (name, first row) pairs as one section."""
+    """Encode requested (name, first row) pairs as one section."""
     return names_section(f"{start}:{name}" for name, start in names)
 
 
 def wishes_of(sections: Iterable[Section]) -> list[tuple[str, int]]:
-    """Return the pairs that `wish` encoded. Raises WireError if the section is malformed."""
+    """Decode the pairs that `wish` encoded. Raises WireError if the section is malformed."""
     found = []
     for text in names_of(sections):
         start, colon, name = text.partition(":")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Determines which server holds which block of which parameter. All processes compute the same placement.
+"""The placement of parameters: which server holds which block or row. All processes compute the same one.
 
 Dense parameters are cut into blocks of one size, sparse ones into rows. Block (or row) b of a parameter is stored on
 server (b + hash of the name) mod n. Blocks are distributed round robin, starting at a different server for each
@@ -179,8 +179,7 @@ def offset(name: str, num_servers: int) -> int:
 
 
 def _is_whole(parameter: ParameterSpec, whole: bool) -> bool:
-    """Return whether a parameter must not be split; `whole`: whether that holds for parameters with the job's
-    optimizer."""
+    """Return whether a parameter must not be split; `whole`: whether this holds for the job's optimizer."""
     return whole if parameter.optimizer is None else rule_of(parameter.optimizer).needs_whole
 
 

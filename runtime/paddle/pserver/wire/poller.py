@@ -179,12 +179,12 @@ class MonitorEvent(NamedTuple):
 
 
 def monitor_event(parts: Sequence[zmq.Frame]) -> MonitorEvent:
-    """Parse a message from a monitor."""
+    """Parse a message from a socket's monitor."""
     return MonitorEvent(*_EVENT.unpack(parts[0].bytes))
 
 
 def prepare(sock: Any) -> None:
-    """Set the options that both ends share: limits, and all address families."""
+    """Set the options that both ends of a ZeroMQ connection share: limits, keepalives, and all address families."""
     sock.setsockopt(zmq.IPV6, 1)
     sock.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
     sock.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)

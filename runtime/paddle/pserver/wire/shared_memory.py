@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class SharedArray:
-    """An array of zeros that other processes can map.
+    """An array of float32 zeros in memory that other processes can map.
 
     Attributes:
         array: (size,) float32.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of growing tables as sections of messages: ids, rows, ages and, optionally, states."""
+"""Encodes rows of growing tables as sections of messages: ids, rows, ages and, optionally, states."""
 
 from __future__ import annotations
 

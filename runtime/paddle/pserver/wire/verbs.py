@@ -72,42 +72,45 @@ class Verb(IntEnum):
 
 
 class Ping(NamedTuple):
-    """Checks that the server answers."""
+    """PING: asks whether the server responds."""
 
 
 class Hello(NamedTuple):
-    """Opens a session. `takes_over`: the trainer's earlier process is known to be dead, even if no server noticed."""
+    """HELLO: opens a trainer's session. `takes_over`: this process replaces one that is known to have ended."""
 
     num_trainers: int = ANY_NUMBER
     takes_over: bool = False
 
 
 class Configure(NamedTuple):
-    """Describes the model. `first_comes`: the first trainer to connect provides the values, whatever its id."""
+    """CONFIGURE: describes the model.
+
+    `first_comes`: the first trainer to connect provides the values, not trainer 0.
+    """
 
     first_comes: bool = False
 
 
 class SetValues(NamedTuple):
-    """Sets values, starting at element or row `start`."""
+    """SET_VALUES: sets dense values or rows, beginning with element or row `start`."""
 
     start: int = 0
 
 
 class Ready(NamedTuple):
-    """Declares that all values are set."""
+    """READY: declares that all initial values are set."""
 
 
 class StartPass(NamedTuple):
-    """Waits until every trainer starts a pass."""
+    """START_PASS: waits until every trainer starts a pass."""
 
 
 class FinishPass(NamedTuple):
-    """Waits until every trainer has reached the end of its data."""
+    """FINISH_PASS: waits until every trainer has processed all its data."""
 
 
 class PushPull(NamedTuple):
-    """Sends the gradients of one batch, and requests the values at the end of that batch.
+    """PUSH_PULL: sends the gradients of one batch, and requests the values at the end of that batch.
 
     Attributes:
         num_samples: number of samples in the trainer's batch.
@@ -128,7 +131,7 @@ class PushPull(NamedTuple):
 
 
 class Pull(NamedTuple):
-    """Requests dense values.
+    """PULL: requests dense values.
 
     Attributes:
         start, length: range of elements; `length` 0: all elements.
@@ -141,14 +144,14 @@ class Pull(NamedTuple):
 
 
 class PullTable(NamedTuple):
-    """Requests `length` rows of a table, starting at row `start`."""
+    """PULL_TABLE: requests `length` rows of a sparse parameter, beginning with position `start` on the server."""
 
     start: int = 0
     length: int = 0
 
 
 class PullRows(NamedTuple):
-    """Requests rows by their ids.
+    """PULL_ROWS: requests rows of sparse parameters by their ids.
 
     Attributes:
         is_small: whether the client knows that the rows fit into one packet of the local transport.
@@ -160,31 +163,31 @@ class PullRows(NamedTuple):
 
 
 class Status(NamedTuple):
-    """Asks why a request, or the given chunk of it, has not been answered."""
+    """STATUS: asks why a request, or chunk `chunk` of it, has not been answered."""
 
     chunk: int = WHOLE
 
 
 class Leave(NamedTuple):
-    """Declares that no trainer needs to wait for this one any more."""
+    """LEAVE: declares that the trainer has left, so that no other trainer waits for it."""
 
 
 class Chunk(NamedTuple):
-    """Part `number` of a push in progress or, without an array, a request for that part of the values."""
+    """CHUNK: carries part `number` of a push in progress; without an array, it requests that part of the values."""
 
     number: int = 0
 
 
 class Attach(NamedTuple):
-    """Offers the server memory of `size` elements to share."""
+    """ATTACH: offers the server memory of `size` float32 elements to share."""
 
     size: int = 0
 
 
 class Step(NamedTuple):
-    """Sends gradients of a program's step and, with the last of them, requests values.
+    """STEP: sends gradients of one step of a program and, with the last of them, requests values.
 
-    `is_last`: no more gradients follow; `is_first`: the gradients of an earlier unfinished step are discarded.
+    `is_last`: no more gradients follow; `is_first`: the gradients of an earlier, unfinished step are discarded.
     """
 
     is_last: bool = True
@@ -192,38 +195,38 @@ class Step(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """Sends the values that trainer 0 set before its first step; asks which these are. `is_last`: no more follow."""
+    """BEGIN: sends initial values of a program, and asks for trainer 0's; `is_last`: no more follow."""
 
     is_last: bool = True
 
 
 class Fetch(NamedTuple):
-    """Requests variables of a program."""
+    """FETCH: requests variables of a program."""
 
 
 class Lookup(NamedTuple):
-    """Requests rows of variables."""
+    """LOOKUP: requests rows of a program's variables, by their ids."""
 
 
 class Save(NamedTuple):
-    """Requests that a server save a table to a file."""
+    """SAVE: asks a server to write its rows of a table to a file."""
 
 
 class Describe(NamedTuple):
-    """A reader's request for the model or, with `is_brief`, only for the version."""
+    """DESCRIBE: a reader's request for the model, or with `is_brief` only for its version."""
 
     is_brief: bool = False
 
 
 class View(NamedTuple):
-    """A reader's request for the part at `start`, as of batch `version`; `start` 0 begins a new snapshot."""
+    """VIEW: a reader's request for the part of a snapshot of batch `version` at `start`; 0 begins a new snapshot."""
 
     start: int = 0
     version: int = 0
 
 
 class Walk(NamedTuple):
-    """A reader's request for rows of a growing table.
+    """WALK: a reader's request for the next rows of a growing table.
 
     Attributes:
         segment, first: the position; see `sparse.walk.Cursor`.
@@ -238,25 +241,25 @@ class Walk(NamedTuple):
 
 
 class SetRows(NamedTuple):
-    """Sets rows of a growing table before training starts."""
+    """SET_ROWS: sets rows of a growing table, before training starts."""
 
 
 class Shrink(NamedTuple):
-    """Drops rows with low scores once all trainers have requested it; one section (1,) float32 per growing table."""
+    """SHRINK: drops rows with low scores once all trainers ask for it; one section (1,) float32 per growing table."""
 
 
 class OpenStream(NamedTuple):
-    """Requests a stream in addition to the connection."""
+    """OPEN_STREAM: requests an additional TCP connection for large messages; INVITED answers it."""
 
 
 class Ask(NamedTuple):
-    """Sends a question to the job's task queue, in JSON, as is the answer; needs no session: see `reader.tasks`."""
+    """QUEUE: sends a question to the job's task queue; both it and the answer are JSON. Needs no session."""
 
     client: int = 0
 
 
 class Ok(NamedTuple):
-    """Reports success.
+    """OK: reports that a request succeeded.
 
     Attributes:
         version: number of batches applied, if the verb concerns values.
@@ -270,7 +273,7 @@ class Ok(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """The answer to a WALK.
+    """WALKED: answers WALK with rows.
 
     Attributes:
         clock: number of batches of the table so far.
@@ -285,41 +288,41 @@ class Walked(NamedTuple):
 
 
 class Error(NamedTuple):
-    """Refuses a request. `is_non_finite`: a gradient contains NaN or infinity; nothing was changed."""
+    """ERROR: refuses a request. `is_non_finite`: a gradient contains NaN or infinity; nothing was changed."""
 
     is_non_finite: bool = False
 
 
 class Waits(NamedTuple):
-    """Reports why a request is waiting. `is_idle`: the server waits only for the trainer that sent it."""
+    """WAITING: reports why a request waits. `is_idle`: the server waits only for the trainer that sent it."""
 
     is_idle: bool = False
 
 
 class StateLost(NamedTuple):
-    """Reports that the client's session was with an earlier process of this server, whose state is lost."""
+    """STATE_LOST: reports that the session belongs to an earlier process of this server, whose state is lost."""
 
 
 class Repeat(NamedTuple):
-    """Reports that part `chunk` of the request, or all of it, was lost."""
+    """REPEAT: asks for chunk `chunk` of the request, or for all of it, because it was lost."""
 
     chunk: int = WHOLE
 
 
 class Values(NamedTuple):
-    """Answers part `number` of a push: with the values, or with a plain acknowledgement."""
+    """VALUES: answers part `number` of a push, with values or as an acknowledgement only."""
 
     number: int = 0
 
 
 class Configured(NamedTuple):
-    """Answers CONFIGURE. If `has_values` is False, the client must set the values."""
+    """CONFIGURED: answers CONFIGURE. If `has_values` is False, the client must set the values."""
 
     has_values: bool = False
 
 
 class Invited(NamedTuple):
-    """Answers OPEN_STREAM: connect to `port` of the same address, if `own_port` is the port that was asked."""
+    """INVITED: answers OPEN_STREAM with the port to connect to; `own_port` differs from the client's behind a proxy."""
 
     port: int = 0
     own_port: int = 0

@@ -3,7 +3,7 @@
 
 The page cache copies every byte once more and needs memory: writing 4 GB takes 12 s of processor time through the
 cache, and 0.2 s without it. Direct I/O needs memory, positions and lengths in whole pages. Memory is reused, because
-the system takes several times as long to find and clear new pages as a copy takes.
+allocating and clearing new pages takes several times as long as the copy itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def map_block(nbytes: int = BLOCK) -> Memory:
 
 
 def go_past_cache(descriptor: int) -> bool:
-    """Let a file bypass the page cache from now on; return whether this is supported."""
+    """Make a file bypass the page cache from now on (O_DIRECT); return whether the file system supports this."""
     flag = getattr(os, "O_DIRECT", 0)
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | flag)
@@ -61,7 +61,7 @@ def go_through_cache(descriptor: int) -> None:
 
 
 class SpareMemory:
-    """Memory slots for copies of arrays. Thread-safe."""
+    """A pool of memory for copies of arrays. Thread-safe."""
 
     def __init__(self) -> None:
         """Start without any memory."""
@@ -104,7 +104,7 @@ class SpareMemory:
 
 
 def give_way() -> None:
-    """Lower the calling thread's priority, if processors are scarce, below that of threads for which trainers wait."""
+    """Lower the calling thread's priority below that of threads that trainers wait for, if processors are scarce."""
     if sys.platform == "linux":  # where a thread has a priority of its own
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -54,9 +54,9 @@ class Checkpoint:
 
 
 def checking(root: Path, files: Iterable[DataFile]) -> ServiceThread[None]:
-    """Start to verify each file while another reader reads it, so that each byte is read from disk only once.
+    """Start to verify each file in a thread while the caller reads it, so that each byte is read from disk only once.
 
-    `finish` raises CheckpointError if a file is missing or differs.
+    The thread's `finish` raises CheckpointError if a file is missing or differs.
     """
     once = list(dict.fromkeys(files))
 

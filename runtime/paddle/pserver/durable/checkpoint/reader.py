@@ -66,7 +66,7 @@ def compare(file: DataFile, crc: int) -> None:
 
 
 class Read(NamedTuple):
-    """A piece, and the file that contains it."""
+    """A piece that was read, and the file that contains it."""
 
     file: DataFile
     piece: Piece
@@ -78,7 +78,7 @@ class _Ready(NamedTuple):
 
 
 class Reading:
-    """Reads files; a context manager that stops reading on exit. Can be iterated over once, in one thread."""
+    """An iterator over the pieces of checkpoint files. A context manager that stops reading on exit; iterated once."""
 
     def __init__(self, root: Path, files: Sequence[DataFile], *, past_cache: bool = False) -> None:
         """Begin to read the files.
@@ -147,7 +147,7 @@ class Reading:
 
 
 class Filled(NamedTuple):
-    """A block, and the number of bytes in it that belong to the file."""
+    """A block of memory, and the number of its bytes that were read from the file."""
 
     memory: Memory
     nbytes: int
@@ -190,7 +190,7 @@ def _sized(nbytes: int) -> Memory:
 
 
 class Input:
-    """Reads one file in a thread; must be closed."""
+    """Reads one file block by block in its own thread; must be closed."""
 
     def __init__(self, descriptor: int, nbytes: int, pool: Pool, *, past_cache: bool) -> None:
         """Begin to read the first `nbytes` of an open file, which the caller closes after `close`.
@@ -257,11 +257,11 @@ _NONE = Filled(np.empty(0, np.uint8), 0)
 
 
 class PieceBytes:
-    """Takes blocks from an input, and reports when they can be returned to the pool. Used by one thread.
+    """The bytes of one input after another; reports which blocks can be returned to the pool. Used by one thread.
 
     Attributes:
         at: number of bytes of the file taken so far.
-        crc: CRC of the blocks that contain those bytes.
+        crc: CRC-32 of the blocks that contain those bytes.
     """
 
     def __init__(self, pool: Pool) -> None:

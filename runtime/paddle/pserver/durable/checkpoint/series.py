@@ -49,7 +49,7 @@ class Origin:
 
 
 class Series:
-    """The checkpoint parts of one store. Belongs to the store's thread, and must be notified before each change.
+    """The checkpoint parts of one store. Belongs to the store's thread, which must notify it before each change.
 
     Attributes:
         parts: the existing parts, oldest first.
@@ -171,7 +171,7 @@ class Series:
 
 
 class Periodic:
-    """Writes the periodic checkpoints of one engine; belongs to its thread.
+    """Writes the periodic checkpoints of one engine. Belongs to the engine's thread.
 
     Attributes:
         series: must be notified before changes: see `observer.Watch`.

@@ -41,7 +41,7 @@ _ROWS_BYTES = 4 << 20
 
 
 class Copying:
-    """Copies pieces into a checkpoint part. All methods except `write` belong to the owner's thread."""
+    """The pieces to copy into one checkpoint part. All methods except `write` belong to the owner's thread."""
 
     def __init__(self, pieces: Iterable[Piece], give: Callable[[Piece], None], length: int) -> None:
         """Begin the copy.
@@ -69,7 +69,7 @@ class Copying:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the arrays are no longer needed."""
+        """Return whether all pieces are written, so that the arrays are no longer needed."""
         with self._changed:
             return self._written is None and not self._left
 
@@ -138,11 +138,11 @@ class Copying:
 
 
 class Snapshot:
-    """A copy in progress, which must be notified before changes; see `watch.Watch`.
+    """A snapshot in progress, which must be notified before changes; see `watch.Watch`.
 
     Attributes:
-        version: version of the store at that moment.
-        numbers: numbers of the store and of its parameters at that moment.
+        version: version of the store at the time of the snapshot.
+        numbers: numbers of the store and of its parameters at that time.
     """
 
     def __init__(

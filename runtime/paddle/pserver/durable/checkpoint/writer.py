@@ -74,7 +74,7 @@ class DiskOutput:
         self._thread = ServiceThread(self._work, name="checkpoint-disk")
 
     def make_room(self, nbytes: int) -> None:
-        """Wait until `nbytes` bytes, at most `ROOM`, can be accepted without waiting for the disk."""
+        """Wait until `nbytes` bytes, at most `ROOM`, can be accepted without waiting for the disk. Raises OSError."""
         self._send()
         while len(self._mine) * BLOCK - self._used < nbytes:
             self._mine.append(self._free.get())
@@ -96,7 +96,7 @@ class DiskOutput:
                 self._turn()
 
     def finish(self) -> None:
-        """Wait until all bytes are on disk; the file is closed."""
+        """Wait until all bytes are on disk, and close the file. Raises OSError if a byte could not be written."""
         if self._used:
             self._turn()
         self._send()
@@ -315,7 +315,7 @@ class Sink:
         self.defer(partial(self._publish, manifest, earlier))
 
     def outcome(self) -> Outcome:
-        """Return the manifest once it is published, or why it was not; None while the part is in progress."""
+        """Return the manifest once it is published, or the error that prevented that; None while in progress."""
         return self._outcome
 
     def abandon(self) -> None:
