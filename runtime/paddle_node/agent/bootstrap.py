@@ -22,7 +22,7 @@ else:
 
 
 class MemoryImporter:
-    """Imports modules from source received over the connection; tracebacks can show their lines.
+    """An import finder and loader for modules received over the connection; tracebacks can show their source.
 
     Args:
         magic: the magic number of the interpreter that compiled the code.
@@ -47,7 +47,7 @@ class MemoryImporter:
         return self._modules
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> "ModuleSpec | None":
-        """Implement importlib's finder and loader protocol."""
+        """Find a received module, as `importlib.abc.MetaPathFinder.find_spec` does; None for any other name."""
         if fullname != "paddle_node" and not fullname.startswith("paddle_node."):
             return None
         name = self._sent_as(fullname) or self._unpack(fullname)
@@ -57,10 +57,10 @@ class MemoryImporter:
         return ModuleSpec(fullname, loader, origin="<sent>", is_package=name != fullname)
 
     def create_module(self, spec: object) -> None:
-        """Implement importlib's finder and loader protocol."""
+        """Return None, so that the import system creates the module (`importlib.abc.Loader`)."""
 
     def exec_module(self, module: "ModuleType") -> None:
-        """Implement importlib's finder and loader protocol."""
+        """Execute a received module's code in its namespace (`importlib.abc.Loader`)."""
         name = self._sent_as(module.__name__)
         source, code = self._modules[name]
         if code and self._code_fits:
@@ -70,7 +70,7 @@ class MemoryImporter:
         exec(body, vars(module))  # noqa: S102 - how a module is imported
 
     def get_source(self, fullname: str) -> str:
-        """Implement importlib's finder and loader protocol."""
+        """Return a module's source as text, which tracebacks print (`importlib.abc.InspectLoader`)."""
         return self._modules[self._sent_as(fullname)][0].decode()
 
     def _sent_as(self, fullname: str) -> str:
@@ -111,7 +111,7 @@ def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> N
 
 
 def stay(magic: bytes, modules: "dict[str, tuple[bytes, bytes]]", settings: "dict[str, Any]") -> None:
-    """Run the resident agent, which `paddle_node.agent.offer` starts after a job has ended."""
+    """Run a resident agent, which `paddle_node.agent.offer` starts after a job has ended, until its time is up."""
     gc.disable()
     sys.meta_path.insert(0, MemoryImporter(magic, modules))
     try:

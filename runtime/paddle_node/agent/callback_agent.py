@@ -30,7 +30,7 @@ DONE, ALONE = 0, 69
 
 
 def main() -> int:
-    """Serve one launcher until it sends a goodbye or disconnects."""
+    """Serve one launcher until it sends a goodbye or disconnects; return the exit code."""
     given = json.loads(base64.b64decode(os.environ.pop(INVITATION)).decode())
     rank = next((os.environ[name] for name in given["ranks"] if name in os.environ), "")
     word = {"word": given["word"], "rank": int(rank or -1), "host": os.uname().nodename}
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def reap() -> bool:
-    """Reap one child that has exited, if any."""
+    """Reap one child that has exited, if any; return whether there was one."""
     try:
         return os.waitpid(-1, os.WNOHANG)[0] != 0
     except ChildProcessError:
@@ -106,7 +106,10 @@ def call(
 def connect(
     addresses: "list[tuple[str, int]]", context: ssl.SSLContext, faults: "dict[str, str]"
 ) -> "ssl.SSLSocket | None":
-    """Try all addresses with a short delay between them; return the first authenticated connection."""
+    """Try all addresses with a short delay between them; return the first authenticated connection, or None.
+
+    Errors are added to `faults`, by address.
+    """
     todo = list(addresses)
     waiting: "dict[int, tuple[socket.socket, str]]" = {}
     poll = select.poll()
@@ -140,7 +143,7 @@ def connect(
 
 
 def begun(host: str, port: int) -> socket.socket:
-    """Return a socket that has started to connect."""
+    """Return a non-blocking socket that has started to connect. Raises OSError if the connection fails immediately."""
     family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     raw = socket.socket(family, kind)
     raw.setblocking(False)
@@ -154,7 +157,7 @@ def begun(host: str, port: int) -> socket.socket:
 def greeted(
     raw: socket.socket, context: ssl.SSLContext, shown: str, faults: "dict[str, str]"
 ) -> "ssl.SSLSocket | None":
-    """Return an authenticated connection to the launcher; None if nothing, or a different program, answers."""
+    """Complete the TLS handshake on a connected socket; if it fails, return None and put the reason into `faults`."""
     try:
         code = raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
@@ -265,7 +268,7 @@ def wait(
     to_launcher: bytearray,
     ended: bool,
 ) -> bool:
-    """Wait until bytes can be copied; return False when the callback agent has exited."""
+    """Block until bytes can be copied in some direction; return False when the callback agent has exited."""
     poll = select.poll()
     poll.register(alive, select.POLLIN)
     from_launcher = select.POLLIN if len(to_command) < ROOM else 0

@@ -51,7 +51,11 @@ def greet(
 
 
 def read_frame(stdin: int, received: bytearray) -> bytes:
-    """Remove and return one frame from the received bytes, reading more until it is complete; empty at the end."""
+    """Read one frame and remove it from the received bytes; return b"" if the stream has ended.
+
+    Raises:
+        TimeoutError: the launcher sent nothing for SILENCE_S.
+    """
     waiter = select.poll()
     waiter.register(stdin, select.POLLIN)
     while len(received) < frame_size(received):

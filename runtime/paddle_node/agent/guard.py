@@ -83,21 +83,21 @@ def _run_guard(received: bytes, watcher: int) -> None:
 
 
 class Watcher:
-    """Continues the guard's parent if it was stopped, because a stopped process cannot even exit."""
+    """Sends SIGCONT to the guard's parent if it was stopped, because a stopped process cannot even exit."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._stopped_s = 0.0
 
     def note_wait(self, waited_s: float) -> None:
-        """Check the watcher after a further wait of the guard."""
+        """Count a further wait of the guard, in seconds, and check the watcher when it is due."""
         found = process_tree.look(self._pid)
         self._stopped_s = self._stopped_s + waited_s if found is not None and found.state == "T" else 0.0
         if self._stopped_s >= STOPPED_S:
             self.wake()
 
     def wake(self) -> None:
-        """Continue the watcher with a signal, if it exists."""
+        """Continue the watcher with SIGCONT, if it exists."""
         if os.getppid() == self._pid:
             os.kill(self._pid, signal.SIGCONT)
 

@@ -71,7 +71,7 @@ class JobRequests:
             self._outbox.send("resident", address=hello.resident.address, port=hello.resident.port)
 
     def begin(self, job_dir: str, group: str) -> None:
-        """Record the job's directory and the control group of its processes ("" if there is none)."""
+        """Record the job's directory, and the control group of its processes, or ""."""
         if self.saved is not None:
             self.saved.make()
         if self._registry is not None:
@@ -100,7 +100,7 @@ class JobRequests:
         return left
 
     def leaving(self, how: str) -> None:
-        """Record why the agent starts to leave; ignore later reasons."""
+        """Record the reason for which the agent exits; ignore later reasons."""
         self._how = self._how or how
 
     def settled(self) -> None:
@@ -115,13 +115,13 @@ class JobRequests:
             self._registry.end(self._how or "its agent exited", self._settled)
 
     def jobs(self) -> None:
-        """List the jobs on this node (`jobs`)."""
+        """Answer `jobs`: list the jobs on this node."""
         self._outbox.send(
             "jobs_found", jobs=registry.describe(self._root()), residents=self._residents(False)
         )
 
     def end_job(self, asked: to_agent.EndJob) -> None:
-        """End a job on this node (`end_job`)."""
+        """Answer `end_job`: end a job on this node."""
         name = asked.job_id
 
         def done(told: List[str], left: List[FoundProcess], unsure: str) -> None:
@@ -131,12 +131,12 @@ class JobRequests:
         End(self._loop, self._root(), {JOB_ID: name}, asked.grace_s, done)
 
     def clean(self, asked: to_agent.Clean) -> None:
-        """Remove the files of ended jobs (`clean`)."""
+        """Answer `clean`: remove the files of ended jobs."""
         found = registry.cleanable(self._root(), asked.older_s)
         self._loop.work(self._cleaning(found, asked.older_s, asked.dry_run))
 
     def checkpoints(self, folder: str) -> None:
-        """List checkpoints (`checkpoints`), outside the loop."""
+        """Answer `checkpoints`: list the checkpoints in a folder, in a child process."""
         folder = os.path.expanduser(folder)
         folder = os.path.join(self._root(), folder) if folder else ""
 
@@ -150,7 +150,7 @@ class JobRequests:
         ProbeChild(self._loop, [("checkpoints", look)], LISTING_S, listed)
 
     def verify(self, asked: to_agent.Verify) -> None:
-        """Verify parts of checkpoints (`verify`), outside the loop."""
+        """Answer `verify`: verify parts of checkpoints, in a child process."""
         Verification(
             self._loop,
             os.path.join(self._root(), os.path.expanduser(asked.folder)),
@@ -205,7 +205,7 @@ class JobRequests:
 
 
 class End:
-    """Ends a job on this node, for a visitor or for a launcher that has logged in again.
+    """The end of a job on this node, requested by a visitor or by a launcher that has logged in again.
 
     The job's own agent receives TERM and stops the job. Then, remaining processes that certainly belong to the job are
     stopped. No other process is signalled.

@@ -36,7 +36,7 @@ FAILED = 70
 
 
 class Offer:
-    """Listens from its creation until the process exits.
+    """The port at which a resident agent will serve the next job. Listens from its creation until the process exits.
 
     Args:
         received: the launcher's `hello`, which requests a resident agent, and the bytes after it.

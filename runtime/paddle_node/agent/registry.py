@@ -128,7 +128,7 @@ class Known(NamedTuple):
 
 
 def known(root_dir: str, job_id: Optional[str] = None, among: Optional[Container[str]] = None) -> List[Known]:
-    """Return this machine's records below a root directory, of one job or of all; unreadable records are omitted.
+    """Return the records of jobs on this machine below a root directory, of one job or of all; omit unreadable ones.
 
     Args:
         among: only files with the names of these jobs are read.
@@ -184,7 +184,7 @@ def describe(root_dir: str) -> List[Fields]:
 
 
 def job_of(pid: int) -> str:
-    """Return the job ID in a process's environment, or ""; only this user's processes can be read."""
+    """Return the job ID in the environment of a process of this user; "" if it has none, or cannot be read."""
     prefix = (JOB_ID + "=").encode()
     values = [entry[len(prefix) :] for entry in proc.environ(pid) if entry.startswith(prefix)]
     return values[0].decode("utf-8", "replace")[:200] if values else ""
@@ -202,7 +202,7 @@ def read(path: str) -> Optional[JobFile]:
 
 
 def write(path: str, record: JobFile) -> None:
-    """Replace a file atomically; readers see the old one or the new one."""
+    """Write a record to a file, atomically: readers see the old one or the new one."""
     temporary = "%s/.%s.%d" % (os.path.dirname(path), os.path.basename(path), os.getpid())
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     try:

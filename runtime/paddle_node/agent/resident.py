@@ -74,7 +74,7 @@ def _is_last(name: str) -> bool:
 
 
 class PendingClient:
-    """A client that has not sent its request yet.
+    """A connection to a client that has not sent its request yet.
 
     Attributes:
         leaves_at: the monotonic time at which it is disconnected.

@@ -64,7 +64,7 @@ def supervise(received: bytes, guard_alive: int, marks: int, signs: int) -> bool
 
 
 class Supervisor:
-    """The complete state of one node's agent; used by one thread."""
+    """The event loop and the complete state of one node's agent; used by one thread."""
 
     def __init__(self, guard_alive: int, guard_marks: int, signs: int, stdin: int, stdout: int) -> None:
         self._stdin = stdin

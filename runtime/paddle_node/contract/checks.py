@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks behind the annotations of records. Pure.
+"""The check functions behind the annotations of records. Pure.
 
 Each check returns a valid value, possibly converted, or raises Misfit.
 """
@@ -40,7 +40,7 @@ class Misfit(Exception):
 
 
 class Limit:
-    """A row of LIMITS: the check of a value, and its expected form for messages."""
+    """A row of LIMITS: the check of a value, and a description of valid values for messages."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ def optional(check: Check) -> Check:
 
 
 class Rows:
-    """Checks a list of any length; `make` builds the result from the checked rows."""
+    """A check for a list of any length; `make` builds the result from the checked rows."""
 
     def __init__(self, check: Check, make: Any = list) -> None:
         self._check = check

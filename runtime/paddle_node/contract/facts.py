@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts that processes and nodes report, each declared once: its name, limit, unit and default.
+"""The facts that processes and nodes report, each declared in one place: its name, limit, unit and default.
 
 `paddle.report` writes a record as a line. The agent checks it and passes it on, the launcher adds it to ProcessFacts or
 NodeFacts, and `flat` converts it to a row of status.json. The unit of a fact is the name of its limit.
@@ -35,18 +35,18 @@ MAX_TEXT = 1000
 
 
 class Ready(NamedTuple):
-    """A parameter server answers on all its ports."""
+    """Reports that a parameter server answers on all its ports, with its endpoints."""
 
     endpoints: Tuple[str, ...]
     sparse_endpoints: Tuple[str, ...] = ()
 
 
 class Alive(NamedTuple):
-    """Reports that a process is alive: a heartbeat."""
+    """The heartbeat of a process."""
 
 
 class Progress(NamedTuple):
-    """The progress of a trainer; a cost or speed that is not finite is None.
+    """A trainer's progress: its position, cost and speed; a cost or speed that is not finite is None.
 
     Attributes:
         batch_id: the batch within its pass; without passes, the step.
@@ -81,7 +81,7 @@ class Pushes(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """The trainers that are waiting at a parameter server.
+    """The load of a parameter server: the trainers that wait there, and its growing tables.
 
     Attributes:
         version: the number of batches applied so far.
@@ -115,7 +115,7 @@ class Queue(NamedTuple):
 
 
 class Unsaved(NamedTuple):
-    """A checkpoint that could not be written, as one line; empty once it has been written."""
+    """The reason why a checkpoint could not be written, on one line; empty once it has been written."""
 
     what: OneLine
 
@@ -169,7 +169,7 @@ class NodeUsage(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The identity, node and state of a process."""
+    """The name, node and state of a process."""
 
     name: str
     role: str
@@ -226,7 +226,7 @@ class ProcessFacts(NamedTuple):
 
 
 class NodePlace(NamedTuple):
-    """A node's identity, and the state of its connection; `heard_at` is in seconds since 1970."""
+    """A node's name and job directory, and the state of its connection; `heard_at` is in seconds since 1970."""
 
     node_id: Rank
     name: str
@@ -291,7 +291,7 @@ PARTS: Mapping[Type[Any], Tuple[Type[Any], ...]] = {
 
 
 def flat(facts: Any) -> Dict[str, Any]:
-    """Return all known facts as one row: numbers and texts, without those that are None."""
+    """Return all known facts as one flat dictionary of numbers and texts; omit those that are None."""
     return {
         name: value
         for part in facts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The digest of a collected file, computed while it is sent; launcher and agent use the same module.
+"""The incremental digest of a collected file, computed while it is sent; used by both launcher and agent.
 
 Blocks of zeros are skipped, so that holes cost nothing and count as zeros. For every other block, its number and its
 bytes are hashed. The digest does not depend on chunk boundaries.
@@ -19,7 +19,7 @@ _ZEROS = bytes(BLOCK)
 
 
 class Fingerprint:
-    """Computes size and digest of the beginning of one file.
+    """The size and digest of the beginning of one file, updated with further data.
 
     Args:
         hasher: a new blake2b with DIGEST_SIZE; owned by the fingerprint.
@@ -59,7 +59,7 @@ class Fingerprint:
             at += len(piece)
 
     def hexdigest(self) -> str:
-        """Return the digest of everything added so far."""
+        """Return the digest of everything added so far, as hexadecimal digits."""
         return str(self._hasher.hexdigest())
 
     def reading(self, path: str, end: int) -> Iterator[None]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frame format between launcher and agent: one codec for both sides. Sans-IO: converts bytes to messages and back.
+"""The codec of the frames between launcher and agent, for both sides. Performs no I/O.
 
-A frame is a header of UTF-8 JSON, an object with `kind`, and a raw body; `opening` defines the first bytes of a
-stream. `to_agent` and `to_launcher` list the kinds.
+A frame is a header of UTF-8 JSON, an object with `kind`, and a raw body; `opening` defines the first bytes of a stream.
+`to_agent` and `to_launcher` list the kinds.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class FrameError(ValueError):
-    """The bytes violate the protocol; the rest of the stream cannot be read."""
+    """Raised when bytes violate the protocol; the rest of the stream cannot be read."""
 
 
 class Message(NamedTuple):
-    """One frame: its kind, the other header fields, and its raw body."""
+    """A decoded frame: its kind, the other header fields, and its raw body."""
 
     kind: str
     fields: Fields
@@ -57,7 +57,7 @@ def cost(body: bytes) -> int:
 
 
 class Decoder:
-    """Converts the bytes of a stream into messages, regardless of how they are split.
+    """An incremental decoder of the frames in a stream, which may arrive in chunks of any size.
 
     Args:
         sender: the writer of the stream, for messages: "launcher" or "agent".

@@ -10,7 +10,7 @@ from paddle_node.contract.records import Moment, NodePath, Number, OneLine, Pid,
 
 
 class Submitter(NamedTuple):
-    """The process that submitted the job, for the node's record; `start` and `boot_id` make the pid unique."""
+    """The process that submitted a job; `start` and `boot_id` make its pid unique."""
 
     user: OneLine = ""
     host: OneLine = ""
@@ -21,7 +21,7 @@ class Submitter(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """The process of the agent itself.
+    """The agent proper of a job: its process on the node.
 
     Attributes:
         outer: the pid and start time of its guard and its watcher.
@@ -34,7 +34,7 @@ class Agent(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The end of a job on a node.
+    """How and when a job ended on a node.
 
     Attributes:
         settled: whether the launcher has received everything that it collects.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names shared by launcher, agent and processes: environment variables and folders. Imports nothing."""
+"""The names that launcher, agent and processes share: environment variables and folders. Imports nothing."""
 
 JOB_ID = "PADDLE_JOB_ID"
 NODE_ID = "PADDLE_NODE_ID"

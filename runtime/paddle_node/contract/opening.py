@@ -10,12 +10,12 @@ PREFIX_SIZE = 12  # lengths of the header (4 bytes) and the body (8 bytes), big-
 
 
 def marker(nonce: str) -> bytes:
-    """Return the line that separates a login shell's output from the frames."""
+    """Return the line that separates a login shell's output from the frames that follow it."""
     return ("PADDLE-AGENT-%d %s\n" % (PROTOCOL_VERSION, nonce)).encode()
 
 
 def frame(header: bytes) -> bytes:
-    """Return a frame without a body."""
+    """Encode a frame without a body."""
     return len(header).to_bytes(4, "big") + bytes(8) + header
 
 

@@ -30,7 +30,7 @@ class NodeAddress(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """A port that is in use, and the process that uses it."""
+    """A port that is in use, and a description of the process that uses it."""
 
     port: PortOrZero
     owner: OneLine = ""
@@ -59,7 +59,7 @@ class Disk(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """The limits of the kernel; None where it reports no limit.
+    """The limits of a node's kernel and user; None: there is no limit.
 
     Attributes:
         limits: soft limits by name: nofile, nproc, memlock, core.
@@ -128,7 +128,7 @@ class Saves(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """The result of a check that ran outside the loop.
+    """The results of the checks that ran outside the agent's loop, by name; None or empty: not available.
 
     Attributes:
         root_dir: the disk of ROOT_DIR.

@@ -162,7 +162,7 @@ LIMITS: Dict[str, Limit] = {
 
 
 def read(record: Type[R], value: Any, name: str, sender: str) -> R:
-    """Return the record that a JSON object holds.
+    """Convert a JSON object to a record, after checking every field.
 
     Args:
         record: the record's class.
@@ -248,7 +248,7 @@ def _plain(value: Any) -> Any:
 
 
 class Column(NamedTuple):
-    """One field of a record.
+    """A field of a record, as its plan uses it.
 
     Attributes:
         text: the annotation of the field.
@@ -262,7 +262,7 @@ class Column(NamedTuple):
 
 
 class Plan:
-    """The steps that check the values of one record; calling a plan checks one value."""
+    """The compiled checks of one record's fields; calling a plan checks one value."""
 
     def __init__(self, record: Type[Any]) -> None:
         module = vars(sys.modules[record.__module__])
@@ -304,7 +304,7 @@ _plans: Dict[type, Plan] = {}
 
 
 def plan(record: Type[Any]) -> Plan:
-    """Return the plan of a record, created on first use."""
+    """Return the checks of a record, which are compiled on first use."""
     if record not in _plans:
         _plans[record] = Plan(record)
     return _plans[record]

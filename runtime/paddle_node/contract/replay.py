@@ -13,7 +13,7 @@ KEPT = 2 << 20  # bytes that may be sent without an acknowledgement; urgent fram
 
 
 class ReplayBuffer:
-    """The sent bytes of a stream that the receiver has not confirmed, and that a reconnection repeats.
+    """The unacknowledged bytes of a stream, which are sent again after a reconnection.
 
     Attributes:
         acked: the position before which everything has arrived.

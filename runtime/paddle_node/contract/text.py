@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of text sent by another process: lines, paths, addresses. Pure."""
+"""Checks and escapes text sent by another process: lines, paths, addresses. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def visible(text: str) -> str:
 
 
 def visible_line(text: str) -> str:
-    """Return the beginning of a text as one line of at most LINE_LIMIT characters."""
+    """Return the beginning of a text as one line of at most LINE_LIMIT characters, without control characters."""
     return visible(text[:LINE_LIMIT])[:LINE_LIMIT]
 
 

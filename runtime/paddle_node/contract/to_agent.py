@@ -26,12 +26,12 @@ from paddle_node.contract.records import (
 
 
 class ReconnectKey(NamedTuple):
-    """The data with which the launcher can reconnect.
+    """The credentials with which the launcher can reconnect to a running agent.
 
     Attributes:
-        at: the name of the agent's socket.
-        word: a secret that is sent only over the encrypted connection.
-        spare_s: seconds beyond a lease, for the last ping before an interruption and a login after it.
+        at: the name of the agent's local socket, in the abstract namespace.
+        word: the shared secret; it is sent only over the encrypted connection.
+        spare_s: seconds beyond a lease for which the agent waits for the reconnection.
     """
 
     at: str
@@ -40,7 +40,7 @@ class ReconnectKey(NamedTuple):
 
 
 class Reconnect(NamedTuple):
-    """The first frame of a new connection; it is passed to the running agent with the descriptors."""
+    """The first frame of a new connection to a running agent: its credentials, and the number of bytes received."""
 
     at: str
     word: Secret
@@ -55,7 +55,10 @@ class Saved(NamedTuple):
 
 
 class ResidentRequest(NamedTuple):
-    """Asks for an agent that waits for the next job; the listening watcher replaces the key with its address."""
+    """Requests a resident agent, which waits for the next job for `wait_s` seconds.
+
+    The certificate and key are PEM texts, which both sides present; the watcher replaces the key with its address.
+    """
 
     name: str = ""
     wait_s: Seconds = 0.0
@@ -66,7 +69,15 @@ class ResidentRequest(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """The first frame from the launcher."""
+    """The launcher's first frame: the job that the agent serves, and the limits that apply to the agent.
+
+    Attributes:
+        lease_s: the agent ends its part of the job after this number of seconds without a message.
+        pace_s: seconds for which output is collected before it is sent.
+        umask: umask of everything that the job creates; None: 0o077.
+        keep_jobs: number of the workspace's job directories to keep.
+        keeps_state: whether the job directory contains state that outlives the job.
+    """
 
     job_id: JobId
     root_dir: str
@@ -84,14 +95,14 @@ class Hello(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A job request, one line, from a launcher to a resident agent; `wait_s` applies to the job after it."""
+    """A launcher's request to a resident agent to serve a job, and then to wait `wait_s` seconds for the next one."""
 
     nonce: Nonce
     wait_s: Seconds
 
 
 class Probe(NamedTuple):
-    """The queries to a node before a job changes anything there."""
+    """Asks for the properties of a node before a job changes anything there."""
 
     nic: Optional[str] = None
     address: Optional[str] = None
@@ -113,20 +124,26 @@ class Probe(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """Asks the agent to connect to peers: (node ID, address, port) each."""
+    """Asks the agent to probe the network paths to its peers: (node ID, address, port) of each."""
 
     peers: Tuple[Tuple[Whole, str, Port], ...]
 
 
 class Extras(NamedTuple):
-    """Small files to create, by path, and directories whose files are collected."""
+    """Additions to a tree: small files by path, and directories whose files are collected."""
 
     files: Dict[RelativePath, Secret] = {}
     collect: Tuple[RelativePath, ...] = ()
 
 
 class Manifest(NamedTuple):
-    """A part of the list of a tree's files; `dest` is used only in the first part."""
+    """A part of a tree's manifest; the body holds the entries.
+
+    Attributes:
+        dest: the tree's directory below ROOT_DIR; read from the first part only.
+        unpacked: the unpacked size in bytes of a bundle or of wheels; None: the files are the tree itself.
+        commit: the additions to the tree, if it is built without a `commit` when no file is missing.
+    """
 
     tree: str
     dest: Optional[RelativePath] = None
@@ -138,7 +155,7 @@ class Manifest(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """A directory of a tree."""
+    """A directory in a tree's manifest, with its permission bits."""
 
     path: RelativePath
     kind: Literal["d"]
@@ -146,7 +163,7 @@ class Folder(NamedTuple):
 
 
 class File(NamedTuple):
-    """A regular file of a tree; its modification time is in ns since 1970, or 0 for any."""
+    """A regular file in a tree's manifest; `changed_ns`: its modification time in ns since 1970; 0: not preserved."""
 
     path: RelativePath
     kind: Literal["f"]
@@ -157,7 +174,7 @@ class File(NamedTuple):
 
 
 class Symlink(NamedTuple):
-    """A symbolic link of a tree; `leaves`: its absolute target is intended, and no path is below it."""
+    """A symbolic link in a tree's manifest; `leaves`: its target may be an absolute path outside the tree."""
 
     path: RelativePath
     kind: Literal["l"]
@@ -166,13 +183,13 @@ class Symlink(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """The files, directories and links of a tree, as the body of `manifest` lists them."""
+    """The body of `manifest`: the files, directories and links of a tree."""
 
     entries: Tuple[Union[File, Folder, Symlink], ...]
 
 
 class Blob(NamedTuple):
-    """A piece of one file, or several small files: (digest, size) each."""
+    """A piece of one file from byte `offset` on, or several small files as (digest, size); their bytes are the body."""
 
     tree: str
     digest: Optional[Digest] = None
@@ -182,7 +199,7 @@ class Blob(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Asks the agent to build and publish a tree; `files` and `collect` are those of `Extras`."""
+    """Asks the agent to build a tree at `dest` and to publish it; `files` and `collect` as in `Extras`."""
 
     tree: str
     dest: str = ""
@@ -191,7 +208,7 @@ class Commit(NamedTuple):
 
 
 class Relay(NamedTuple):
-    """Asks the agent to listen for other nodes of the job, or to stop listening."""
+    """Asks the agent to open or close its relay, which serves files to nodes with the job's certificate (PEM)."""
 
     open: bool = True
     address: str = ""
@@ -200,7 +217,7 @@ class Relay(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Asks the agent to fetch missing files from relays of other nodes: (address, port) each, the best first."""
+    """Asks the agent to fetch missing files from the relays of other nodes: (address, port) of each, the best first."""
 
     trees: Tuple[str, ...]
     sources: Tuple[Tuple[str, Port], ...]
@@ -213,7 +230,14 @@ class Wants(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Asks for the start of a process; the digests in env_pieces and env_files name pieces of long values."""
+    """Asks the agent to start a process.
+
+    Attributes:
+        log: its log file, relative to the job directory; rotated at `log_limit` bytes, unless that is 0.
+        env_pieces, env_files: variable -> digests of the pieces of its long value; those in env_files go to a file.
+        heartbeat_timeout_s, step_timeout_s: seconds without a heartbeat or a step after which it has stalled; 0: never.
+        patterns: regular expressions that find numbers in its output.
+    """
 
     proc: str
     argv: Tuple[str, ...]
@@ -233,87 +257,92 @@ class Start(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """The body of `start`, a list: pieces of long values."""
+    """The body of `start`: pieces of long environment values, which messages name by digest."""
 
     pieces: Tuple[str, ...]
 
 
 class Stop(NamedTuple):
-    """Asks the agent to stop the named processes; None: all."""
+    """Asks the agent to stop processes: TERM, then KILL after `grace_s` seconds. `procs` names them; None: all."""
 
     grace_s: Seconds
     procs: Optional[Tuple[str, ...]] = None
 
 
 class Stacks(NamedTuple):
-    """Asks for the stacks of the named processes; None: all."""
+    """Asks the agent for the stack traces of processes. `procs` names them; None: all."""
 
     procs: Optional[Tuple[str, ...]] = None
 
 
 class Ack(NamedTuple):
-    """Acknowledges the number of collected bytes that are stored."""
+    """Acknowledges collected data: the number of bytes that are now on the launcher's disk."""
 
     bytes: Bytes
 
 
 class Verified(NamedTuple):
-    """Reports that the list of collected files was compared; the last message has `last`."""
+    """Reports that the launcher compared the list of collected files with its copies; `last` ends the collection."""
 
     last: bool = False
 
 
 class Paths(NamedTuple):
-    """The body of `verified`: the list of files and links to send again."""
+    """The body of `verified`: the files and links that the agent must send again."""
 
     paths: Tuple[str, ...]
 
 
 class Ping(NamedTuple):
-    """Renews the lease."""
+    """Renews the node's lease; the agent answers with `pong` and the same number."""
 
     seq: Whole
 
 
 class Received(NamedTuple):
-    """Acknowledges the number of bytes of the agent's stream that have arrived."""
+    """Acknowledges the agent's stream: all of its bytes before `position` have arrived."""
 
     position: Bytes
 
 
 class Bye(NamedTuple):
-    """Asks the agent to stop all processes, send their remaining output, and exit."""
+    """Asks the agent to end: to stop all processes, send the remaining output, and exit.
+
+    Attributes:
+        grace_s: seconds between TERM and KILL.
+        drain_s: seconds for sending the remaining output.
+    """
 
     grace_s: Seconds = 5.0
     drain_s: Seconds = 10.0
 
 
 class Jobs(NamedTuple):
-    """Asks for the jobs that the node knows."""
+    """Asks the agent for the jobs that the node has records of."""
 
 
 class EndJob(NamedTuple):
-    """Asks the agent to end a job of this node, submitted by any launcher."""
+    """Asks the agent to end a job on its node, of any launcher; `grace_s`: seconds between TERM and KILL."""
 
     job_id: JobId
     grace_s: Seconds = 2.0
 
 
 class Clean(NamedTuple):
-    """Asks the agent to remove unneeded files of jobs that ended at least the given time ago."""
+    """Asks the agent to remove the files of jobs that ended at least `older_s` seconds ago, or only to list them."""
 
     older_s: Seconds = 0.0
     dry_run: bool = False
 
 
 class Checkpoints(NamedTuple):
-    """Asks for the parts of checkpoints in a folder."""
+    """Asks the agent for the checkpoints in a folder."""
 
     folder: str = ""
 
 
 class Verify(NamedTuple):
-    """Asks the agent to read parts of checkpoints and compare their checksums."""
+    """Asks the agent to verify parts of checkpoints: to read every byte and compare the checksums."""
 
     folder: str = ""
     parts: Tuple[RelativePath, ...] = ()

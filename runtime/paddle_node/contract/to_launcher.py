@@ -31,7 +31,7 @@ from paddle_node.contract.records import (
 
 
 class Hello(NamedTuple):
-    """The first frame; the pid is the watcher's, `magic` identifies its interpreter's bytecode."""
+    """The agent's greeting, its first frame; `pid` is the watcher's, and `clock` is in seconds since 1970."""
 
     pid: Pid
     python: OneLine
@@ -45,7 +45,7 @@ class Hello(NamedTuple):
 
 
 class Probed(NamedTuple):
-    """The properties of a node before a job changes anything there.
+    """The answer to `probe`: a node's properties, before a job changes anything on it.
 
     Attributes:
         networks: addresses suitable for the job's traffic, the likeliest first.
@@ -84,14 +84,14 @@ class Probed(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """The peers that answered, and the IDs of the nodes whose marks are in this node's directory."""
+    """The answer to `reach`: the result of each probe, and the other nodes that write to this node's ROOT_DIR."""
 
     results: Tuple[Route, ...]
     neighbours: Tuple[Whole, ...] = ()
 
 
 class Lacking(NamedTuple):
-    """The digests of a tree that the node lacks, in parts."""
+    """The answer to `manifest`: the digests of the files that the node lacks, possibly in several messages."""
 
     tree: str
     digests: Tuple[Digest, ...]
@@ -103,13 +103,13 @@ class Lacking(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """The number of bytes received so far of all lacking files."""
+    """The progress of a transfer: the number of bytes of missing files that the node has received so far."""
 
     bytes: Bytes
 
 
 class Relaying(NamedTuple):
-    """The address and port of a node's relay; port 0: none, because of `problem`."""
+    """The answer to `relay`: where the node's relay listens; port 0: it could not start, because of `problem`."""
 
     address: OneLine
     port: PortOrZero
@@ -117,7 +117,7 @@ class Relaying(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """Reports that a tree was built."""
+    """The answer to `commit`: a tree was built at the absolute path `job_dir`, or was already there (`have_tree`)."""
 
     tree: str
     job_dir: NodePath
@@ -127,14 +127,14 @@ class Committed(NamedTuple):
 
 
 class Started(NamedTuple):
-    """Reports that a process was started."""
+    """The answer to `start`: a process is running with this process ID."""
 
     proc: str
     pid: Pid
 
 
 class Stalled(NamedTuple):
-    """Reports that a process is alive but makes no progress."""
+    """Reports that a process is alive but makes no progress: the reason as a phrase, and its stack traces."""
 
     proc: str
     cause: OneLine
@@ -143,20 +143,20 @@ class Stalled(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """Reports that a process makes progress again, after `stalled`."""
+    """Reports that a process that had stalled makes progress again."""
 
     proc: str
 
 
 class Stacks(NamedTuple):
-    """A process's stacks."""
+    """The answer to `stacks`: the stack traces of one process, as text."""
 
     proc: str
     stacks: str
 
 
 class Line(NamedTuple):
-    """A line of a process's output, or a part of one, for the screen."""
+    """Output lines of a process for the screen, in the body, or the number of its bytes that were not sent."""
 
     proc: str
     stream: str = ""
@@ -167,7 +167,7 @@ class Line(NamedTuple):
 
 
 class Exited(NamedTuple):
-    """Reports that a process exited or was ended by a signal."""
+    """Reports that a process exited, with its exit code or signal number, and the last lines of its output."""
 
     proc: str
     code: Optional[ExitCode] = None
@@ -177,7 +177,10 @@ class Exited(NamedTuple):
 
 
 class File(NamedTuple):
-    """The next bytes of a collected file."""
+    """A chunk of a collected file, in the body, from byte `offset` on; a gap after the previous chunk is a hole.
+
+    `reset`: the file is sent again from its beginning; `eof`: the chunk reaches its end; `mtime` in ns since 1970.
+    """
 
     path: RelativePath
     offset: Bytes
@@ -187,7 +190,7 @@ class File(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A collected symbolic link."""
+    """A collected symbolic link, with its target and its modification time in nanoseconds since 1970."""
 
     path: RelativePath
     target: str
@@ -195,26 +198,26 @@ class Link(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """Reports the removal of a link, or of a file whose beginning was sent."""
+    """Reports that a link, or a file of which only a part was sent, was removed on the node."""
 
     path: RelativePath
 
 
 class Moved(NamedTuple):
-    """Reports that a log was renamed."""
+    """Reports that a log was renamed on the node, from `path` to `to`."""
 
     path: RelativePath
     to: RelativePath
 
 
 class Listed(NamedTuple):
-    """Lists the collected files and links after all of them were sent."""
+    """Part of the final list of collected files and links, as rows in the body; `last` marks the last part."""
 
     last: bool = True
 
 
 class Stopped(NamedTuple):
-    """Reports that all processes to be stopped have ended, except those in `left`."""
+    """The answer to `stop`: all processes have ended, except those in `left` as (process ID, command)."""
 
     left: Tuple[Tuple[Pid, OneLine], ...]
     killed: Whole
@@ -223,7 +226,7 @@ class Stopped(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Reports that a request failed; if `request` is empty, the agent ends its part of the job."""
+    """Reports that a request failed, and why; if `request` is empty, the agent itself ends its part of the job."""
 
     request: OneLine
     reason: OneLine
@@ -234,7 +237,7 @@ class Failed(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """A message of the agent that the launcher prints."""
+    """A notice for the user, which the launcher prints."""
 
     text: OneLine
 
@@ -247,13 +250,13 @@ class Pong(NamedTuple):
 
 
 class Received(NamedTuple):
-    """The number of bytes of the launcher's stream that have arrived."""
+    """Acknowledges the launcher's stream: all of its bytes before `position` have arrived."""
 
     position: Bytes
 
 
 class Goodbye(NamedTuple):
-    """The last frame of an agent. `rest` is the job directory if some bytes were not sent."""
+    """The agent's last frame before it exits. `rest` is the job directory if some collected data was not sent."""
 
     rest: Optional[str] = None
 
@@ -266,7 +269,7 @@ class Resident(NamedTuple):
 
 
 class ResidentFound(NamedTuple):
-    """A resident agent, how long in seconds it waits for a job, and whether it is serving one now."""
+    """A resident agent on a node: its process, its port, its waiting time in seconds, and whether it serves a job."""
 
     pid: Pid
     port: PortOrZero
@@ -275,14 +278,14 @@ class ResidentFound(NamedTuple):
 
 
 class JobsFound(NamedTuple):
-    """The jobs and resident agents that a node knows."""
+    """The answer to `jobs`: the jobs that the node has records of, and its resident agents."""
 
     jobs: Tuple[JobFound, ...]
     residents: Tuple[ResidentFound, ...] = ()
 
 
 class JobEnded(NamedTuple):
-    """Reports how a job was ended, and which of its processes are still running."""
+    """The answer to `end_job`: how the job was ended, one sentence per record, and its remaining processes."""
 
     job_id: OneLine
     told: Tuple[OneLine, ...]
@@ -291,7 +294,10 @@ class JobEnded(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """Reports removed or removable directories as (bytes, name), kept jobs with the reason, and partly removed jobs."""
+    """The answer to `clean`: the directories that were removed, or in a dry run could be, as (bytes, name).
+
+    `kept` has the reasons why others are needed; those in `stayed` could be removed only in part.
+    """
 
     jobs: Tuple[Tuple[Bytes, OneLine], ...]
     environments: Tuple[Tuple[Bytes, OneLine], ...]
@@ -301,21 +307,21 @@ class Cleaned(NamedTuple):
 
 
 class CheckpointsFound(NamedTuple):
-    """Parts of pservers' checkpoints, and the checkpoints of scripts."""
+    """The answer to `checkpoints`: the parts of pserver checkpoints, and the checkpoint directories of scripts."""
 
     parts: Tuple[Part, ...]
     scripts: Tuple[Saves, ...] = ()
 
 
 class Verifying(NamedTuple):
-    """The number of bytes of the parts read so far."""
+    """The progress of `verify`: the number of bytes read so far, and the total."""
 
     bytes: Bytes
     total: Bytes
 
 
 class Verified(NamedTuple):
-    """Reports that all parts were read: (path, problem) of the damaged ones."""
+    """The answer to `verify`: all parts were read; (path, problem) of each damaged part."""
 
     problems: Tuple[Tuple[OneLine, OneLine], ...]
 
@@ -362,7 +368,7 @@ TO_LAUNCHER: Mapping[str, Type[Any]] = {
 
 
 class Reported(NamedTuple):
-    """A report that a process sent to the agent; its kind is one of REPORTS."""
+    """A fact that a process reported to its agent, as one of the records in REPORTS."""
 
     proc: str
     kind: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In-memory files, descriptors sent over a local socket, and the user at its other end."""
+"""In-memory files (memfd), descriptor passing over local sockets, and the user at a local socket's other end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIXED = (
 
 
 def identity(fd: Optional[int]) -> str:
-    """Return the "device:inode" of an open file, or "" if the descriptor is not open."""
+    """Return "device:inode" of an open descriptor, which identifies its file; "" if the descriptor is not open."""
     try:
         status = os.fstat(-1 if fd is None else fd)
     except OSError:
@@ -29,7 +29,7 @@ def identity(fd: Optional[int]) -> str:
 
 
 def memory(name: str, nbytes: int = 0, is_fixed: bool = False) -> int:
-    """Return a descriptor of zeroed memory, which is freed after its last use; child processes do not inherit it.
+    """Create zeroed memory of `nbytes` bytes (memfd) and return its descriptor, which children do not inherit.
 
     Args:
         name: the name that /proc shows.
@@ -50,10 +50,10 @@ def memory(name: str, nbytes: int = 0, is_fixed: bool = False) -> int:
 
 
 def is_fixed(fd: int) -> bool:
-    """Return whether the size of another process's memory is sealed.
+    """Return whether the size of another process's in-memory file is sealed.
 
     Raises:
-        OSError: the descriptor does not refer to such memory.
+        OSError: the descriptor does not refer to an in-memory file.
     """
     return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _FIXED == _FIXED
 
@@ -81,12 +81,12 @@ def memory_file(name: str, content: bytes) -> Iterator[str]:
 
 
 def send(sock: socket.socket, data: bytes, fds: Sequence[int]) -> None:
-    """Send one message with descriptors."""
+    """Send one message with descriptors over a local socket (SCM_RIGHTS)."""
     sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
 
 
 def receive(sock: socket.socket, size: int, most: int) -> Tuple[bytes, List[int]]:
-    """Receive one message and its descriptors, which the caller must close; they are not inherited."""
+    """Receive one message and its descriptors, which the caller must close and children do not inherit."""
     data, ancillary, _flags, _address = sock.recvmsg(size, socket.CMSG_SPACE(most * _INT))
     fds = array.array("i")
     for level, kind, content in ancillary:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IP addresses as text (usual form, family, scope), and TCP options that detect a silent peer.
+"""IP addresses as text (canonical form, family, scope), and TCP options that detect a silent peer.
 
 Names are never resolved. `ipaddress` is not used, because its import takes longer than all the work of this module.
 """
@@ -15,15 +15,15 @@ UNREAD_S = 2.0
 
 
 def family_of(address: str) -> int:
-    """Return AF_INET or AF_INET6."""
+    """Return the address family, AF_INET or AF_INET6, of an IP address."""
     return socket.AF_INET6 if ":" in address else socket.AF_INET
 
 
 def usual(address: object) -> str:
-    """Return an address in its usual form.
+    """Return an IP address in its canonical form.
 
     Raises:
-        ValueError: the value is not an address.
+        ValueError: the value is not an IP address.
     """
     if not isinstance(address, str) or "\0" in address:
         raise ValueError("%.80r is not an address" % (address,))

@@ -30,7 +30,7 @@ _UP_AND_RUNNING = 0x1 | 0x40
 
 
 class Placed(NamedTuple):
-    """An address of this machine.
+    """An IP address of this machine, with its interface and network.
 
     Attributes:
         prefix: the number of its network bits.

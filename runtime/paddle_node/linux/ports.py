@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes that listen on ports of this machine, from the kernel alone."""
+"""Finds the processes that listen on ports of this machine, in /proc."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAPPED = bytes(10) + b"\xff\xff"  # precedes an IPv4 address in an IPv6 address
 
 
 class Owner(NamedTuple):
-    """The process that listens on a port.
+    """A process that listens on a port.
 
     Attributes:
         pid: the process ID; 0 if it is not visible, because the process belongs to another user.

@@ -18,7 +18,7 @@ def stat(pid: "int | str") -> "list[bytes]":
 
 
 def environ(pid: int) -> "list[bytes]":
-    """Return the environment that a process was started with, as NAME=value items; empty if it cannot be read."""
+    """Return the environment that a process was started with, as NAME=value bytes; empty if it cannot be read."""
     return [entry for entry in read("/proc/%d/environ" % pid).split(b"\0") if entry]
 
 
@@ -70,7 +70,7 @@ def lines(path: str) -> "list[str]":
 
 
 def value(path: str, name: str) -> str:
-    """Return the text after a name and a colon or space in a kernel file; empty if the name is missing."""
+    """Return the text that follows a name and a colon or space in a kernel file; empty if the name is missing."""
     for line in lines(path):
         if line.startswith((name + ":", name + " ")):
             return line[len(name) + 1 :].strip()
@@ -78,6 +78,6 @@ def value(path: str, name: str) -> str:
 
 
 def control_groups() -> "dict[str, str]":
-    """Return this process's group in each hierarchy, by the name of each of its controllers; "" for version 2."""
+    """Return this process's control group by controller; the controller of the version 2 hierarchy is ""."""
     fields = [line.split(":", 2) for line in lines("/proc/self/cgroup")]
     return {controller: path for _, names, path in fields for controller in names.split(",")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the processes of a job, and signals exactly those.
+"""Finds the processes of a job in /proc, and signals exactly those.
 
 A process belongs to the job if it descends from the supervisor (a subreaper, so that orphans do too) or if its
 environment names the job; its name never counts. A pid is signalled only while it is still the process that was found,
@@ -19,7 +19,7 @@ MOST_NAMED = 1000
 
 
 class FoundProcess(NamedTuple):
-    """A process at the time of the scan; pid and start time (clock ticks since boot) together are unique.
+    """A process as found in /proc; pid and start time (clock ticks since boot) together are unique.
 
     Attributes:
         terminal: its controlling terminal, which no process of a job has; 0 for none.
@@ -55,7 +55,7 @@ def snapshot() -> Dict[int, FoundProcess]:
 
 
 def look(pid: int) -> Optional[FoundProcess]:
-    """Return one process, or None if it has exited."""
+    """Return the process with this pid, or None if it has exited."""
     fields = proc.stat(pid)
     if not fields:
         return None
@@ -67,7 +67,7 @@ def look(pid: int) -> Optional[FoundProcess]:
 
 
 def living(pid: int, start: int) -> Optional[FoundProcess]:
-    """Return the process with this start time, if it is still running."""
+    """Return the process with this pid and start time, or None if it has exited."""
     found = look(pid)
     return found if found is not None and found.start == start and found.is_alive else None
 
@@ -117,7 +117,7 @@ def has_marks(pid: int, marks: Dict[str, str]) -> bool:
 
 
 def named(left: List[FoundProcess], unsure: str) -> Dict[str, Any]:
-    """Return the fields that name remaining processes: the first MOST_NAMED, and the number of the others.
+    """Return the fields `left`, the first MOST_NAMED remaining processes as (pid, command), and `unsure` of a message.
 
     Args:
         unsure: a sentence on what else may remain, or an empty string.
@@ -164,7 +164,7 @@ def _judge_marks(one: FoundProcess, marks: Dict[str, str], judged: Dict[Tuple[in
 
 
 def lineage(seen: Dict[int, FoundProcess], pid: int) -> Set[int]:
-    """Return a process and its ancestors, nearest first."""
+    """Return the pids of a process and all its ancestors."""
     line = {pid}
     while pid in seen and seen[pid].parent not in line:
         pid = seen[pid].parent

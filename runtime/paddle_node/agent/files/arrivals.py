@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receives files into the cache; their content can be read before they are complete.
+"""Receives files into the cache; their content can be relayed before they are complete.
 
 The last byte of a file becomes readable only after its digest has been verified, so that a corrupt file spreads no
 further than the node that received it. Used only by the loop's thread.
@@ -93,7 +93,7 @@ class Incoming:
 
 
 class Arrivals:
-    """The files that are being received, by digest; notifies readers when a file changes.
+    """The files that are being received, by digest; readers are notified of their progress.
 
     Args:
         took: function that is called when bytes have arrived.
@@ -176,7 +176,7 @@ class Arrivals:
             self.drop(digest)
 
     def follow(self, digest: str, callback: Callable[[], object]) -> None:
-        """Call back once, when the state of a file changes."""
+        """Call back one time, when the state of a file next changes."""
         self._followers.setdefault(digest, []).append(callback)
 
     def wake(self) -> None:

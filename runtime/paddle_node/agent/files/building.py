@@ -48,7 +48,7 @@ class Builder:
         files: Dict[str, str],
         collect: Sequence[str],
     ) -> Iterator[None]:
-        """Build a tree and publish it as `final`; do not overwrite existing files.
+        """Build a tree, step by step, and publish it as `final`; do not overwrite existing files.
 
         Args:
             files: extra small files, name -> content.

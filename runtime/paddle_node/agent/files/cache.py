@@ -29,7 +29,7 @@ _SETTLED = " settled"
 
 
 class Verified:
-    """The record of one cache; `save` stores it for the next job.
+    """The record of a cache's verified files; `save` stores it for the next job.
 
     Args:
         path: a file in a folder that only this user can write to.
@@ -160,7 +160,7 @@ class Cache:
         return True
 
     def check(self, digest: str, size: int) -> Iterator[None]:
-        """Read and verify a file, step by step; remove it if it is damaged, otherwise record a use."""
+        """Verify a file's digest, step by step; remove the file if it is damaged, otherwise record a use."""
         if not self.has(digest, size):
             return
         path = self.path(digest)

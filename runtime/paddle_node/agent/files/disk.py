@@ -39,7 +39,7 @@ def free_inodes(path: str) -> Optional[int]:
 
 
 def room(folder: str) -> Tuple[int, Optional[int]]:
-    """Return a disk's free bytes and inodes, each at most LARGEST; inodes are None if they are not counted.
+    """Return the free bytes and inodes of a folder's disk, each at most LARGEST; None: inodes are not counted.
 
     Raises:
         OSError: the file system does not respond properly.
@@ -84,7 +84,7 @@ def own_folder(path: str) -> None:
 
 
 def spread(path: str) -> None:
-    """Hint to the file system that a directory's entries are unrelated; do nothing where this is not supported.
+    """Set the attribute (FS_TOPDIR_FL) by which ext4 spreads a directory's entries; do nothing elsewhere.
 
     Otherwise, ext4 allocates a tree's files in its parent's block group, and for each file skips all inodes freed there
     in recent minutes, such as an earlier job's: 0.1 to 0.5 ms per file instead of 0.02 ms.
@@ -101,7 +101,7 @@ def spread(path: str) -> None:
 
 
 def own_parent(path: str) -> None:
-    """Create the missing directories above `path`.
+    """Create the missing directories above `path`, and check that no other user can write to them.
 
     Raises:
         PermissionError: other users could replace the files in one of these directories.
@@ -116,7 +116,7 @@ def own_parent(path: str) -> None:
 def older_than(
     folder: str, age_s: float, last: Callable[[os.stat_result], float] = lambda status: status.st_mtime
 ) -> List[str]:
-    """Return the paths in a directory that have not changed for the given time, by `last` or, if None, by mtime.
+    """Return the paths in a directory whose last change, by default their mtime, is older than `age_s` seconds.
 
     Other agents may remove some of them at any time.
     """

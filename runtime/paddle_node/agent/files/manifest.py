@@ -37,7 +37,7 @@ def parse(body: bytes) -> Dict[str, Entry]:
 
 
 def add(entries: Dict[str, Entry], entry: Entry) -> None:
-    """Add an entry to a tree.
+    """Add an entry to the entries of a tree, by path.
 
     Raises:
         ManifestError: the tree already has this path.

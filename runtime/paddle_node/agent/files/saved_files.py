@@ -84,7 +84,7 @@ class SavedFiles:
 
 
 def of(root_dir: str, job: str, saved: Optional[Saved]) -> Optional[SavedFiles]:
-    """Return the directory that a `hello` requests, or None.
+    """Return the checkpoint directory that a `hello` requests for a job's scripts, or None.
 
     Raises:
         ValueError: the name begins with a dot.

@@ -88,7 +88,7 @@ class Sender:
         return bool(self._orders)
 
     def order(self, kind: str, **fields: Any) -> None:
-        """Queue a frame that is sent before the next chunk of any file."""
+        """Queue a frame (a link, a removal or a rename) that is sent before the next chunk of any file."""
         self._orders.append(encode(kind, fields))
         self._outbox.soon()
 
@@ -115,7 +115,7 @@ class Sender:
         self._outbox.pump()
 
     def acked(self, count: int) -> None:
-        """Handle an acknowledgement of bytes, as counted by `cost`."""
+        """Handle the launcher's acknowledgement of this number of bytes, as counted by `cost`."""
         self._unacked = max(0, self._unacked - count)
         self._outbox.pump()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracks the files that an agent sends: which exist, the progress of each, and whether a file was replaced."""
+"""The state of the files that an agent sends: which exist, the progress of each, and whether a file was replaced."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHANGING = -1
 
 
 def inode(status: os.stat_result) -> Tuple[int, int]:
-    """Return the identity that a file keeps when it is renamed."""
+    """Return the device and inode of a file, which it keeps when it is renamed."""
     return status.st_dev, status.st_ino
 
 
@@ -123,7 +123,7 @@ class Tailed:
         return bool(self._head)
 
     def is_beginning_of(self, path: str) -> Optional[bool]:
-        """Return whether the file still begins with the sent bytes, by comparing samples; None if it is unreadable."""
+        """Return whether a file begins with the sent bytes, judged by samples; None if it is unreadable."""
         try:
             with open(path, "rb") as file:
                 head = file.read(min(SAMPLE, self.offset))

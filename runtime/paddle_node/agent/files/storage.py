@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examines a folder's disk: free space, inodes, file system type and flags; detects other nodes that write to it.
+"""Examines a folder's file system: free space, inodes, type and flags; detects other nodes that write to it.
 
 Every call here may hang on a dead file server, so it runs outside the agent's loop. `Marks` leaves one empty file for
 the duration of the preflight: another node that sees it there writes to the same folder.
@@ -21,7 +21,7 @@ _MARK = ".paddle-mark-"
 
 
 class Mount(NamedTuple):
-    """The file system that contains a path."""
+    """A mount point with its file system's type, source and options."""
 
     point: str
     kind: str
@@ -44,7 +44,9 @@ def mount_of(path: str) -> Optional[Mount]:
 
 
 def look(path: str, write: bool) -> Dict[str, Any]:
-    """Return the free space and type of the disk of `path`, which need not exist; with `write`, also try to write.
+    """Return the free space, type and flags of the file system of `path`, which need not exist.
+
+    With `write`, also try to write there.
 
     Raises:
         OSError: the file system does not respond properly.

@@ -30,7 +30,7 @@ TELL_S = 10.0
 
 
 class Tailer:
-    """Watches the collected directories of one job directory.
+    """Finds new and changed files in the collected directories of one job directory.
 
     Args:
         outbox: the queue that requests chunks and carries reports to the launcher.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A directory tree that is being received (its manifest has arrived), and the pieces of files in a `blob` message."""
+"""A tree of files that is being received, once its manifest has arrived, and the pieces of files in a `blob`."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ Send = Callable[..., None]
 
 
 class Trees:
-    """All trees of one agent.
+    """The trees of files that one agent receives.
 
     Args:
         committed: function that is called with the tree's name, its absolute path and the directories to collect.
@@ -65,7 +65,11 @@ class Trees:
         )
 
     def manifest(self, asked: Manifest, body: bytes) -> None:
-        """Handle part of a manifest; after the last part, report the missing files or build the tree."""
+        """Handle part of a manifest; after the last part, report the missing files or build the tree.
+
+        Raises:
+            ValueError: the first part lacks `dest`.
+        """
         name = asked.tree
         tree = self._trees.get(name)
         if tree is None or asked.first:

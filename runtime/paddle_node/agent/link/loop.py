@@ -21,7 +21,7 @@ Callback = Callable[[], object]
 
 
 class Timer:
-    """A callback that is due at a monotonic time."""
+    """A callback that is due at a time of the monotonic clock; `Loop.after` creates it."""
 
     def __init__(self, due: float, callback: Callback) -> None:
         self.due = due
@@ -33,7 +33,7 @@ class Timer:
 
 
 class Loop:
-    """Runs callbacks until `stop`; every callback runs on the one thread that called `run`."""
+    """A single-threaded event loop, which runs callbacks until `stop` on the thread that called `run`."""
 
     def __init__(self) -> None:
         # poll, not epoll: standard input may be a regular file
@@ -54,24 +54,24 @@ class Loop:
         self.on_readable(self._wake_read, self._woken)
 
     def on_readable(self, fd: int, callback: Optional[Callback]) -> None:
-        """Call back whenever `fd` has input or has reached its end; None removes the callback."""
+        """Call `callback` whenever `fd` has input or has reached its end; None removes the callback."""
         self._watch(fd, selectors.EVENT_READ, callback)
 
     def on_writable(self, fd: int, callback: Optional[Callback]) -> None:
-        """Call back whenever `fd` accepts output; None removes the callback."""
+        """Call `callback` whenever `fd` accepts output; None removes the callback."""
         self._watch(fd, selectors.EVENT_WRITE, callback)
 
     def on_exit(self, pid: int, callback: Callable[[int], None]) -> None:
-        """Call back once with the wait status of a child process."""
+        """Call `callback` one time with the wait status of a child process, when it exits."""
         self._children[pid] = callback
 
     def on_signal(self, number: int, callback: Callback) -> None:
-        """Call back after a signal, between other callbacks; signals that arrive together may cause one call."""
+        """Call `callback` after a signal, between other callbacks; signals that arrive together may cause one call."""
         self._on_signal[number] = callback
         signal.signal(number, lambda *_: self._signals.append(number))
 
     def after(self, delay_s: float, callback: Callback) -> Timer:
-        """Call back once, `delay_s` seconds from now."""
+        """Call `callback` one time, `delay_s` seconds from now; return the timer, which can be cancelled."""
         timer = Timer(time.monotonic() + delay_s, callback)
         self._count += 1
         heapq.heappush(self._timers, (timer.due, self._count, timer))

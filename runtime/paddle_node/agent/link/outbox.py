@@ -35,7 +35,7 @@ MOST_LOSSES = 1000
 
 
 class Outbox:
-    """The queue of frames to the launcher; owns the descriptor of the connection.
+    """The bounded queue of frames to the launcher; owns the descriptor of the connection.
 
     Attributes:
         pace_s: time in seconds for which lines and chunks wait for more after the last transmission.
@@ -125,7 +125,7 @@ class Outbox:
         self.soon()
 
     def soon(self) -> None:
-        """Send queued frames now if none was sent for `pace_s` or the queue is long, otherwise after `pace_s`."""
+        """Schedule a transmission: now if none occurred for `pace_s` or the queue is long, otherwise after `pace_s`."""
         wait_s = self._data_at + self.pace_s - time.monotonic()
         if wait_s <= 0 or self._lines_size >= WRITE_SIZE:
             self.pump()

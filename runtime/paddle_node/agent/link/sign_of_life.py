@@ -22,7 +22,7 @@ _PATIENCE = struct.Struct("!d")  # seconds; 0: forever
 
 
 class SignOfLife:
-    """Sends the heartbeats of the agent proper.
+    """The heartbeats of the agent proper to the guard.
 
     Args:
         pipe: a pipe whose other end the guard has.
@@ -48,7 +48,7 @@ class SignOfLife:
 
 
 class Vigil:
-    """Checks, in the guard, whether the agent's heartbeats arrive in time.
+    """The guard's monitoring of the agent's heartbeats.
 
     Attributes:
         patience_s: time in seconds for which the agent proper may be silent; 0: forever.
@@ -61,7 +61,7 @@ class Vigil:
         os.set_blocking(pipe, False)
 
     def note_wait(self, waited_s: float) -> bool:
-        """Count a further wait of about LOOK_S; return True once the agent proper has been silent for too long."""
+        """Count a further wait of about LOOK_S; return whether the agent proper has been silent for too long."""
         self._quiet_s += min(waited_s, 2 * LOOK_S)
         with contextlib.suppress(BlockingIOError):
             said = os.read(self._pipe, 512 * _PATIENCE.size)

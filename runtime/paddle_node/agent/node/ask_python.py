@@ -108,11 +108,11 @@ Told = Callable[[Optional[str], Dict[str, Any], str, List[str]], None]
 
 
 def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done: Told) -> None:
-    """Run the interpreter; call `done` with its identity, modules' versions (None: import failed), and a problem.
+    """Run the job's Python in the background, and call `done` with its identity, its modules' versions, and a problem.
 
-    The identity is version, implementation, ABI flags, machine, bits and libc, separated by |.
-
-    If no modules are given, `done` also gets the files that make up the interpreter, starting with the program.
+    The identity is version, implementation, ABI flags, machine, bits and libc, separated by |. The version of a module
+    whose import failed is None. If no modules are given, `done` also gets the files that make up the interpreter, the
+    program first.
     """
 
     def answered(status: int, output: bytes) -> None:

@@ -33,7 +33,7 @@ class _Numbers(NamedTuple):
 
 
 def look(folder: str, root_dir: str) -> Dict[str, List[Any]]:
-    """Return the parts of pserver checkpoints in `folder`, unless it is "", and scripts' checkpoints below ROOT_DIR."""
+    """Return the parts of pserver checkpoints in `folder` (none for ""), and scripts' checkpoints below ROOT_DIR."""
     return {"parts": pserver_parts(folder) if folder else [], "scripts": script_directories(root_dir)}
 
 
@@ -66,7 +66,7 @@ def files_of(folder: str, path: str) -> List[Tuple[str, int, Optional[int]]]:
 
 
 def script_directories(root_dir: str) -> List[Saves]:
-    """Return each checkpoint directory that a script has written to."""
+    """Return each checkpoint directory that a script has written to, the most recently changed first."""
     top = root_dir + "/" + saved_files.FOLDER
     found = [_measured(top, name) for name in _names(top)]
     found.sort(key=lambda one: -one.changed_at)

@@ -21,7 +21,7 @@ LIMIT = 1 << 14
 
 
 class Answer(NamedTuple):
-    """The identity that a Python reported, and the traces of its program (the first file) and of its libraries."""
+    """The cached identity of a Python, and the file metadata of its program (first) and libraries, for comparison."""
 
     version: str
     files: Tuple[Tuple[LocalPath, int, int, int, int], ...]

@@ -21,7 +21,7 @@ _HUGE = 1 << 60  # a larger number means no limit: control groups version 1 repo
 
 
 def look() -> Dict[str, Any]:
-    """Return the limits by name; None if the kernel does not report one."""
+    """Return the machine's limits and load by name; None for a limit that the kernel does not report or set."""
     system, memory = os.uname(), _memory()
     return {
         "kernel": system.release,

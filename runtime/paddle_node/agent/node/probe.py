@@ -36,7 +36,7 @@ Done = Callable[[Dict[str, Any]], None]
 
 
 class Probe:
-    """Carries out a `probe`; holds the listeners that peers try to reach, and the mark, until `close`."""
+    """The preflight examination of this node; holds its listeners and its mark until `close`."""
 
     def __init__(self, loop: Loop, root_dir: str, python: str) -> None:
         self._loop = loop
@@ -49,7 +49,7 @@ class Probe:
         )
 
     def run(self, asked: to_agent.Probe, done: Done) -> None:
-        """Run a `probe`; `done` receives the fields of `probed`.
+        """Start the checks that a `probe` requests; `done` later receives the fields of `probed`.
 
         Raises:
             ValueError: the address is not an IP address.

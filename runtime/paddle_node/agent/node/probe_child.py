@@ -28,7 +28,7 @@ Done = Callable[[str, Any, str, float], None]
 
 
 class ProbeChild:
-    """Runs checks in a child process.
+    """Runs checks in a child process, with a time limit for each.
 
     Args:
         checks: names, and the functions to run in the child, which return values that JSON can hold.

@@ -34,7 +34,10 @@ Route = Tuple[int, str, int]
 
 
 class Listeners:
-    """Accepts connections until `close`, and discards up to _MOST_READ bytes from each, for up to _CALLER_S."""
+    """The listeners for probes of other nodes, one per address.
+
+    They accept connections until `close`, and discard up to _MOST_READ bytes from each, for up to _CALLER_S seconds.
+    """
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop

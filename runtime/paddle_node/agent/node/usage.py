@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resource usage of the job's processes and of this node, in a `usage` frame every few seconds.
+"""Measures the resource usage of the job's processes and of this node, and sends it in `usage` frames.
 
 Frames contain memory, CPU, network and GPU usage. Memory and CPU usage come from one scan of all processes in /proc,
 which takes milliseconds. With many processes, the scan takes longer and runs less often, using at most 0.2 % of one
@@ -31,7 +31,7 @@ _MIB = 1 << 20
 
 
 class GpuUsage:
-    """Reads the output of nvidia-smi.
+    """The usage of this node's GPUs, as nvidia-smi reports it.
 
     Attributes:
         newest: [utilization in percent or None if unknown, used bytes, total bytes] of each GPU.
@@ -116,7 +116,7 @@ _SYS_NICS = "/sys/class/net"
 
 
 class Usage:
-    """Measures resource usage at intervals, once there is a process.
+    """Measures resource usage every few seconds, once there is a process.
 
     Args:
         pids: returns the running processes, by name.

@@ -58,7 +58,7 @@ def reading(folder: str, paths: Sequence[str]) -> Iterator[Tuple[int, int, Probl
 
 
 class Verification:
-    """A running verification of checkpoint parts.
+    """A verification of checkpoint parts in progress, in a child process.
 
     Args:
         progress: called with the bytes read and the total bytes, at most every REPORT_S.

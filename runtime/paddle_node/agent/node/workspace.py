@@ -39,7 +39,7 @@ def folder_problem(path: str) -> str:
 
 
 def workspace_problem(path: str, entry: Optional[str], module: Optional[str], root_dir: str) -> List[Any]:
-    """Return [what is wrong with the directory in which a job will run, or ""; whether that prevents the job]."""
+    """Check the directory in which a job will run; return [the problem, or ""; whether it prevents the job]."""
     if not os.path.isdir(path):
         return [
             "%s is not a directory on this node; create it there, or send one with --job_dispatch_package"

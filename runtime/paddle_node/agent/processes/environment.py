@@ -13,14 +13,14 @@ _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "TZ", "LD_LIBRARY_
 
 
 def base(own: Mapping[str, str]) -> Dict[str, str]:
-    """Return the part of the agent's own environment that processes inherit."""
+    """Return the variables of the agent's own environment that a job's processes inherit."""
     kept = {name: value for name, value in own.items() if name in _KEPT or name.startswith("LC_")}
     kept.setdefault("PATH", os.defpath)
     return kept
 
 
 def complete(own: Mapping[str, str], given: Mapping[str, str]) -> Dict[str, str]:
-    """Merge the base with the given variables; a given LD_LIBRARY_PATH is prepended to the node's."""
+    """Return a process's environment: the base, overridden by `given`; a given LD_LIBRARY_PATH precedes the node's."""
     env = base(own)
     libraries = [given.get("LD_LIBRARY_PATH", ""), env.get("LD_LIBRARY_PATH", "")]
     env.update(given)

@@ -24,7 +24,7 @@ Counts = Tuple[int, int]
 
 
 class MonitoredProcess:
-    """The monitoring state of one process."""
+    """A process that is monitored, with its log and its stall detector."""
 
     def __init__(self, pid: int, log: LogFile, detector: StallDetector) -> None:
         self.pid = pid
@@ -122,7 +122,7 @@ class MemoryKills:
             self._samples.popleft()
 
     def recent(self) -> str:
-        """Return which counter rose recently: CGROUP, MACHINE or empty."""
+        """Return which counter rose in the last seconds: CGROUP, MACHINE or empty."""
         before, now = self._samples[0][1], self._read()
         if now[0] > before[0]:
             return CGROUP

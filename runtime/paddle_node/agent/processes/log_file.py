@@ -20,7 +20,7 @@ LINE_ROOM = 1 << 20
 
 
 class LogFile:
-    """Appends to one log file.
+    """A log file in append mode, which is rotated at a size limit and counts the bytes that cannot be written.
 
     Args:
         path: the path of the file; created if it does not exist.

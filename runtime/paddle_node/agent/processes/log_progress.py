@@ -25,7 +25,7 @@ _LINE_END = regex(b"[\r\n]+")
 
 
 class LogProgress:
-    """Searches the output of one process.
+    """Extracts numbers from the output of one process.
 
     Args:
         patterns: regular expressions. A named group matches the number of that name; groups `name` and `value` match a

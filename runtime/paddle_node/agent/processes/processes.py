@@ -39,7 +39,7 @@ Named = Mapping[str, Sequence[str]]  # variable -> digests of its pieces
 
 
 class LongValues:
-    """The pieces of long values received so far."""
+    """The pieces of long environment values received so far, by digest."""
 
     def __init__(self) -> None:
         self._pieces: Dict[str, str] = {}
@@ -114,12 +114,11 @@ TAIL_BYTES = 8 << 10
 
 
 class Output:
-    """Reads one pipe until all of its write ends are closed.
+    """A reader of one process's output pipe, until all write ends of the pipe are closed.
 
     Args:
-        show: function that is called with bytes for the screen, whether they end inside a line, and the wall-clock time
-            at which they were read.
-        heard: function that is called with all data that is read.
+        show: called with bytes for the screen, whether they end inside a line, and the wall-clock time of the read.
+        heard: called with all data that is read.
     """
 
     def __init__(
@@ -232,7 +231,7 @@ class Running:
 
 
 class Processes:
-    """All processes that this agent started.
+    """The processes that this agent has started, by name.
 
     Args:
         marks: variables that are set for every process, so that it can be found again.
@@ -272,7 +271,7 @@ class Processes:
         return self._sessions.get(name, set())
 
     def settle(self, names: Optional[Sequence[str]], scope: Scope, then: Callable[[], object]) -> None:
-        """Call `then`; first report processes that scripts left running when they exited with code 0, unless they end.
+        """Report processes that scripts left running when they exited with code 0, unless they end; then call `then`.
 
         The stop covers `names`, or all processes if that is None; later exits of these processes do not count.
         """

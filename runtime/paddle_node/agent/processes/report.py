@@ -37,7 +37,7 @@ _MOST = 1 << 53
 
 
 class ScriptProgress:
-    """The progress of one process.
+    """Converts the numbers that a script reports to Progress and Points.
 
     If a script reports no step, its step is the number of its reports. If the step decreases, a new epoch has begun,
     and counting continues from the previous value. A step or sample count that is negative or beyond 2**53 is omitted
@@ -122,7 +122,7 @@ NEWEST_S = 0.25
 
 
 class Report:
-    """Reads the records that a process writes to PADDLE_REPORT_FD.
+    """A reader of the records that a process writes to PADDLE_REPORT_FD.
 
     Args:
         ready: called with the fields of `ready`.

@@ -21,7 +21,7 @@ PLAIN = b"python3"
 
 
 class Resident(NamedTuple):
-    """A resident agent.
+    """A resident agent that is running on this node.
 
     Attributes:
         name: identifies its launcher and its node; there is one agent per name.
@@ -49,7 +49,7 @@ def mark(name: str, port: int, wait_s: float, root_dir: str) -> str:
 
 
 def call_this_process(name: bytes) -> None:
-    """Set this process's name, by which other processes find it."""
+    """Set this process's name, as `ps` prints it and other processes find it."""
     with open("/proc/self/comm", "wb") as file:
         file.write(name)
 

@@ -28,7 +28,7 @@ _OF_A_STACK = regex(r'(Current thread|Thread) 0x|Stack \(most recent|  File "|  
 
 
 class Stacks:
-    """Asks one process and its descendants for their stacks, one after the other because all write to the same log.
+    """A request for the stacks of one process and its descendants, one after the other since all write to the same log.
 
     Args:
         log: the process's log, to which Python writes its stacks.

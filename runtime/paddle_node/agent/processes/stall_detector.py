@@ -26,14 +26,14 @@ class Limits(NamedTuple):
 
 
 class Stall(NamedTuple):
-    """The reason why a process makes no progress: FROZEN or NO_STEP, and a phrase for messages."""
+    """Why a process makes no progress: FROZEN or NO_STEP, and a phrase for messages."""
 
     kind: str
     what: str
 
 
 class StallDetector:
-    """The state of one process's monitoring.
+    """Decides from heartbeats, steps and the process state whether one process makes progress. Pure.
 
     Args:
         now: monotonic time in seconds, as in all methods.

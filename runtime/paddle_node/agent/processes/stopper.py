@@ -69,7 +69,7 @@ class Scope:
 
 
 class Stop:
-    """A stop in progress.
+    """The stop of the processes in a scope, in progress: TERM, a deadline, then KILL.
 
     Args:
         done: called once with the processes that remain and the number of those killed.

@@ -24,7 +24,7 @@ REST_S = 0.005
 
 
 class Channel:
-    """A connection that owns its socket.
+    """A TLS connection to another node of the job, which owns its socket.
 
     Args:
         peer: a connected or connecting, non-blocking socket.

@@ -31,7 +31,7 @@ SHORT_S = 0.5  # seconds until another attempt is worthwhile
 
 
 class Relay:
-    """The relay of one node: all its connections to and from other nodes."""
+    """The file relay of one node: its listener, and its connections to and from other nodes."""
 
     def __init__(self, loop: Loop, trees: SharedTrees, send: Callable[..., None]) -> None:
         self._loop = loop
@@ -149,7 +149,7 @@ PENDING_LIMIT = 1 << 14  # requests; a correct peer asks for far fewer ahead
 
 
 class Giver:
-    """Sends files of a job to one other node, over one connection, even while they are still arriving here.
+    """A connection over which files are sent to one other node, even while they are still arriving here.
 
     Data is read from the disk and not held in memory, so that a slow peer does not delay other peers. Until the next
     bytes of a file arrive, the peer is sent WAIT every WAIT_S seconds; it changes its source only when a node is

@@ -26,7 +26,7 @@ Source = Tuple[str, int]
 
 
 class Taker:
-    """Fetches missing files from other nodes, one source after the other, in the agent's event loop.
+    """The download of missing files from other nodes, one source after the other, in the agent's event loop.
 
     Args:
         sources: (address, port), the best first.

@@ -27,22 +27,22 @@ Want = Tuple[str, int]
 
 
 class WireError(Exception):
-    """A peer sent a malformed message."""
+    """Raised when a peer sent a malformed message."""
 
 
 def word(kind: int, body: bytes = b"") -> bytes:
-    """Encode one message of the sending node; `kind` is DATA, MISSING, AGAIN or WAIT."""
+    """Encode one message of the sending node: its kind (DATA, MISSING, AGAIN or WAIT) and its bytes."""
     return WORD.pack(kind, len(body)) + body
 
 
 def wants(items: List[Want]) -> bytes:
-    """Return the bytes of one request for files: a length and a JSON list."""
+    """Encode one request for files: a length, and a JSON list of (digest, offset)."""
     body = json.dumps(items, separators=(",", ":")).encode()
     return _LENGTH.pack(len(body)) + body
 
 
 class WantReader:
-    """Parses the requests for files that another node sends."""
+    """An incremental parser of the requests for files that another node sends."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -73,7 +73,7 @@ class WantReader:
 
 
 class MessageReader:
-    """Parses the messages of a sending node; the bytes of DATA are passed on as they arrive."""
+    """An incremental parser of a sending node's messages; the bytes of DATA are passed on as they arrive."""
 
     def __init__(self) -> None:
         self._head = b""
