@@ -32,7 +32,7 @@ class DeviceError(ConfigError):
 
 @dataclass(frozen=True)
 class Device:
-    """The device of arrays: `cpu`, or `gpu:<index>`."""
+    """A device on which arrays are stored and computed: `cpu`, or `gpu:<index>`."""
 
     name: str = "cpu"
 
@@ -49,7 +49,7 @@ class Device:
 
     @property
     def index(self) -> int:
-        """Return the number of the GPU; 0 for the CPU."""
+        """Return the index of the GPU among those that CUDA shows; 0 for the CPU."""
         return int(self.name.partition(":")[2] or 0)
 
     def module(self) -> Any:
@@ -91,7 +91,7 @@ def array_module(first: object = None, *others: object) -> Any:
 
 
 def from_host(array: Array, like: object) -> Array:
-    """Return a host array moved to the device of `like` (a `Device` or an array); unchanged if that is the host."""
+    """Return a numpy array copied to the device of `like` (a `Device` or an array); unchanged if that is the CPU."""
     if isinstance(like, Device):
         if not like.is_gpu:
             return array
@@ -103,7 +103,7 @@ def from_host(array: Array, like: object) -> Array:
 
 
 def to_host(array: Array) -> Array:
-    """Return the array as a numpy array; no copy if it is one already."""
+    """Return an array as a numpy array; a copy if it is on a GPU, otherwise the array itself."""
     if type(array) is np.ndarray or array_module(array) is np:
         return np.asarray(array)
     host: Array = array.get()
@@ -118,7 +118,7 @@ def settled() -> None:
 
 
 def rng(*key: int) -> np.random.Generator:
-    """Return a generator determined by a key alone: up to four 64-bit numbers, such as (seed, name, step).
+    """Return a Philox generator determined by a key alone: up to four 64-bit numbers, such as (seed, name, step).
 
     Philox is counter based, so the generator for step 1000 costs the same as that for step 0.
     """
@@ -148,7 +148,7 @@ def within(moment: int, turn: int | None) -> int:
 
 
 def random_words(generator: np.random.Generator, count: int) -> Array:
-    """Return `count` uniform uint32 numbers, by the generator's fastest method."""
+    """Return `count` uniform random uint32 numbers (count,), by the generator's fastest method."""
     words: Array = generator.bit_generator.random_raw((count + 1) // 2).view(np.uint32)
     return words[:count]
 

@@ -33,12 +33,12 @@ def round(x: float, d: int = 0) -> float:
 
 
 def floor_division(x: Any, y: Any) -> Any:
-    """Return x // y."""
+    """Return x // y, as `/` does for integers in Python 2."""
     return x // y
 
 
 def get_exception_message(exc: BaseException) -> str:
-    """Return an exception's message."""
+    """Return the message of an exception, str(exc)."""
     return str(exc)
 
 

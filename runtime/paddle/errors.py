@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errors of the processes of a job.
+"""The exceptions that the runtime raises in the processes of a job.
 
 Errors carry data (endpoint, name, expected, got); their text states what failed, where, what was expected, what was
 received, and what to do next.

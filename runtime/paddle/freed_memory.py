@@ -61,12 +61,12 @@ def keep_freed_memory(wanted: RetainedMemory) -> None:
 
 
 def kept() -> RetainedMemory:
-    """Return the limits up to which this process retains freed memory."""
+    """Return the limits, in bytes, up to which this process retains freed memory."""
     return _kept
 
 
 def tell(mallopt: Callable[[int, int], int], kept: RetainedMemory) -> None:
-    """Apply the limits to the C library.
+    """Apply the limits to the C library's allocator.
 
     Args:
         mallopt: mallopt(3), which returns 0 for a refused value.

@@ -33,10 +33,10 @@ _LETTERS = ((logging.CRITICAL, "F"), (logging.ERROR, "E"), (logging.WARNING, "W"
 
 
 class GlogFormatter(logging.Formatter):
-    """Formats a record as `Immdd HH:MM:SS.uuuuuu <thread> <file>:<line>] <message>`."""
+    """A logging formatter for glog's format: `Immdd HH:MM:SS.uuuuuu <thread> <file>:<line>] <message>`."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging names it
-        """Return the line of a record whose `message` is set."""
+        """Return the formatted line of a record whose `message` is set."""
         letter = next(letter for level, letter in _LETTERS if record.levelno >= level)
         moment = time.localtime(record.created)
         micros = int(record.created % 1 * 1e6)

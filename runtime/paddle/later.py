@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Package namespaces whose parts are loaded on first use, so that an import loads only what most scripts need.
+"""Lazy imports: package namespaces whose modules are loaded when one of their names is first used.
 
 The names of the parts resolve as if they had been imported: by an attribute, `from package import name`, `dir`,
 `hasattr` and `import *`.
@@ -16,7 +16,7 @@ from typing import Any
 def attributes(
     package: str, parts: Mapping[str, str], otherwise: Callable[[str], Any] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package.
+    """Return the functions `__getattr__` and `__dir__` that make a package load its modules lazily.
 
     Args:
         package: name of the package, or of a module.

@@ -17,7 +17,7 @@ _MASK64 = (1 << 64) - 1
 
 
 def varint(value: int) -> bytes:
-    """Return ``value`` encoded as a varint (base 128); negative values are encoded as 64-bit two's complement."""
+    """Encode an integer as a varint (base 128); negative values are encoded as 64-bit two's complement."""
     value &= _MASK64
     out = bytearray()
     while value >= 0x80:
@@ -28,17 +28,17 @@ def varint(value: int) -> bytes:
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """Return the bytes of an integer, bool or enum field."""
+    """Encode an integer, bool or enum field (wire type 0): its tag and value."""
     return varint(number << 3 | VARINT) + varint(value)
 
 
 def double_field(number: int, value: float) -> bytes:
-    """Return the bytes of a double field."""
+    """Encode a double field (wire type 1): its tag and value."""
     return varint(number << 3 | FIXED64) + _DOUBLE.pack(value)
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """Return the bytes of a string, bytes or message field."""
+    """Encode a string, bytes or message field (wire type 2): its tag, length and value."""
     return varint(number << 3 | BYTES) + varint(len(value)) + value
 
 
@@ -84,7 +84,7 @@ def text(raw: int | float | bytes, what: str) -> str:
 
 
 def varints(packed: bytes) -> Iterator[int]:
-    """Return the integers of a packed repeated field, as a list."""
+    """Yield the integers of a packed repeated field. Raises ModelFileError if it is cut short."""
     at = 0
     while at < len(packed):
         value, at = _read_varint(packed, at)
@@ -92,7 +92,7 @@ def varints(packed: bytes) -> Iterator[int]:
 
 
 def signed(value: int) -> int:
-    """Return the signed 64-bit number that a varint represents."""
+    """Convert the unsigned value of a varint to a signed 64-bit integer."""
     return value - (1 << 64) if value >> 63 else value
 
 

@@ -40,7 +40,7 @@ _ALIVE = b'{"event": "alive"}\n'
 
 
 class Reporter:
-    """Writes report lines to a descriptor; all methods can be called from any thread."""
+    """A writer of report lines to the agent's pipe; thread-safe."""
 
     def __init__(self, descriptor: int | None) -> None:
         """Take ownership of `descriptor`, which child processes then do not inherit; None reports nothing."""

@@ -13,7 +13,7 @@ _LONGEST_S = 300.0
 
 
 class ReportTimes:
-    """The times at which one long wait is reported."""
+    """The schedule of the reports about one long wait."""
 
     def __init__(self, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Start the clock of a wait.
@@ -38,7 +38,7 @@ class ReportTimes:
 
     @property
     def due_in_s(self) -> float:
-        """The time until the next report, in seconds."""
+        """The seconds until the next report is due."""
         return max(self._next_s - self.waited_s, 0.0)
 
     def pass_moment(self) -> bool:

@@ -45,7 +45,7 @@ _JOINED = _BESIDE - OVERHEAD  # parts up to this length share pieces
 
 
 class SealedSource:
-    """A source of bytes: the decrypted data of a socket. Not thread-safe."""
+    """A source of the decrypted bytes that a socket receives. Not thread-safe."""
 
     descriptor = None
 
@@ -82,7 +82,7 @@ class SealedSource:
         return is_deaf or self._stop - self._start >= HEADER_BYTES or bool(self._plain)
 
     def wake_for(self, count: int) -> None:
-        """Do nothing: the reader waits for the rest of a piece, whose length `_receive` sets."""
+        """Do nothing; `_receive` sets the number of bytes that the socket waits for, by the length of a piece."""
 
     def receive(self, into: memoryview) -> int:
         """Write the available bytes, at most a piece, into `into`; return their number, 0 if none are available now.
@@ -145,7 +145,7 @@ class SealedSource:
 
 
 class SealedSink:
-    """A sink of bytes: seals data and sends it when the socket has room. Not thread-safe."""
+    """A sink that encrypts bytes and sends them when the socket has room. Not thread-safe."""
 
     def __init__(self, sock: socket.socket, sealer: Sealer) -> None:
         self._sock, self._sealer = sock, sealer
@@ -231,7 +231,7 @@ class SealedSink:
 
 
 class Handshake:
-    """One side of a handshake, in which both sides prove that they know the job's key. Not thread-safe.
+    """One side of a handshake in progress, in which both sides prove that they know the job's key. Not thread-safe.
 
     Attributes:
         token: the connection's token; on the called side, empty until it is received.

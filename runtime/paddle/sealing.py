@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encrypts and authenticates a stream in jobs with a key: AES-256-GCM in pieces, and key derivation.
+"""Encryption of the streams of jobs with a key: AES-256-GCM in pieces, and key derivation by HKDF (RFC 5869).
 
     caller                                                           called
       greeting: "PDSS" | version B | 0 B | token 16s | nonce 32s  ->    in the clear; identifies the connection
@@ -68,7 +68,7 @@ class SealError(WireError):
 
 
 class Greeting(NamedTuple):
-    """The unencrypted beginning of a connection."""
+    """The unencrypted first message of each side of a connection: its token and nonce."""
 
     sender: int
     token: bytes
@@ -134,10 +134,10 @@ class _Counted:
 
 
 class Sealer(_Counted):
-    """Seals the pieces that one side sends on one connection. Not thread-safe."""
+    """Encrypts the pieces that one side sends on one connection. Not thread-safe."""
 
     def seal(self, plain: memoryview | bytes, kind: int, into: memoryview) -> int:
-        """Write a piece to the beginning of `into`; return its length.
+        """Encrypt a piece into the beginning of `into`; return its length in bytes.
 
         Args:
             plain: the plaintext: at most `PIECE` bytes, contiguous.
@@ -154,12 +154,12 @@ class Sealer(_Counted):
 
 
 class Opener(_Counted):
-    """Opens the pieces that one side receives on one connection. Not thread-safe; unusable after an error."""
+    """Decrypts the pieces that one side receives on one connection. Not thread-safe; unusable after an error."""
 
     _is_over = False
 
     def open(self, piece: memoryview, into: memoryview) -> None:
-        """Write the plaintext of a whole piece to `into`, which has exactly that length.
+        """Authenticate and decrypt a whole piece into `into`, which has exactly the plaintext's length.
 
         The library writes the plaintext before it checks the tag; if the tag is wrong, `into` is filled with zeros.
 

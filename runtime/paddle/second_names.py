@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes packages importable under a second name: `paddle.v2.fluid` is `paddle.fluid`, with all its modules.
+"""Import aliases: makes a package importable under a second name, as `paddle.fluid` under `paddle.v2.fluid`.
 
 The import system would load the modules of a package again under its second name; the finder of this module returns
 those of the first name.
@@ -68,7 +68,7 @@ class _Refusal:
 
 
 def refuse(package: str, instead: Mapping[str, str]) -> None:
-    """Refuse the import of modules of a package that the original has: NAME -> what to use instead."""
+    """Make the import of a package's modules, which only the original has, fail: NAME -> what to use instead."""
     sys.meta_path.insert(0, _Refusal({f"{package}.{name}": text for name, text in instead.items()}))
 
 

@@ -15,7 +15,7 @@ _literal = cache(ast.literal_eval)
 
 
 def parsed(text: str) -> tuple[str, list[Parameter]]:
-    """Return the name and the parameters in "name(argument, other=1.0)"."""
+    """Parse a signature such as "name(argument, other=1.0)"; return the name and the parameters."""
     name, _, arguments = text.rstrip(")").partition("(")
     return name, [_parameter(each) for each in arguments.split(", ") if each]
 
@@ -39,7 +39,7 @@ def bound(name: str, signature: Signature, args: tuple[Any, ...], named: Mapping
 
 
 def function(text: str, says: str, body: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
-    """Return a function with this signature and docstring; `body` receives the arguments by name."""
+    """Return a function with the given signature and docstring; `body` receives the arguments by name."""
     name, parameters = parsed(text)
     signature = Signature(parameters)
 

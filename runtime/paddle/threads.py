@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 def left_to_finish(error: Exception) -> None:
-    """Ignore an error. Pass this as `failed` to a thread whose `finish` raises the error."""
+    """Ignore an error; for use as `failed` of a thread whose `finish` raises the error."""
 
 
 class Flag:
-    """An event that signal handlers can set as well as threads; it stays set.
+    """An event flag that both signal handlers and threads can set; it stays set.
 
     A handler must not set a `threading.Event`: if it interrupts the thread that waits for the event, that thread holds
     the event's lock, and both wait for ever.
@@ -33,7 +33,7 @@ class Flag:
         self._set.put(None)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the flag is set; return False if the flag is not set after `timeout_s` seconds."""
+        """Wait for the flag for at most `timeout_s` seconds; return whether it is set."""
         try:
             self._set.get(timeout=timeout_s)
         except queue.Empty:
@@ -43,7 +43,7 @@ class Flag:
 
 
 class ServiceThread(Generic[T]):
-    """Calls a function once, in a separate thread that does not keep the process running.
+    """A daemon thread that calls a function once; its result or error is available afterwards.
 
     Attributes:
         error: the exception that ended the function, if any.

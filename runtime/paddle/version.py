@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The version, and the text of `paddle version`.
+"""The version of this runtime, and the output of `paddle version`.
 
 The lines and their order are those of release 0.11.0; the values are facts about this machine and this runtime.
 """

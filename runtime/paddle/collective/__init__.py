@@ -4,7 +4,7 @@
     with collective.connect(collective.Membership.of_environment()) as group:
         group.all_reduce(gradients)
 
-Submodules are imported lazily, when one of the names below is first used.
+Submodules are imported on the first use of their names.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _JOIN_S = 10.0
 
 
 class Averages:
-    """One rank's side of model averaging; all ranks create theirs at the same time. Not thread-safe.
+    """One rank's side of model averaging. Every rank creates one at the same time. Not thread-safe.
 
     Ranks may have different numbers of batches: a rank that finishes early takes part in exchanges until all ranks have
     finished. A rank that ends with an exception reports it to all others.
@@ -65,7 +65,7 @@ class Averages:
         self._finalizer = weakref.finalize(self, _end, self._rounds, thread, self._last, group.rank)
 
     def step(self, arrays: Sequence[Array]) -> None:
-        """Record a finished step; apply the average if one has arrived.
+        """Record a finished step; apply the average to the arrays, in place, if one has arrived.
 
         Raises:
             CollectiveError: a rank is lost, differs or is late; every later call raises it again.
@@ -83,18 +83,22 @@ class Averages:
             self._rounds.put_base(arrays)
 
     def settle(self, arrays: Sequence[Array], states: Sequence[Array] = ()) -> None:
-        """Wait until every rank has called this or has ended; the arrays are then bit-equal on all ranks."""
+        """Wait until every rank has called this or has ended; the arrays are then bit-equal on all ranks.
+
+        Raises:
+            CollectiveError: see `step`.
+        """
         self._check()
         self._last.arrays = list(arrays)
         self._rounds.settle(arrays, states, self._last.steps > 0)
         self._last.steps = 0
 
     def close(self) -> None:
-        """Stop training, but take part in exchanges until all ranks have closed or ended."""
+        """Finish training on this rank, and take part in exchanges until all ranks have closed or ended."""
         self._finalizer()
 
     def fail(self, error: BaseException) -> None:
-        """Stop all ranks because this rank cannot continue."""
+        """End the averaging on all ranks, because an error stops this rank."""
         self._last.failure = error
         self._finalizer()
 

@@ -23,7 +23,7 @@ class PeerLost(CollectiveError):
 
 
 class PeerDiffers(CollectiveError):
-    """Raised when a rank differs from this one in its job, model, sizes or number of batches."""
+    """Raised when another rank has a different job, model, array size or number of batches."""
 
 
 class PeerLate(CollectiveError):

@@ -38,7 +38,7 @@ from paddle.errors import ConfigError
 
 
 class Group(Ranks):
-    """The ranks of a job as one group, within a node and between nodes."""
+    """The ranks of a job, connected by shared memory within a node and by TCP between nodes."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Group(Ranks):
         return self._watch.timeout_s
 
     def call(self, number: int) -> None:
-        """Call all ranks to a round, in which they start its first operation; rounds are numbered from 1."""
+        """Notify all ranks that a round begins, so that they start its first operation; rounds are numbered from 1."""
         self._check()
         self._watch.call(number)
 
@@ -110,7 +110,7 @@ class Group(Ranks):
             raise self.fail(error) from None
 
     def name(self, rank: int) -> str:
-        """Return a human-readable name of a rank."""
+        """Return a rank's name for messages."""
         return self._watch.name(rank)
 
     def fail(self, error: CollectiveError) -> CollectiveError:
@@ -202,7 +202,7 @@ def connect(me: Membership) -> Ranks:
 
 
 def connect_group(me: Membership) -> Group:
-    """Connect to all other ranks without MPI; see `connect`."""
+    """Connect to all other ranks without MPI; see `connect` for the errors."""
     if me.size == 1:
         return Group(0, [[0]], Watch(0, {}, me.endpoints, me.timeout_s), None, None)
     with contextlib.ExitStack() as stack:
@@ -251,7 +251,7 @@ def under_mpirun(environ: Mapping[str, str] | None = None) -> bool:
 
 
 class MpiRanks(Ranks):
-    """The ranks of MPI's world as a group.
+    """The ranks of MPI_COMM_WORLD, as a group.
 
     MPI does not report which rank is at fault. Therefore ranks compare their next operation before they run it, which
     also finds ranks that are doing something different, and they wait with a deadline. After an error the whole MPI job

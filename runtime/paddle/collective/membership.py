@@ -50,7 +50,7 @@ class Membership:
         return len(self.endpoints)
 
     def name(self, rank: int) -> str:
-        """Return a human-readable name of a rank."""
+        """Return a rank's name for messages."""
         return f"rank {rank} ({self.endpoints[rank]})"
 
     @classmethod

@@ -36,7 +36,7 @@ _TYPES = {
 
 
 class NcclRanks(Ranks):
-    """A group of ranks with one GPU each."""
+    """The ranks of a job with one GPU each, whose arrays NCCL sums."""
 
     def __init__(self, host: Group, device: Device, timeout_s: float) -> None:
         """Create NCCL's communicator; all ranks must call this simultaneously.

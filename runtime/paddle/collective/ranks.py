@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks: the operations of every backend, and those that are built from sums and broadcasts alone."""
+"""Ranks: the interface of every collective backend, and operations composed of sums and broadcasts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Arrays = Array | Sequence[Array]
 
 
 class Ranks(ABC):
-    """The ranks of a job; all call the same operations in the same order. Not thread-safe.
+    """The ranks of a job, which all call the same operations in the same order. Not thread-safe.
 
     Attributes:
         rank: the rank of this process.
@@ -45,7 +45,7 @@ class Ranks(ABC):
 
     @abstractmethod
     def broadcast(self, arrays: Arrays, root: int = 0) -> None:
-        """Replace values by those of rank `root`; see `all_reduce`."""
+        """Replace values, in place, by those of rank `root`. Arguments and errors as in `all_reduce`."""
 
     @abstractmethod
     def fail(self, error: CollectiveError) -> CollectiveError:
@@ -53,10 +53,13 @@ class Ranks(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Leave without error; ranks that still need this one receive an error."""
+        """Leave the group without error; ranks that still need this one receive an error."""
 
     def all_gather(self, array: Array) -> list[Array]:
-        """Return the arrays of all ranks in rank order; first dimensions may differ."""
+        """Return the arrays of all ranks in rank order; first dimensions may differ.
+
+        Raises CollectiveError as `all_reduce`.
+        """
         xp = self.device.module()
         lengths = xp.zeros(self.size, np.int64)
         lengths[self.rank] = len(array)
@@ -69,11 +72,11 @@ class Ranks(ABC):
         return everyone
 
     def barrier(self) -> None:
-        """Wait until all ranks have called this."""
+        """Wait until all ranks have called this. Raises CollectiveError as `all_reduce`."""
         self.all_reduce([])
 
     def agree(self, subject: str, text: str) -> None:
-        """Check that all ranks have the same value.
+        """Check that all ranks have the same text value; every rank calls this.
 
         Args:
             subject: a name of the compared value for the message, such as "program".

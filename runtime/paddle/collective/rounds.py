@@ -36,7 +36,7 @@ Flat = npt.NDArray[Any]
 
 
 class Stance(IntEnum):
-    """What a rank is currently doing."""
+    """Whether a rank trains, has run out of batches, or leaves."""
 
     TRAINING = 0
     WAITING = 1
@@ -63,7 +63,10 @@ class _Flat:
 
 
 class Rounds:
-    """One rank's side of the rounds: the background thread calls `serve`, the training thread all other methods."""
+    """One rank's side of the averaging rounds.
+
+    The background thread calls `serve`, the training thread all other methods.
+    """
 
     def __init__(self, group: Group, arrays: Sequence[Array], states: Sequence[Array], waits: bool) -> None:
         """Replace the arrays by those of rank 0, the first base.
@@ -108,7 +111,7 @@ class Rounds:
                 self._changed.notify_all()
 
     def take(self, arrays: Sequence[Array]) -> None:
-        """Add to the arrays the change of the common base since the last call.
+        """Add the change of the common base since the last call to the arrays, in place.
 
         Raises:
             CollectiveError: a rank is lost, differs or is late.
@@ -168,7 +171,7 @@ class Rounds:
         self._wait(lambda: self._over)
 
     def give_up(self, error: CollectiveError) -> None:
-        """End the group because this rank cannot continue."""
+        """End the group on all ranks, because an error stops this rank."""
         with self._changed:
             self._giving_up = error
             self._changed.notify_all()

@@ -65,7 +65,7 @@ def signals_on_socket(numbers: Sequence[signal.Signals]) -> Iterator[socket.sock
 
 
 def take(place: socket.socket) -> bytes:
-    """Return the bytes that have arrived at a socket, without waiting."""
+    """Return the bytes that have arrived at a non-blocking socket; b"" if there are none."""
     try:
         return place.recv(4096)
     except BlockingIOError:
@@ -99,7 +99,7 @@ def has_children() -> bool:
 
 
 def how(code: int) -> str:
-    """Describe how a process ended by its exit code: "exit code 3" or "killed by SIGTERM"."""
+    """Describe an exit code: "exit code 3", or "killed by SIGTERM" for a negative one."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -148,7 +148,7 @@ def kill_all(alarms: socket.socket) -> list[int]:
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker process.
+    """A process to start and supervise.
 
     Attributes:
         name: "trainer 3", "pserver 0".
@@ -167,7 +167,7 @@ class Worker:
 
 
 def dying_with(parent: int, blocked: Collection[signal.Signals] = ()) -> Callable[[], None]:
-    """Return a function for a child to run between fork and exec, so that it is killed when its parent dies.
+    """Return a function that a child runs between fork and exec, so that the kernel kills it when its parent dies.
 
     Args:
         parent: the process ID of the parent, which may be this process.
@@ -184,7 +184,7 @@ def dying_with(parent: int, blocked: Collection[signal.Signals] = ()) -> Callabl
 
 
 class Keeper:
-    """Runs several workers until all have exited.
+    """Supervises several workers until all have exited.
 
     Args:
         orders: a socket: each byte is the number of a signal that asks for a stop; end of file means that the user's
@@ -209,7 +209,7 @@ class Keeper:
         self._signalled: set[int] = set()
 
     def run(self) -> int:
-        """Run the workers until all have exited; return the exit code."""
+        """Start the workers and supervise them until all have exited; return the launch's exit code."""
         try:
             self._start()
         except OSError as error:

@@ -19,7 +19,7 @@ _TRIES = 256
 
 @dataclass(frozen=True)
 class Nodes:
-    """The machines of a job.
+    """The machines of a job, and the index of this one.
 
     Attributes:
         addresses: the distinct addresses of all nodes, in order.
@@ -36,10 +36,10 @@ class Nodes:
 
 
 def resolve(cluster_node_ips: str | None, node_ip: str | None, environ: Mapping[str, str]) -> Nodes:
-    """Combine the flags and the environment.
+    """Determine the nodes of the job and this one from the flags and the environment.
 
-    --cluster_node_ips or PADDLE_TRAINERS lists the nodes. --node_ip, PADDLE_TRAINER_ID (an index) or POD_IP
-    identifies this one. PADDLE_NUM_TRAINERS, if set, must equal their number.
+    --cluster_node_ips or PADDLE_TRAINERS lists the nodes. --node_ip, PADDLE_TRAINER_ID (an index) or POD_IP identifies
+    this one. PADDLE_NUM_TRAINERS, if set, must equal their number.
 
     Raises:
         ConfigError: the values contradict each other.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that all launchers share: flags, environment, logs, and starting processes."""
+"""The code that all launchers share: flags, environment, logs, and starting processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_FLAGS = ("training_script", "training_script_args")
 
 
 def launch(module: str, flags: argparse.ArgumentParser, plan: Plan, arguments: Sequence[str] | None) -> int:
-    """Start processes and wait for them; return the exit code, or 2 if nothing was started.
+    """Start the processes of a launcher and wait for them; return the exit code, or 2 if nothing was started.
 
     Args:
         module: the launcher's name for `python -m`.
@@ -54,7 +54,7 @@ def launch(module: str, flags: argparse.ArgumentParser, plan: Plan, arguments: S
 
 
 def parser(module: str, summary: str) -> argparse.ArgumentParser:
-    """Return a parser that accepts no abbreviated flags.
+    """Return a launcher's argument parser, which accepts no abbreviated flags.
 
     Its errors advise to put unknown flags after the script's name.
     """

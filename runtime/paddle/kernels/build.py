@@ -49,7 +49,7 @@ class NoCompiler(BuildError):
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler.
+    """A C compiler that works on this machine.
 
     Attributes:
         command: its command line.
@@ -167,7 +167,7 @@ def _build_by_any(may_download: bool, target: str, folder: Path) -> None:
 
 @contextlib.contextmanager
 def zig() -> Iterator[Compiler]:
-    """Install zig for the duration of a block.
+    """Install zig in a temporary environment for the duration of a `with` block, and yield it as a compiler.
 
     Raises:
         BuildError: zig cannot be installed.
@@ -208,7 +208,7 @@ def _started(argv: list[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def main() -> int:
-    """Build as requested on the command line; return the exit code."""
+    """Build the kernels as requested on the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m paddle.kernels.build", description=__doc__)
     parser.add_argument(
         "--all", action="store_true", help="build for all platforms that wheels support, with zig"

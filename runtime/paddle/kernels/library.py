@@ -64,10 +64,10 @@ _TYPES = {
 
 
 class Kernels:
-    """Functions of the library, by name: `Kernels(add="ppn", sum="pn:q").loaded.add(...)`.
+    """The C functions of a set of kernels, by name: `Kernels(add="ppn", sum="pn:q").loaded.add(...)`.
 
-    An argument is one letter: p address, n size or any signed 64-bit number, i int, u uint32, q uint64, f float32,
-    d float64. A letter after a colon is the type of the result; without it, there is no result. Calls release the
+    An argument is one letter: p address, n size or any signed 64-bit number, i int, u uint32, q uint64, f float32, d
+    float64. A letter after a colon is the type of the result; without it, there is no result. Calls release the
     interpreter's lock.
     """
 
@@ -146,7 +146,7 @@ def library_name(target: str) -> str:
 
 
 def sources() -> list[Path]:
-    """Return all C sources and headers."""
+    """Return the paths of all C sources and headers, which the digest covers."""
     return sorted(path for path in FOLDER.iterdir() if path.suffix in (".c", ".h"))
 
 

@@ -108,7 +108,7 @@ class _Guest(Generic[Note]):
 
 
 class Callers(Generic[Note]):
-    """Accepts the connections of one listener until a deadline. Not thread-safe."""
+    """Accepts and authenticates the connections of one listener until a deadline. Not thread-safe."""
 
     def __init__(
         self,

@@ -37,14 +37,14 @@ ssbzSibBsu/6iGtCOGEoXJf//////////wIBAg==
 
 
 class Side(Enum):
-    """This process's side of a connection."""
+    """The role of a process in a handshake: the connecting or the accepting side."""
 
     CALLING = b"calling"
     CALLED = b"called"
 
     @property
     def other(self) -> Side:
-        """The opposite side of the connection."""
+        """Return the opposite role."""
         return Side.CALLED if self is Side.CALLING else Side.CALLING
 
 

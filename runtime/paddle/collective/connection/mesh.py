@@ -184,7 +184,7 @@ def sealing(
 
 
 class SealedLink(Stream):
-    """A `Stream` whose bytes are sealed. Not thread-safe."""
+    """A `Stream` over which bytes are encrypted in pieces. Not thread-safe."""
 
     def __init__(self, sock: socket.socket, source: SealedSource, sink: SealedSink) -> None:
         super().__init__(sock)
@@ -192,9 +192,12 @@ class SealedLink(Stream):
         self._underway = 0  # bytes accepted for sending that are not sent completely
 
     def send_some(self, views: Sequence[memoryview]) -> int:
-        """Send a prefix of these bytes.
+        """Encrypt and send a prefix of these bytes; return its length.
 
         Bytes count as sent once the whole sealed piece that contains them has been sent.
+
+        Raises:
+            ConnectionError: the rank has exited or is unreachable.
         """
         try:
             if self._underway:

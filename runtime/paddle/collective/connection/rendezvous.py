@@ -28,7 +28,7 @@ _ORDERED = ("x86_64", "AMD64", "i686")
 
 
 class Hello(NamedTuple):
-    """A rank's introduction: its rank, an ID of its `node`, a digest of all `endpoints`, and whether it can seal."""
+    """A rank's first message to rank 0: its rank, its node's ID, a digest of all endpoints, and whether it can seal."""
 
     rank: int
     node: str
@@ -37,7 +37,7 @@ class Hello(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer of rank 0: the content of `Met`, or an `error` and the `rank` at fault."""
+    """Rank 0's answer to `Hello`: the content of `Met`, or an `error` and the `rank` at fault."""
 
     nodes: tuple[str, ...] = ()
     session: str = ""

@@ -36,7 +36,7 @@ UNSENT_S = 25.0
 
 
 def prepare(sock: socket.socket, unsent_s: float = UNSENT_S) -> None:
-    """Set the socket options that both ends use.
+    """Set the options of a connection's socket, which both ends use.
 
     Args:
         unsent_s: seconds that sent data may stay unacknowledged before the connection breaks (TCP_USER_TIMEOUT).
@@ -47,7 +47,7 @@ def prepare(sock: socket.socket, unsent_s: float = UNSENT_S) -> None:
 
 
 class Stream:
-    """A byte stream to and from one rank. Not thread-safe."""
+    """A non-blocking byte stream to and from one rank. Not thread-safe."""
 
     def __init__(self, sock: socket.socket) -> None:
         """Wrap a socket set up by `prepare`."""
@@ -165,7 +165,7 @@ class Stream:
 
 
 def finish(steps: Steps[Result], descriptor: int, deadline: float) -> Result:
-    """Run a generator of steps to its end, and return its result.
+    """Run a generator of steps to its end, waiting for the connection between steps, and return its result.
 
     Args:
         descriptor: the descriptor of the connection that the steps wait for.

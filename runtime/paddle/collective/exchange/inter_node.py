@@ -36,7 +36,7 @@ Range = tuple[int, int]
 
 
 class InterNode:
-    """One node's side of the exchange, with a position in the ring. Not thread-safe."""
+    """The exchange of one node with the others, at its position in the ring. Not thread-safe."""
 
     def __init__(self, ranks: Sequence[int], rank: int, streams: dict[int, Stream], watch: Watch) -> None:
         self._place, self._count, self._ranks = ranks.index(rank), len(ranks), tuple(ranks)
@@ -45,7 +45,11 @@ class InterNode:
         self._streams, self._watch = streams, watch
 
     def sum(self, pieces: Pieces, task: Task) -> None:
-        """Sum the pieces over all nodes, in place."""
+        """Sum the pieces over all nodes, in place.
+
+        Raises:
+            CollectiveError: a rank failed, was lost, left, is late, or runs a different operation.
+        """
         if pieces.nbytes <= _LARGEST:
             self._sum_small(pieces, task)
             return

@@ -48,7 +48,7 @@ Slots = list[list[list[Flat]]]
 
 
 def bytes_needed(count: int) -> int:
-    """Return how many bytes of shared memory `count` ranks need."""
+    """Return the size in bytes of the shared memory that `count` ranks need."""
     return _counters(count) + count * 2 * SLOTS * CHUNK
 
 
@@ -57,7 +57,7 @@ def _counters(count: int) -> int:
 
 
 class IntraNode:
-    """One rank's part of the exchange within a node. Not thread-safe."""
+    """The exchange of one rank with the other ranks of its node, through shared memory. Not thread-safe."""
 
     def __init__(self, slab: Slab, ranks: Sequence[int], rank: int, watch: Watch) -> None:
         self._ranks, self._place, self._watch = tuple(ranks), ranks.index(rank), watch
@@ -78,7 +78,7 @@ class IntraNode:
         self._short_waits, self._needed = 0, _FEWEST
 
     def sum(self, pieces: Pieces, task: Task) -> None:
-        """Sum over the ranks of this node, in place."""
+        """Sum the pieces over the ranks of this node, in place. Raises CollectiveError as `InterNode.sum`."""
         chunk = CHUNK // pieces.dtype.itemsize
         if pieces.nbytes <= SMALL:
             self._sum_small(pieces, task)

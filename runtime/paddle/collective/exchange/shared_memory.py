@@ -29,7 +29,7 @@ _MAX_FDS = 250  # of one message; the kernel takes 253
 
 @dataclass(frozen=True)
 class Slab:
-    """The shared memory of a node, and how its ranks wake each other.
+    """The memory that the ranks of a node share, and the eventfds that wake them up.
 
     Attributes:
         memory: shared by all ranks of the node; initially zero.

@@ -24,14 +24,14 @@ Flat = npt.NDArray[Any]
 
 
 class Kind(IntEnum):
-    """The basic operations of which all others are composed."""
+    """The kind of a basic operation; all other operations are composed of these."""
 
     SUM = 1
     BROADCAST = 2
 
 
 class Task(NamedTuple):
-    """Describes one operation; equal on all ranks.
+    """The description of one operation, equal on all ranks.
 
     Attributes:
         number: the number of operations of this group before this one.
@@ -59,7 +59,7 @@ class Task(NamedTuple):
         _FORM.pack_into(memory, at, *self.words())
 
     def check(self, words: tuple[int, ...], rank: int) -> None:
-        """Compare this operation with another rank's. Raises PeerDiffers if the two differ."""
+        """Compare this operation with another rank's, given as `words`. Raises PeerDiffers if the two differ."""
         if words != self.words():
             theirs = _of(words)
             raise PeerDiffers(
@@ -84,7 +84,7 @@ def unpack(data: bytes | bytearray | memoryview, at: int = 0) -> tuple[int, ...]
 
 
 def dtype_code(dtype: np.dtype[Any]) -> int:
-    """Return the number that stands for a dtype on all machines."""
+    """Return the number that stands for a dtype on all machines: its kind and its size in bytes."""
     return ord(dtype.kind) << 8 | dtype.itemsize
 
 
@@ -101,7 +101,7 @@ def _of(words: tuple[int, ...]) -> Task:
 
 
 class Pieces:
-    """Addresses several arrays as one sequence of elements, without copying them.
+    """Several arrays of one dtype, addressed as one sequence of elements without copying them.
 
     Attributes:
         dtype: the dtype of all arrays.
@@ -140,11 +140,11 @@ class Pieces:
         return _cut(self._flats, self._starts, start, stop)
 
     def raw(self, start: int, stop: int) -> list[memoryview]:
-        """Return the bytes of a range."""
+        """Return the bytes of elements `start` to `stop` as views, one per array."""
         return [part.data for _, part in _cut(*self._bytes, start, stop)]
 
     def copy_to(self, start: int, stop: int, target: Flat) -> None:
-        """Copy a range of elements to the beginning of an array."""
+        """Copy elements `start` to `stop` to the beginning of an array (n,) of the same dtype."""
         if self.only is not None:
             target[: stop - start] = self.only[start:stop]
             return
@@ -152,7 +152,7 @@ class Pieces:
             target[at : at + part.size] = part
 
     def copy_from(self, start: int, stop: int, source: Flat) -> None:
-        """Overwrite a range of elements with the beginning of an array."""
+        """Overwrite elements `start` to `stop` with the beginning of an array (n,) of the same dtype."""
         for at, part in self.elements(start, stop):
             part[:] = source[at : at + part.size]
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watch: performs every wait of a group, and ends it when another rank is lost, has left or is late.
+"""Watch: performs every wait of a group, and ends the wait when another rank is lost, has left or is late.
 
 Every rank has a control connection to rank 0. A rank that fails sends the reason before it closes, and rank 0 forwards
-it, so that all ranks name the rank that failed first. A connection that breaks
-without a message means that its rank was lost. When a wait takes too long, rank 0 asks all ranks which of them are
-waiting: ranks that do not answer are late.
+it, so that all ranks name the rank that failed first. A connection that breaks without a message means that its rank
+was lost. When a wait takes too long, rank 0 asks all ranks which of them are waiting: ranks that do not answer are
+late.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROLL_S = 2.0  # to answer, even on a busy machine
 
 
 class News(NamedTuple):
-    """A notice from one rank to all others.
+    """A notice that ranks exchange over their control connections.
 
     Attributes:
         news: "lost", "differs" or "late": the rank failed for the reason `why`; "left": it left without error after
@@ -44,7 +44,7 @@ class News(NamedTuple):
 
 
 class Watch:
-    """Exchanges notices between this rank and the others. Not thread-safe.
+    """One rank's control connections, through which ranks notify each other of failures. Not thread-safe.
 
     Attributes:
         left: rank -> number of operations it had done, for ranks that left without error.
@@ -86,7 +86,7 @@ class Watch:
                 self._unequal(rank)
 
     def call(self, number: int) -> None:
-        """Call all ranks to a round, unless they have been called to it already."""
+        """Notify all ranks that a round begins, unless they have been notified already."""
         if number > self.called:
             self.called = number
             self._send(News("call", self.rank, number=number), self._links)
@@ -117,7 +117,7 @@ class Watch:
         self._await_notices(0)
 
     def broken(self, rank: int, error: OSError, late: bool = False) -> CollectiveError:
-        """Return the error for a silent rank: the one it soon reports itself, otherwise that it is lost or late."""
+        """Return the error for a rank whose connection broke: its own report, otherwise PeerLate or PeerLost."""
         until = time.monotonic() + _GRACE_S
         while self._links and (left_s := until - time.monotonic()) > 0:
             try:
@@ -145,7 +145,7 @@ class Watch:
         self._links.clear()
 
     def name(self, rank: int) -> str:
-        """Return a human-readable name of a rank."""
+        """Return a rank's name for messages, such as "rank 2 (10.0.0.7:6170)"."""
         return f"rank {rank} ({self._endpoints[rank]})"
 
     def _read_notices(self, rank: int) -> None:
