@@ -34,7 +34,7 @@ from paddle.fluid.layers.metric_op import *  # noqa: F403
 from paddle.fluid.layers.nn.convolutions import *  # noqa: F403
 from paddle.fluid.layers.nn.elements import *  # noqa: F403
 from paddle.fluid.layers.nn.losses import *  # noqa: F403
-from paddle.fluid.layers.nn.normalise import *  # noqa: F403
+from paddle.fluid.layers.nn.normalization import *  # noqa: F403
 from paddle.fluid.layers.nn.projections import *  # noqa: F403
 from paddle.fluid.layers.nn.python_functions import *  # noqa: F403
 from paddle.fluid.layers.nn.recurrent import *  # noqa: F403

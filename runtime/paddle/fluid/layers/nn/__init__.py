@@ -10,7 +10,7 @@ from paddle.fluid.layers.nn import (
     convolutions,
     elements,
     losses,
-    normalise,
+    normalization,
     projections,
     python_functions,
     recurrent,
@@ -22,7 +22,7 @@ from paddle.fluid.layers.nn import (
 )
 
 _FAMILIES = (
-    convolutions, elements, losses, normalise, projections, python_functions,
+    convolutions, elements, losses, normalization, projections, python_functions,
     recurrent, regions, resizing, sequences, shaping, structured_losses,
 )  # fmt: skip
 __all__ = [name for family in _FAMILIES for name in family.__all__]

@@ -30,10 +30,10 @@ __all__ = [
     "do_model_average_for_mean_and_var=False, fuse_with_relu=False, use_global_stats=False"
 )
 def batch_norm(given: dict[str, Any]) -> Variable:
-    """Return act(scale (x − mean)/√(variance + ε) + bias), with one mean and variance per channel.
+    """Apply batch normalization per channel (Ioffe and Szegedy, 2015): act(scale (x − mean)/√(variance + ε) + bias).
 
-    The moving mean and variance are parameters that are not trained; each trainer has its own. `in_place` and
-    `fuse_with_relu` are ignored.
+    Training uses the batch's mean and variance; tests use the moving ones, parameters that are not trained and that
+    each trainer has for itself. `in_place` and `fuse_with_relu` are ignored.
     """
     if given["fuse_with_relu"]:
         _log.warning(
@@ -61,7 +61,7 @@ def batch_norm(given: dict[str, Any]) -> Variable:
     "moving_mean_name=None, moving_variance_name=None, do_model_average_for_mean_and_var=False"
 )
 def data_norm(given: dict[str, Any]) -> Variable:
-    """Return act((x − mean) · scale) for the columns of (rows, C), with mean and scale over all data so far.
+    """Normalize the columns of (rows, C): return act((x − mean) · scale), with mean and scale over all data so far.
 
     The count, sum and sum of squares are the parameters `<name>.batch_size`, `.batch_sum` and `.batch_square_sum`; a
     batch's contributions are their gradients. They start at 1e4, 0 and 1e4, or at the values `batch_size`, `batch_sum`
@@ -84,9 +84,9 @@ def data_norm(given: dict[str, Any]) -> Variable:
 def spectral_norm(
     weight: Variable, dim: int = 0, power_iters: int = 1, eps: float = 1e-12, name: str | None = None
 ) -> Variable:
-    """Return a weight divided by its largest singular value, estimated by power_iters steps of power iteration.
+    """Apply spectral normalization (Miyato et al., 2018): divide a weight by its largest singular value.
 
-    Each run starts from the same two random vectors, which are untrained parameters.
+    Power iteration estimates the value from the same two random vectors, untrained parameters, in each run.
 
     Args:
         weight: two dimensions or more.
@@ -125,7 +125,7 @@ dropout = layer(
 
 @takes("input, n=5, k=1.0, alpha=1e-4, beta=0.75, name=None")
 def lrn(given: dict[str, Any]) -> Variable:
-    """Return x/(k + α Σ x²)^β, where the sum is over n neighboring channels."""
+    """Apply local response normalization (Krizhevsky et al., 2012): x/(k + α Σ x²)^β, summed over n channels."""
     attrs = renamed(given, "n k alpha beta")
     out, _ = LayerHelper("lrn", given["name"]).apply_all(
         "lrn", {"X": given["input"]}, attrs, fixed=["MidOut"]
@@ -147,7 +147,7 @@ l2_normalize = layer(
     "name=None"
 )
 def layer_norm(given: dict[str, Any]) -> Variable:
-    """Return act(scale · x̂ + shift), where x̂ are the rows normalized to mean 0 and variance 1.
+    """Apply layer normalization (Ba et al., 2016): act(scale · x̂ + shift), where rows x̂ have mean 0 and variance 1.
 
     A row consists of dimension begin_norm_axis and all later ones.
     """
@@ -159,7 +159,7 @@ def layer_norm(given: dict[str, Any]) -> Variable:
     "input, groups, epsilon=1e-05, param_attr=None, bias_attr=None, act=None, data_layout='NCHW', name=None"
 )
 def group_norm(given: dict[str, Any]) -> Variable:
-    """Return act(scale · x̂ + shift), where x̂ is (N, C, ...) with mean 0 and variance 1 per channel group.
+    """Apply group normalization (Wu and He, 2018): act(scale · x̂ + shift), where x̂ is normalized per channel group.
 
     Raises:
         FluidError: data_layout is not "NCHW".
