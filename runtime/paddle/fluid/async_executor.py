@@ -40,27 +40,39 @@ class DataFeedDesc:
             self.proto_desc = parse_description(file.read(), str(proto_file))
 
     def set_batch_size(self, batch_size: int) -> None:
-        """Set the number of samples in a batch."""
+        """Set the number of samples in a batch.
+
+        Raises:
+            FluidError: batch_size is below 1.
+        """
         if int(batch_size) < 1:
             raise FluidError(f"set_batch_size: expected at least 1, got {batch_size!r}")
         self.proto_desc.batch_size = int(batch_size)
 
     def set_dense_slots(self, dense_slots_name: Sequence[str]) -> None:
-        """Make slots dense: each becomes an array with the shape of its variable."""
+        """Make slots dense: each becomes an array with the shape of its variable.
+
+        Raises:
+            FluidError: a slot is unknown.
+        """
         wanted = self._known("set_dense_slots", dense_slots_name)
         self.proto_desc.slots = [
             replace(slot, is_dense=slot.is_dense or slot.name in wanted) for slot in self.proto_desc.slots
         ]
 
     def set_use_slots(self, use_slots_name: Sequence[str]) -> None:
-        """Use the given slots to fill the variables of the same names; other slots are skipped."""
+        """Select the slots that fill the variables of the same names; other slots are skipped.
+
+        Raises:
+            FluidError: a slot is unknown.
+        """
         wanted = self._known("set_use_slots", use_slots_name)
         self.proto_desc.slots = [
             replace(slot, is_used=slot.is_used or slot.name in wanted) for slot in self.proto_desc.slots
         ]
 
     def desc(self) -> str:
-        """Return the description as text."""
+        """Return the description in protobuf text format."""
         return str(self.proto_desc)
 
     def _known(self, method: str, names: Sequence[str]) -> list[str]:
@@ -88,7 +100,7 @@ class AsyncExecutor:
         self._executor = Executor(place or CPUPlace())
 
     def run_startup_program(self, program: Program | None = None) -> None:
-        """Run a startup program; None: the default startup program."""
+        """Run a startup program, by default the default startup program, to initialize the variables."""
         self._executor.run(default_startup_program() if program is None else program)
 
     def run(
@@ -105,7 +117,7 @@ class AsyncExecutor:
 
         Args:
             program: the program to run; None: the default main program.
-            data_feed: the slots of a line, and the batch size.
+            data_feed: description of the files' slots, and the batch size.
             filelist: paths, or a single path.
             thread_num: number of threads that read and parse files, and number of threads that train; see
                 `Executor.train_from_dataset`.
@@ -128,29 +140,29 @@ class AsyncExecutor:
                 "AsyncExecutor.run: no slot is used: call set_use_slots of the DataFeedDesc first"
             )
         source = Source(files, slots, Pipe(data_feed.proto_desc.pipe_command), int(thread_num))
-        told = printing(fetch, None, 1, debug or mode is True)
-        sums: list[Any] = [0.0] * len(told.fetches)
+        printed = printing(fetch, None, 1, debug or mode is True)
+        sums: list[Any] = [0.0] * len(printed.fetches)
         steps, counting = 0, threading.Lock()
 
         def counted(run: Step, feed: Any, fetches: Sequence[Name]) -> Sequence[Any]:
             nonlocal steps
-            values = run(feed, told.fetches)
+            values = run(feed, printed.fetches)
             with counting:
                 steps += 1
                 for at, value in enumerate(values):
                     sums[at] = sums[at] + np.mean(to_host(plain(value.value())))
             return values
 
-        shown = told if told.totals else Printing((), (), 1)
+        shown = printed if printed.totals else Printing((), (), 1)
         runs = self._executor.steps(target, int(thread_num), None)
         run_pass(
             [partial(counted, run) for run in runs],
             batches(load(source), data_feed.proto_desc.batch_size),
             shown,
         )
-        if steps and told.fetches:
+        if steps and printed.fetches:
             means = ", ".join(
-                f"{label}: {text(total / steps)}" for label, total in zip(told.labels, sums, strict=True)
+                f"{label}: {text(total / steps)}" for label, total in zip(printed.labels, sums, strict=True)
             )
             sys.stdout.write(f"mean of {steps} batches: {means}\n")
             sys.stdout.flush()

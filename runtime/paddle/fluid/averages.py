@@ -87,11 +87,10 @@ class _Averages(ABC):
 
 
 class ModelAverage(_Averages):
-    """Averages parameters over updates; inside `with average.apply(executor):` the parameters hold the averages.
+    """Averages parameters over a window of recent updates; `with average.apply(executor):` uses the averages.
 
-    Create it after `minimize`, in the same program. An averaging window ends when it contains at least
-    `min_average_window` updates, and also either `max_average_window` updates or the fraction `average_window_rate` of
-    all updates so far.
+    Create it after `minimize`, in the same program. A window ends when it contains at least `min_average_window`
+    updates, and also either `max_average_window` updates or the fraction `average_window_rate` of all updates so far.
     """
 
     def __init__(
@@ -205,7 +204,7 @@ class ModelAverage(_Averages):
 
 
 class ExponentialMovingAverage(_Averages):
-    """Keeps exponential moving averages of parameters; each update multiplies the weight of older values by `decay`.
+    """Keeps an exponential moving average of each parameter, which can temporarily replace the parameter (`apply`).
 
     ema = decay ema + (1 - decay) parameter, starting at 0; `apply` uses ema / (1 - decay^updates), which removes the
     bias towards 0. Create it and call `update`, which appends the operators, after `minimize`, in the same program.

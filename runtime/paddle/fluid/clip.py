@@ -22,7 +22,7 @@ _Pair = tuple[Parameter, Variable]
 
 
 class BaseErrorClipAttr(ABC):
-    """Bounds a gradient during backpropagation; set as the attribute `error_clip` of a variable."""
+    """Base class of error clips (attribute `error_clip` of a variable), which bound its gradient in backpropagation."""
 
     def __init_subclass__(cls) -> None:
         """Refuse a subclass that appends its own operators.
@@ -43,7 +43,7 @@ class BaseErrorClipAttr(ABC):
 
 
 class ErrorClipByValue(BaseErrorClipAttr):
-    """Clips a variable's gradient to [min, max]; min defaults to -max."""
+    """Clips each element of a variable's gradient to [min, max] during backpropagation; min defaults to -max."""
 
     def __init__(self, max: float, min: float | None = None) -> None:
         self._max = float(max)
@@ -56,7 +56,7 @@ class ErrorClipByValue(BaseErrorClipAttr):
 
 
 class BaseGradientClipAttr(ABC):
-    """Clips the gradients of the parameters that it is set for; scripts may define subclasses."""
+    """Base class of gradient clips, which operators apply before the updates; scripts may define subclasses."""
 
     def _process_context(self, context: dict[Any, Any], param: Parameter, grad: Variable) -> None:  # noqa: B027
         """Record a gradient in a dictionary that all clips of a program share, before any gradient is clipped."""
@@ -67,7 +67,7 @@ class BaseGradientClipAttr(ABC):
 
 
 class GradientClipByValue(BaseGradientClipAttr):
-    """Clips each element to [min, max]; min defaults to -max."""
+    """Clips each element of a gradient to [min, max]; min defaults to -max."""
 
     def __init__(self, max: float, min: float | None = None) -> None:
         self.max = float(max)
@@ -78,7 +78,7 @@ class GradientClipByValue(BaseGradientClipAttr):
 
 
 class GradientClipByNorm(BaseGradientClipAttr):
-    """Scales a gradient down to an L2 norm of at most clip_norm."""
+    """Clips a gradient g by its L2 norm: g · clip_norm / max(‖g‖, clip_norm)."""
 
     def __init__(self, clip_norm: float) -> None:
         self.clip_norm = float(clip_norm)
@@ -88,7 +88,10 @@ class GradientClipByNorm(BaseGradientClipAttr):
 
 
 class GradientClipByGlobalNorm(BaseGradientClipAttr):
-    """Scales the gradients of a group down so that their global L2 norm is at most clip_norm."""
+    """Clips gradients by their global L2 norm: each g becomes g · clip_norm / max(√Σ ‖g‖², clip_norm).
+
+    The sum is over all parameters whose clips have the same `group_name` and, as required, the same clip_norm.
+    """
 
     def __init__(self, clip_norm: float, group_name: str = "default_group") -> None:
         if not isinstance(group_name, str):
@@ -151,7 +154,7 @@ def set_gradient_clip(
     param_list: Sequence[Parameter | str] | None = None,
     program: Program | None = None,
 ) -> None:
-    """Set the clip of the given parameters, or of all parameters of the program.
+    """Set the gradient clip of the given parameters or, if param_list is None, of all parameters of the program.
 
     Raises:
         FluidTypeError: `clip` is not a gradient clip.

@@ -35,7 +35,7 @@ __all__ = [
 
 
 class op_proto_and_checker_maker:  # noqa: N801 - the original's name
-    """The operator roles, and the names of the attributes that every operator has."""
+    """Operator roles, and the names of the attributes that every operator has."""
 
     class OpRole(IntFlag):
         """Values of the attribute `op_role`."""

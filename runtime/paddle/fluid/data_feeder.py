@@ -23,7 +23,10 @@ _Reader = Callable[[], Iterable[Any]]
 
 
 class DataFeeder:
-    """Converts a list of samples into one tensor per variable."""
+    """Converts minibatches, which are lists of samples, into feeds: one LoDTensor per variable.
+
+    Samples of a variable without LoD are stacked and get its shape; samples of a variable with LoD become sequences.
+    """
 
     def __init__(
         self, feed_list: Sequence[Variable | str], place: Place | None = None, program: Program | None = None
@@ -53,7 +56,7 @@ class DataFeeder:
         return [variable.name for variable in self._variables]
 
     def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, LoDTensor]:
-        """Convert a minibatch; return a dict from variable names to tensors.
+        """Convert a minibatch into a feed: a dict from variable names to LoDTensors.
 
         Raises:
             FluidError: a sample has a different number of fields, or a field does not fit its variable.
@@ -75,7 +78,7 @@ class DataFeeder:
     def feed_parallel(
         self, iterable: Iterable[Iterable[Sequence[Any]]], num_places: int | None = None
     ) -> Iterator[dict[str, LoDTensor]]:
-        """Convert several minibatches, one per place; yield a dict for each, as `feed` returns it.
+        """Convert one minibatch per place (default: one per `cpu_places()`); yield a feed for each.
 
         Raises:
             FluidError: the numbers of minibatches and places differ.

@@ -25,7 +25,7 @@ __all__ = ["DatasetFactory", "InMemoryDataset", "QueueDataset"]
 
 
 class DatasetFactory:
-    """Creates datasets by class name."""
+    """Creates datasets by the name of their class."""
 
     def create_dataset(self, datafeed_class: str = "QueueDataset") -> QueueDataset | InMemoryDataset:
         """Return an empty dataset: a QueueDataset, an InMemoryDataset or a FileInstantDataset.
@@ -102,7 +102,7 @@ class DatasetBase:
         self._hdfs = (fs_name, fs_ugi)
 
     def desc(self) -> str:
-        """Return the description as the text of a DataFeedDesc."""
+        """Return the settings as a DataFeedDesc in protobuf text format."""
         return str(self._description)
 
     def batches(self, threads: int = 0) -> Iterator[Samples]:
@@ -147,7 +147,7 @@ class FileInstantDataset(QueueDataset):
 
 
 class InMemoryDataset(DatasetBase):
-    """Holds its samples in memory, where they can be shuffled.
+    """Holds all samples in memory, where they can be shuffled.
 
     To make shuffles repeatable, call Python's `random.seed(n)`.
     """
@@ -166,7 +166,7 @@ class InMemoryDataset(DatasetBase):
         """Do nothing: `global_shuffle` sends all samples, one slot at a time."""
 
     def load_into_memory(self) -> None:
-        """Read all files into memory, replacing all samples in memory."""
+        """Read all files into memory; samples that were already in memory are discarded."""
         self.release_memory()
         parts = list(self._samples())
         if not parts:
@@ -183,7 +183,7 @@ class InMemoryDataset(DatasetBase):
         """Do nothing, because `preload_into_memory` has already waited."""
 
     def local_shuffle(self) -> None:
-        """Shuffle the samples of this process."""
+        """Shuffle the samples of this process, without other trainers."""
         order = np.arange(self._loaded().count)
         np.random.default_rng(random.getrandbits(64)).shuffle(order)
         self._order = order

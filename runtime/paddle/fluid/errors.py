@@ -18,7 +18,7 @@ from paddle.errors import ConfigError, MissingNameError, PaddleError
 
 
 class FluidError(ConfigError):
-    """Raised for an invalid value or combination; also a ValueError."""
+    """Raised for an invalid argument or an unsupported combination of settings; also a ValueError."""
 
 
 class FluidTypeError(FluidError, TypeError):
@@ -30,7 +30,7 @@ class RunError(PaddleError, RuntimeError):
 
 
 class ModelFileError(FluidError, errors.ModelFileError):
-    """Raised when a file does not have the expected contents."""
+    """Raised when a file of a program or of variables is missing, damaged, or does not fit the program."""
 
 
 ABSENT: Mapping[str, str] = MappingProxyType(
@@ -56,7 +56,7 @@ def answering(module: str, *also: str, depth: int = 1) -> Callable[[str], Any]:
     """Return a `__getattr__` for a module that searches other modules, or raises an error that names a replacement.
 
     Args:
-        module: name of the module.
+        module: name of the module, for messages.
         also: modules whose names this module also provides, as in the original.
         depth: number of frames between `__getattr__` and the code that uses the name.
     """

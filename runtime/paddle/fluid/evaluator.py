@@ -34,7 +34,7 @@ Array = npt.NDArray[Any]
 
 
 class Evaluator:
-    """Base class of evaluators: each run of the main program updates their counts.
+    """Base class of evaluators, whose counts are program variables that each run of the main program updates.
 
     Attributes:
         metrics: variables that hold the metrics of one minibatch.
@@ -72,7 +72,7 @@ class Evaluator:
 
 
 class Accuracy(Evaluator):
-    """Computes the fraction of rows whose label is among the k highest scores.
+    """Computes top-k accuracy: the fraction of rows whose label is among the k highest scores.
 
     `metrics` has the minibatch's fraction.
     """
@@ -99,9 +99,9 @@ class Accuracy(Evaluator):
 
 
 class ChunkEvaluator(Evaluator):
-    """Computes precision, recall and F1 score of chunks; `metrics` has the values of one minibatch.
+    """Computes precision, recall and F1 score of chunks, as in named entity recognition.
 
-    The arguments are those of `layers.chunk_eval`.
+    The arguments are those of `layers.chunk_eval`; `metrics` has the values of one minibatch.
     """
 
     def __init__(
@@ -133,9 +133,9 @@ class ChunkEvaluator(Evaluator):
 
 
 class EditDistance(Evaluator):
-    """Computes the mean edit distance and the fraction of sequences with errors; `metrics` has (distances, count).
+    """Computes the mean edit distance, and the fraction of sequences with errors.
 
-    The arguments are those of `layers.edit_distance`.
+    The arguments are those of `layers.edit_distance`; `metrics` has (distances, count) of one minibatch.
     """
 
     def __init__(self, input: Variable, label: Variable, ignored_tokens: Sequence[int] | None = None) -> None:

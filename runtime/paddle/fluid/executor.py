@@ -37,7 +37,7 @@ __all__ = ["Executor", "fetch_var", "global_scope", "scope_guard"]
 
 @runtime_checkable
 class Compiled(Protocol):
-    """A program with its own `run` method, such as one for several devices."""
+    """The interface of programs with their own `run` method, such as programs for several devices."""
 
     def run(
         self, executor: Executor, feed: Any, fetch_list: Sequence[Name], scope: Scope, return_numpy: bool
@@ -46,12 +46,12 @@ class Compiled(Protocol):
 
 
 class Batches(Protocol):
-    """A dataset, as `fluid.DatasetFactory` creates it; `thread_num` is its number of threads."""
+    """The interface of datasets, as `fluid.DatasetFactory` creates them; `thread_num` is the number of threads."""
 
     thread_num: int
 
     def batches(self, threads: int = 0) -> Iterator[Samples]:
-        """Yield the batches of a pass; `threads` is the number of reading threads; 0 uses the dataset's setting."""
+        """Yield the batches of a pass, read by the given number of threads (0: the dataset's setting)."""
 
 
 class Executor:
@@ -83,14 +83,14 @@ class Executor:
         return_numpy: bool = True,
         use_program_cache: bool = False,
     ) -> list[Any]:
-        """Run block 0 and return the fetched values.
+        """Run block 0 of a program on the executor's device, and return the fetched values.
 
         A program that was transpiled for several trainers without servers is trained together with the other trainers,
         as with `CompiledProgram`.
 
         Args:
             program: the program to run; None: the default main program.
-            feed: mapping from names to arrays or LoDTensors.
+            feed: arrays or LoDTensors, by the name of the variable.
             fetch_list: variables or names.
             feed_var_name: ignored.
             fetch_var_name: ignored.
@@ -203,15 +203,15 @@ class Executor:
             )
         from paddle.fluid.multislot.passes import printing, run_pass
 
-        told = printing(fetch_list, fetch_info, print_period, debug)
+        printed = printing(fetch_list, fetch_info, print_period, debug)
         target = default_main_program() if program is None else program
         if isinstance(target, Program) and target._pipeline_opt is not None:
             if len(target._trainers_endpoints) > 1:
                 raise FluidError("PipelineOptimizer trains in one process: do not transpile its program")
             with self._in_sections(target, scope or global_scope(), target._pipeline_opt) as put:
-                run_pass([put], dataset.batches(thread), told)
+                run_pass([put], dataset.batches(thread), printed)
             return
-        run_pass(self.steps(target, thread or dataset.thread_num, scope), dataset.batches(thread), told)
+        run_pass(self.steps(target, thread or dataset.thread_num, scope), dataset.batches(thread), printed)
 
     @contextmanager
     def _in_sections(
@@ -235,7 +235,7 @@ class Executor:
             yield put
 
     def steps(self, program: Program | Compiled | None, threads: int, scope: Scope | None) -> list[Step]:
-        """Return one function per thread; each runs the program on the batch that it is given.
+        """Return one function per thread, which runs the program on a batch.
 
         See `train_from_dataset`.
         """
@@ -281,10 +281,10 @@ class Executor:
 
 
 def fetch_var(name: Name, scope: Scope | None = None, return_numpy: bool = True) -> Any:
-    """Return the value of a variable in a scope; scope None is the global scope.
+    """Return the value of a variable in a scope; if scope is None, in the global scope.
 
     Raises:
-        NotInitialisedError: the variable has no value.
+        NotInitializedError: the variable has no value.
     """
     known = name if isinstance(name, str) else name.name
     return given((scope or global_scope()).get(known), known, return_numpy)

@@ -25,7 +25,7 @@ GRAD_VAR_SUFFIX, ZERO_VAR_SUFFIX = core.kGradVarSuffix(), core.kZeroVarSuffix()
 
 
 def convert_np_dtype_to_dtype_(np_dtype: Any) -> VarType:
-    """Return the number of a dtype in the original's enum."""
+    """Return the number of a numpy dtype in the original's enum `VarType`."""
     return VarType.of(np_dtype)
 
 

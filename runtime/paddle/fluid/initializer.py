@@ -24,7 +24,7 @@ from paddle.ops.base.dtypes import VarType
 
 
 class Initializer(ABC):
-    """Base class of initializers, which set a variable's initial value."""
+    """Base class of initializers, which append the operator for a variable's initial value to the startup program."""
 
     @abstractmethod
     def __call__(self, var: Variable, block: Block) -> Operator:
@@ -44,37 +44,39 @@ class _Operator(Initializer):
 
 
 class ConstantInitializer(_Operator):
-    """Sets all elements to the same value."""
+    """Sets all elements of a variable to `value`."""
 
     def __init__(self, value: float = 0.0, force_cpu: bool = False) -> None:
         super().__init__("fill_constant", value=float(value), force_cpu=force_cpu)
 
 
 class UniformInitializer(_Operator):
-    """Draws from the uniform distribution on [low, high)."""
+    """Draws each element from the uniform distribution on [low, high)."""
 
     def __init__(self, low: float = -1.0, high: float = 1.0, seed: int = 0) -> None:
         super().__init__("uniform_random", min=float(low), max=float(high), seed=seed)
 
 
 class NormalInitializer(_Operator):
-    """Draws from the normal distribution with the given mean and standard deviation."""
+    """Draws each element from the normal distribution with mean `loc` and standard deviation `scale`."""
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0) -> None:
         super().__init__("gaussian_random", mean=float(loc), std=float(scale), seed=seed)
 
 
 class TruncatedNormalInitializer(_Operator):
-    """Draws from the normal distribution, and redraws values more than two standard deviations from the mean."""
+    """Draws each element from N(loc, scale²), truncated to within two standard deviations of the mean."""
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0) -> None:
         super().__init__("truncated_gaussian_random", mean=float(loc), std=float(scale), seed=seed)
 
 
 class XavierInitializer(Initializer):
-    """Draws from U(−a, a) with a = √(6/(fan_in + fan_out)), or from N(0, 2/(fan_in + fan_out)).
+    """Xavier initialization (Glorot and Bengio, 2010): U(−a, a) with a = √(6/(fan_in + fan_out)).
 
-    Source: Glorot and Bengio, 2010."""
+    With uniform=False, it is N(0, 2/(fan_in + fan_out)). Both fans default to those of the variable's shape; see
+    `fans`.
+    """
 
     def __init__(
         self, uniform: bool = True, fan_in: int | None = None, fan_out: int | None = None, seed: int = 0
@@ -90,7 +92,7 @@ class XavierInitializer(Initializer):
 
 
 class MSRAInitializer(Initializer):
-    """Draws from U(−√(6/fan_in), √(6/fan_in)), or from N(0, 2/fan_in) (He et al., 2015)."""
+    """MSRA initialization (He et al., 2015): U(−a, a) with a = √(6/fan_in) or, with uniform=False, N(0, 2/fan_in)."""
 
     def __init__(self, uniform: bool = True, fan_in: int | None = None, seed: int = 0) -> None:
         self._uniform, self._fan_in, self._seed = uniform, fan_in, seed
@@ -102,7 +104,7 @@ class MSRAInitializer(Initializer):
 
 
 class NumpyArrayInitializer(Initializer):
-    """Sets a variable to the values of a float32 or int32 array."""
+    """Sets a variable to the values of a floating-point or integer array."""
 
     def __init__(self, value: npt.NDArray[np.generic]) -> None:
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fi":
@@ -117,7 +119,7 @@ class NumpyArrayInitializer(Initializer):
 
 
 class BilinearInitializer(Initializer):
-    """Sets each k × k slice of a (C, K, k, k) filter to the kernel of bilinear upsampling."""
+    """Sets each k × k slice of a (C, K, k, k) filter to a bilinear kernel, for upsampling by `conv2d_transpose`."""
 
     def __call__(self, var: Variable, block: Block) -> Operator:
         """Append an operator that assigns the bilinear kernel to every slice; return the operator."""
@@ -137,7 +139,7 @@ class BilinearInitializer(Initializer):
 
 
 def fans(shape: Sequence[int]) -> tuple[float, float]:
-    """Return fan_in and fan_out, the numbers of a unit's inputs and outputs, for a parameter of the given shape."""
+    """Return fan_in and fan_out, the numbers of inputs and outputs of a unit, for a parameter's shape."""
     if len(shape) < 2:
         size = float(shape[0]) if shape else 1.0
         return size, size
@@ -157,7 +159,7 @@ def force_init_on_cpu() -> bool:
 
 @contextmanager
 def init_on_cpu() -> Iterator[None]:
-    """Mark a block whose initial values are drawn on the host. They always are, so this has no other effect."""
+    """Enter a context for initial values drawn on the host. They always are, so this has no other effect."""
     token = _ON_CPU.set(True)
     try:
         yield

@@ -74,7 +74,7 @@ def get_parameter_value(para: Parameter, executor: Executor) -> npt.NDArray[Any]
 def get_parameter_value_by_name(
     name: str, executor: Executor, program: Program | None = None
 ) -> npt.NDArray[Any]:
-    """Return the value of the parameter with the given name."""
+    """Return the value of the named parameter in the global scope, as an array; see `get_parameter_value`."""
     variable = (program or default_main_program()).global_block().var(name)
     return get_parameter_value(variable, executor)  # type: ignore[arg-type]
 

@@ -110,7 +110,7 @@ class LayerHelper:
     def create_variable_for_type_inference(
         self, dtype: npt.DTypeLike | None = None, stop_gradient: bool = False
     ) -> Variable:
-        """Add a temporary variable, whose shape is inferred from the operator that writes it."""
+        """Add a temporary variable, whose shape is inferred from the operator that writes it, and return it."""
         name = unique_name.generate(f"{self.name}.tmp")
         return self.block.create_var(name, dtype=dtype, stop_gradient=stop_gradient)
 
@@ -161,7 +161,7 @@ class LayerHelper:
         if known.initializer is None:
             known.initializer = default_initializer or (Constant(0.0) if is_bias else Xavier())
         if isinstance(known, WeightNormParamAttr):
-            return _weight_normalised(self, known, tuple(shape), dtype)
+            return _weight_normalized(self, known, tuple(shape), dtype)
         return self.plain_parameter(known, shape, dtype)
 
     def plain_parameter(self, attr: ParamAttr, shape: Sequence[int], dtype: npt.DTypeLike) -> Parameter:
@@ -183,14 +183,14 @@ class LayerHelper:
         )
 
     def append_bias_op(self, input_var: Variable, dim_start: int = 1, dim_end: int | None = None) -> Variable:
-        """Add a bias of shape input_var.shape[dim_start:dim_end], unless `bias_attr` is False."""
+        """Add a bias of shape input_var.shape[dim_start:dim_end], unless `bias_attr` is False; return the sum."""
         bias = self.bias(input_var.shape[dim_start:dim_end], input_var.dtype)
         if bias is None:
             return input_var
         return self.apply("elementwise_add", {"X": input_var, "Y": bias}, {"axis": dim_start})
 
     def append_activation(self, input_var: Variable) -> Variable:
-        """Apply the activation `act`, unless it is None.
+        """Apply the activation `act`, unless it is None; return the result.
 
         Raises:
             FluidTypeError: `act` is not an operator.
@@ -207,7 +207,7 @@ class LayerHelper:
 def append_LARS(  # noqa: N802 - the original's name
     params_grads: Sequence[tuple[Parameter, Variable]], learning_rate: Variable, weight_decay: float
 ) -> None:
-    """Replace each parameter's learning rate with η |w| / (|g| + weight_decay |w|) (You et al., 2017).
+    """Replace each parameter's learning rate η with the LARS rate η |w| / (|g| + weight_decay |w|) (You et al., 2017).
 
     Raises:
         FluidError: a gradient is sparse.
@@ -226,7 +226,7 @@ def append_LARS(  # noqa: N802 - the original's name
             parameter.optimize_attr["learning_rate"] = rate * norm / (norm_of_grad + norm * weight_decay)
 
 
-def _weight_normalised(
+def _weight_normalized(
     helper: LayerHelper, attr: WeightNormParamAttr, shape: tuple[int, ...], dtype: npt.DTypeLike
 ) -> Parameter:
     """Add `<name>_g` and `<name>_v` and return W = g V/||V||, which every run computes from them.

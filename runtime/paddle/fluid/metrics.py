@@ -50,7 +50,7 @@ class MetricBase(ABC):
 
 
 class CompositeMetric(MetricBase):
-    """Several metrics of the same predictions, updated together."""
+    """A group of metrics of the same predictions, updated together."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -73,12 +73,12 @@ class CompositeMetric(MetricBase):
             metric.update(preds, labels)
 
     def eval(self) -> list[Any]:
-        """Return the value of each metric."""
+        """Return a list of the metrics' values, in the order in which the metrics were added."""
         return [metric.eval() for metric in self._metrics]
 
 
 class Precision(MetricBase):
-    """Computes the fraction of true positives among the predicted positives."""
+    """Computes precision: the fraction of true positives among the predicted positives."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -97,7 +97,7 @@ class Precision(MetricBase):
 
 
 class Recall(MetricBase):
-    """Computes the fraction of true positives among the actual positives."""
+    """Computes recall: the fraction of true positives among the actual positives."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -116,7 +116,7 @@ class Recall(MetricBase):
 
 
 class Accuracy(MetricBase):
-    """Computes the mean of the minibatches' accuracies, weighted by minibatch size."""
+    """Computes the accuracy over all minibatches: the mean of theirs, weighted by minibatch size."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -142,7 +142,7 @@ class Accuracy(MetricBase):
 
 
 class ChunkEvaluator(MetricBase):
-    """Computes precision, recall and F1 score of chunks from their counts."""
+    """Computes precision, recall and F1 score from the counts that `layers.chunk_eval` returns."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -165,7 +165,7 @@ class ChunkEvaluator(MetricBase):
 
 
 class EditDistance(MetricBase):
-    """Computes the mean edit distance, and the fraction of sequences with errors."""
+    """Computes the mean edit distance, and the fraction of sequences with errors; see `layers.edit_distance`."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -174,7 +174,7 @@ class EditDistance(MetricBase):
         self.instance_error = 0
 
     def update(self, distances: npt.ArrayLike, seq_num: int) -> None:
-        """Add the distances of a minibatch of sequences."""
+        """Add the distances of a minibatch, and its number of sequences."""
         each = np.asarray(distances)
         self.total_distance += float(each.sum())
         self.seq_num += int(np.asarray(seq_num).reshape(-1)[0])
@@ -192,7 +192,7 @@ class EditDistance(MetricBase):
 
 
 class Auc(MetricBase):
-    """Computes the area under the ROC curve from counts per bucket of the probability."""
+    """Computes the area under the ROC curve from histograms of the predicted probabilities."""
 
     def __init__(self, name: str | None = None, curve: str = "ROC", num_thresholds: int = 4095) -> None:
         super().__init__(name)
@@ -202,7 +202,7 @@ class Auc(MetricBase):
         self.stat_neg = np.zeros(num_thresholds + 1, np.int64)
 
     def update(self, preds: npt.ArrayLike, labels: npt.ArrayLike) -> None:
-        """Add a minibatch of probabilities (N, 2) and labels 0 or 1."""
+        """Add a minibatch of probabilities (N, 2), whose column 1 is used, and of labels 0 or 1."""
         places = (np.asarray(preds)[:, 1] * self._thresholds).astype(int)
         true = np.asarray(labels).reshape(-1) == 1
         np.add.at(self.stat_pos, places[true], 1)
@@ -218,7 +218,7 @@ class Auc(MetricBase):
 
 
 class DetectionMAP:
-    """Computes the mean average precision of detected boxes, in variables that each run of the main program updates.
+    """Computes the mean average precision (mAP) of detections, in variables that each run of the main program updates.
 
     Args:
         input: (rows, 6) label, score and box, one sequence per image; see `multiclass_nms`.
@@ -271,11 +271,11 @@ class DetectionMAP:
         fill_constant([1], "int32", 1, out=self.has_state)
 
     def get_map_var(self) -> tuple[Variable, Variable]:
-        """Return two variables of shape (1,): the value for this minibatch and the value since the last reset."""
+        """Return the variables of the mAP, (1,) each: that of the minibatch, and that since the last reset."""
         return self.cur_map, self.accum_map
 
     def reset(self, executor: Executor, reset_program: Program | None = None) -> None:
-        """Reset the statistics, by an operator that is appended to `reset_program` (or a new program) and run."""
+        """Reset the counts, by an operator that is appended to `reset_program` (or a new program) and run."""
         program = reset_program or Program()
         with program_guard(program):
             state = self.has_state

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that build common groups of layers, such as a convolution with pooling."""
+"""Functions that build common groups of layers, such as a convolution followed by pooling."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Size = int | Sequence[int]
     "use_cudnn=True"
 )
 def simple_img_conv_pool(given: dict[str, Any]) -> Variable:
-    """Append a 2-D convolution and a pooling layer; return the pooled output."""
+    """Append a 2-D convolution and a pooling layer; return the pooled output, (N, num_filters, H', W')."""
     of_conv = "input num_filters filter_size stride=conv_stride padding=conv_padding dilation=conv_dilation"
     hidden = layers.conv2d(
         **renamed(given, f"{of_conv} groups=conv_groups param_attr bias_attr use_cudnn act")
@@ -48,9 +48,9 @@ def img_conv_group(
     pool_type: str = "max",
     use_cudnn: bool = True,
 ) -> Variable:
-    """Append convolutions and a pooling layer; return the pooled output.
+    """Append a group of convolutions, as in VGG, and a pooling layer; return the pooled output.
 
-    Batch norm, where used, applies the activation.
+    A convolution with batch normalization applies its activation after the normalization.
 
     Args:
         conv_num_filter: number of filters of each convolution.
@@ -92,7 +92,7 @@ def sequence_conv_pool(
     pool_type: str = "max",
     bias_attr: ParamAttrLike = None,
 ) -> Variable:
-    """Append a convolution along each sequence and a pooling layer; return one row per sequence."""
+    """Append a convolution along sequences and a pooling layer; return (sequences, num_filters)."""
     hidden = layers.sequence_conv(
         input, num_filters, filter_size, param_attr=param_attr, bias_attr=bias_attr, act=act
     )
@@ -100,7 +100,7 @@ def sequence_conv_pool(
 
 
 def glu(input: Variable, dim: int = -1) -> Variable:
-    """Return a · sigmoid(b), where a and b are the halves of the input along a dimension."""
+    """Return the gated linear unit a · sigmoid(b) of the input's halves a and b along `dim` (Dauphin et al., 2017)."""
     a, b = layers.split(input, 2, dim)
     return layers.elementwise_mul(a, layers.sigmoid(b))
 
@@ -108,10 +108,12 @@ def glu(input: Variable, dim: int = -1) -> Variable:
 def scaled_dot_product_attention(
     queries: Variable, keys: Variable, values: Variable, num_heads: int = 1, dropout_rate: float = 0.0
 ) -> Variable:
-    """Return softmax(Q Kᵀ/√d) V, (batch, queries, width), for one or several heads (Vaswani et al., 2017).
+    """Apply scaled dot-product attention, softmax(Q Kᵀ/√d) V, with one or several heads (Vaswani et al., 2017).
+
+    Variables are (batch, rows, width); the result has the rows of `queries` and the width of `values`.
 
     Raises:
-        FluidError: a width is not divisible by the number of heads.
+        FluidError: queries and keys differ in width, or a width is not divisible by the number of heads.
     """
     width = queries.shape[-1]
     if width != keys.shape[-1] or width % num_heads or values.shape[-1] % num_heads:

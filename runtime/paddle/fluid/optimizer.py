@@ -364,7 +364,7 @@ _Momentum: Any = globals()["MomentumOptimizer"]
 
 
 class DGCMomentumOptimizer(DeepGradientCompression, _Momentum):  # type: ignore[misc]
-    """Momentum with deep gradient compression: sends only a part of each gradient of 16,384 or more elements."""
+    """Momentum with deep gradient compression (Lin et al., 2018); see `DeepGradientCompression`."""
 
 
 __all__ += ["DGCMomentumOptimizer"]

@@ -19,7 +19,7 @@ from paddle.graph.block import Name
 
 
 class ParallelExecutor:
-    """Runs one program on several places, each of which computes a part of the batch."""
+    """Runs one program on several devices (places), each of which computes a part of the batch."""
 
     def __init__(
         self,

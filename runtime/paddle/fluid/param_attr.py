@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ParamAttr: the settings of a layer's parameter."""
+"""ParamAttr: the attributes of a layer's parameter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paddle.fluid.regularizer import WeightDecayRegularizer
 
 @dataclass
 class ParamAttr:
-    """Settings of one parameter: name, initial value, learning rate, decay and clipping.
+    """Attributes of one parameter: name, initial value, learning rate, decay and clipping.
 
     Attributes:
         name: the parameter's name; None: derived from the layer's name. An existing parameter of this name is shared.
@@ -52,7 +52,7 @@ class ParamAttr:
 
 @dataclass(init=False)
 class WeightNormParamAttr(ParamAttr):
-    """Settings of a parameter W = g V/||V||; g and V are trained, as `<name>_g` and `<name>_v`.
+    """Attributes of a parameter with weight normalization (Salimans and Kingma, 2016), W = g V/||V||.
 
     Attributes:
         dim: norms are computed over slices along this axis; None: over the whole parameter.

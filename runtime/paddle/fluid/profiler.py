@@ -94,7 +94,7 @@ def profiler(
     sorted_key: str | None = None,
     profile_path: str = "/tmp/profile",  # noqa: S108 - the original's
 ) -> Iterator[None]:
-    """Record the run times of operators inside the block; see `start_profiler` and `stop_profiler`.
+    """Profile the block of a `with` statement; see `start_profiler` and `stop_profiler`.
 
     Raises:
         FluidError: state or sorted_key is unknown.
@@ -145,9 +145,9 @@ def _rows(events: Sequence[Event]) -> list[_Row]:
 
 
 def _table(rows: Sequence[_Row], order: _Order | None, took_ms: float) -> str:
-    told = "in execution order"
+    order_text = "in execution order"
     if order is not None:
-        told = f"{order[0]} in descending order"
+        order_text = f"{order[0]} in descending order"
         rows = sorted(rows, key=order[1], reverse=True)
     width = max([len(row.event) for row in rows], default=0) + 2
     lines = [
@@ -155,7 +155,7 @@ def _table(rows: Sequence[_Row], order: _Order | None, took_ms: float) -> str:
         "------------------------->     Profiling Report     <-------------------------",
         "",
         "Time unit: ms",
-        f"Sorted by {told}; Ratio: share of the {took_ms:.3f} ms recorded",
+        f"Sorted by {order_text}; Ratio: share of the {took_ms:.3f} ms recorded",
         "",
         f"{'Event':<{width}}"
         + "".join(f"{name:<12}" for name in ("Calls", "Total", "Min.", "Max.", "Ave.", "Ratio.")),

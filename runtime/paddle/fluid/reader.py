@@ -27,7 +27,7 @@ _Source = Callable[[], Iterable[Any]]
 
 
 class PyReader:
-    """Provides batches for a list of variables; a program reads them with a `read` operator.
+    """A reader of batches from a Python generator for a list of variables; by default, a `read` operator takes them.
 
     The `decorate_...` methods set the source of the batches; `start()` and `reset()` begin and end a pass.
     """
@@ -169,7 +169,7 @@ class PyReader:
 
 
 class DataLoader:
-    """Contains `from_generator`, which creates a reader that feeds batches to programs."""
+    """Namespace of `from_generator`, which creates a reader that feeds batches to programs."""
 
     @staticmethod
     def from_generator(

@@ -30,7 +30,7 @@ class WeightDecayRegularizer(ABC):
 
 
 class L2DecayRegularizer(WeightDecayRegularizer):
-    """L2 decay: adds coeff·w to the gradient of a parameter w."""
+    """L2 weight decay: adds coeff·w to the gradient of a parameter w."""
 
     def __call__(self, param: Parameter, grad: Variable, block: Block) -> Variable:
         """Append the operator that computes coeff·w, and return its output."""
@@ -40,7 +40,7 @@ class L2DecayRegularizer(WeightDecayRegularizer):
 
 
 class L1DecayRegularizer(WeightDecayRegularizer):
-    """L1 decay: adds coeff·sign(w) to the gradient of a parameter w."""
+    """L1 weight decay: adds coeff·sign(w) to the gradient of a parameter w."""
 
     def __call__(self, param: Parameter, grad: Variable, block: Block) -> Variable:
         """Append the operators that compute coeff·sign(w), and return the result."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training core: programs, their gradients, and the executor that runs them."""
+"""The training core: programs of operators, their gradients, and the executor that runs them."""
 
 from paddle.graph import unique_name
 from paddle.graph.backward import append_backward

@@ -38,7 +38,7 @@ def path_to(block: Block, targets: set[str]) -> list[Operator]:
 def reaching(
     block: Block, path: list[Operator], sources: set[str], targets: Collection[str], excluded: set[str]
 ) -> set[str]:
-    """Return the sources, and the variables on the path that depend on them and may have gradients.
+    """Return the sources, and the variables on the path that depend on them and can have gradients.
 
     Operators without a gradient (comparisons, indices, functions of a shape alone) end the dependency.
 
@@ -108,7 +108,7 @@ def allowed(variable: Variable, excluded: set[str]) -> bool:
 def append_backward(
     loss: Variable, parameter_list: Sequence[Name] | None = None, no_grad_set: Collection[Name] | None = None
 ) -> list[tuple[Variable, Variable]]:
-    """Append the gradient operators of a loss to its block.
+    """Append the operators that compute the gradients of a loss (reverse-mode differentiation) to the loss's block.
 
     Args:
         loss: a single number, of shape [1] or [].
@@ -156,7 +156,7 @@ def gradients(
     target_gradients: Sequence[Variable | None] | None = None,
     no_grad_set: Collection[Name] | None = None,
 ) -> list[Variable | None]:
-    """Append the operators that compute the gradients of the sum of all targets with respect to given variables.
+    """Append the operators that compute the gradients of the sum of all targets with respect to the inputs.
 
     Args:
         targets: variables of one block, of any shape.

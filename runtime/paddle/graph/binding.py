@@ -231,7 +231,7 @@ def _calling(
 ) -> Call:
     """Return a call of a kernel as a closure over register numbers.
 
-    Common signatures have specialised closures, for speed.
+    Common signatures have specialized closures, for speed.
     """
     if (
         len(outputs) != 1

@@ -28,7 +28,7 @@ _V = TypeVar("_V", bound=Variable)
 
 
 class Block:
-    """A straight-line list of operators; the executor runs `program.global_block()`.
+    """A sequence of operators and the variables that they use; the executor runs `program.global_block()`.
 
     Attributes:
         parent_idx: the index of the enclosing block, -1 for block 0.

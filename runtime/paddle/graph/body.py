@@ -235,7 +235,7 @@ class BoundBody:
         """Run all operators; read inputs from `values` (None for absent ones), and store outputs there."""
         registers, at = self._registers(values, turn), 0
         try:
-            for at, call in enumerate(self.compiled.recorded()):  # noqa: B007 - told when the call fails
+            for at, call in enumerate(self.compiled.recorded()):  # noqa: B007 - names the call that fails
                 call(registers)
         except EndOfData:
             raise

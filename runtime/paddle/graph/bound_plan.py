@@ -16,7 +16,7 @@ import numpy as np
 from paddle.backend import Array, Device, array_module
 from paddle.graph.binding import STEP, Call, Registers, Rooms, onto
 from paddle.graph.block import Block
-from paddle.graph.errors import ExecutionError, FeedError, NotInitialisedError
+from paddle.graph.errors import ExecutionError, FeedError, NotInitializedError
 from paddle.graph.failure import checked, failed
 from paddle.graph.in_place import copied, owner
 from paddle.graph.lod import LoDArray, plain
@@ -160,7 +160,7 @@ class BoundPlan:
     def _load(self, name: str, cell: Cell) -> Any:
         """Check a value that is new to this plan, and move it to the device permanently."""
         if cell.value is None:
-            raise NotInitialisedError(
+            raise NotInitializedError(
                 name,
                 f"{name!r} {self._specs[name].shape} has no value in the scope: run the startup program in this "
                 "scope first",

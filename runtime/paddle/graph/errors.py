@@ -7,7 +7,7 @@ from paddle.errors import ConfigError, PaddleError
 
 
 class GraphError(ConfigError):
-    """Raised when a program is invalid."""
+    """Raised when a program is invalid, for example because a name is used for two different variables."""
 
 
 class UnknownVariableError(GraphError):
@@ -15,14 +15,14 @@ class UnknownVariableError(GraphError):
 
 
 class BackwardError(GraphError):
-    """Raised when a program cannot be differentiated."""
+    """Raised when the gradients of a program cannot be computed."""
 
 
 class FeedError(ConfigError):
     """Raised when a fed value does not match its variable, or a variable is neither fed nor computed."""
 
 
-class NotInitialisedError(ConfigError):
+class NotInitializedError(ConfigError):
     """Raised when a persistable variable has no value in the scope yet.
 
     Attributes:

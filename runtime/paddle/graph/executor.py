@@ -83,7 +83,7 @@ class Executor:
 
         Raises:
             FeedError: a value does not match its variable, or a variable is neither fed nor computed.
-            NotInitialisedError: a persistable variable has no value.
+            NotInitializedError: a persistable variable has no value.
             ExecutionError: an operator failed; the message names it and its inputs.
             EndOfData: a reader has no more batches.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports a failed operator with its position, inputs and values; also raises an error for NaN and infinity."""
+"""Errors of failed operators, with their position and inputs, and errors for NaN and infinity."""
 
 from __future__ import annotations
 

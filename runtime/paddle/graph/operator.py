@@ -17,7 +17,7 @@ EMPTY = "@EMPTY@"  # an output that is not needed, or an absent input of a gradi
 
 
 class OpRole(IntFlag):
-    """The purpose of an operator, as stored in the attribute `op_role`."""
+    """The role of an operator in training (forward, backward, update, ...), as stored in the attribute `op_role`."""
 
     FORWARD = 0
     BACKWARD = 1

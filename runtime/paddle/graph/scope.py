@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paddle.graph.errors import NotInitialisedError
+from paddle.graph.errors import NotInitializedError
 
 
 class Cell:
-    """Holds one value, which is None until it is set."""
+    """A storage cell for one value, which is None until it is set."""
 
     __slots__ = ("value",)
 
@@ -32,7 +32,7 @@ class Cell:
 
 
 class Scope:
-    """The values of variables by name; a child scope also finds the names of its parent."""
+    """A mapping from names of variables to their values; a child scope also finds the names of its parent."""
 
     def __init__(self, parent: Scope | None = None) -> None:
         self._parent = parent
@@ -49,11 +49,11 @@ class Scope:
         """Return a name's value from this scope or a parent: the stored array, not a copy.
 
         Raises:
-            NotInitialisedError: the name has no value.
+            NotInitializedError: the name has no value.
         """
         cell = self._find(name)
         if cell is None or not cell.is_set:
-            raise NotInitialisedError(
+            raise NotInitializedError(
                 name, f"{name!r} has no value in this scope: initialize or load it first"
             )
         return cell.value

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Variable:
-    """One named value of a block.
+    """A named value of a block, described by its shape, dtype and LoD level.
 
     Attributes:
         shape: the shape, with -1 for the batch size.

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from paddle.graph import Executor, Program, Scope, SelectedRows
-from paddle.graph.errors import ExecutionError, FeedError, NotInitialisedError
+from paddle.graph.errors import ExecutionError, FeedError, NotInitializedError
 from tests.runtime.graph.sample_programs import Builder, filled_scope, with_gradients, word_feed, word_program
 
 
@@ -312,7 +312,7 @@ def test_a_parameter_without_a_value_is_named() -> None:
     out = build.fc(build.data("x", (-1, 4)), 2, "fc")
     scope = Scope()
     scope.set("fc.b", np.zeros(2))
-    with pytest.raises(NotInitialisedError, match=r"'fc.w' \(4, 2\) has no value"):
+    with pytest.raises(NotInitializedError, match=r"'fc.w' \(4, 2\) has no value"):
         Executor().run(build.program, {"x": np.zeros((1, 4))}, [out], scope)
 
 

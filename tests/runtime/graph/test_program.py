@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from paddle.graph import Executor, Parameter, Program, Scope, append_backward, unique_name
-from paddle.graph.errors import GraphError, NotInitialisedError, UnknownVariableError
+from paddle.graph.errors import GraphError, NotInitializedError, UnknownVariableError
 from paddle.graph.operator import OpRole
 from paddle.ops.base.errors import AttrError, OpError, ShapeError, SlotError, UnknownOpError
 from tests.runtime.graph.sample_programs import Builder, filled_scope, word_feed, word_program
@@ -205,7 +205,7 @@ def test_a_scope_keeps_the_array_itself() -> None:
 
 
 def test_a_missing_value_is_named() -> None:
-    with pytest.raises(NotInitialisedError, match="'w' has no value") as caught:
+    with pytest.raises(NotInitializedError, match="'w' has no value") as caught:
         Scope().get("w")
     assert caught.value.name == "w"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TrainingDecoder and BeamSearchDecoder: run a StateCell over given words, or over the best words found."""
+"""TrainingDecoder and BeamSearchDecoder: run a StateCell over target sequences, or over hypotheses of a beam search."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Decoder:
 
 
 class TrainingDecoder(_Decoder):
-    """Runs a state cell over sequences of given words, for training."""
+    """Runs a state cell over target sequences (teacher forcing), for training."""
 
     def __init__(self, state_cell: StateCell, name: str | None = None) -> None:
         self.dynamic_rnn = layers.DynamicRNN(name)
@@ -61,7 +61,7 @@ class TrainingDecoder(_Decoder):
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Define the operators of one step in a ``with`` block."""
+        """Collect the operators of one step in a `with` statement."""
         with self._filling(), self.dynamic_rnn.block():
             yield
 
@@ -86,13 +86,13 @@ class TrainingDecoder(_Decoder):
         return self.dynamic_rnn()
 
     def keep_state(self, init: InitState) -> tuple[Variable, Keep]:
-        """Return the variable of a state within a step, and a function that sets the state for the next step."""
+        """Return a state's variable in the current step, and a function that sets the state for the next step."""
         memory = self.dynamic_rnn.memory(init=init.value)
         return memory, lambda value: self.dynamic_rnn.update_memory(memory, value)
 
 
 class BeamSearchDecoder(_Decoder):
-    """Runs a state cell over the best words found so far, for inference.
+    """Generates sequences by beam search: a state cell extends the best hypotheses of each source word by word.
 
     Call `decode()`, or define the step in `block()`.
     """
@@ -133,8 +133,8 @@ class BeamSearchDecoder(_Decoder):
         self._counter.stop_gradient = True
         self._zero = layers.fill_constant([1], "int64", 0)
         self._most = layers.fill_constant([1], "int64", max_len)
-        self._goes_on = layers.less_than(self._counter, self._most)
-        self._while = layers.While(self._goes_on)
+        self._continues = layers.less_than(self._counter, self._most)
+        self._while = layers.While(self._continues)
         self._body: Block | None = None
         self._arrays: dict[str, Variable] = {}
         self._written: list[tuple[Variable, Variable]] = []
@@ -147,19 +147,19 @@ class BeamSearchDecoder(_Decoder):
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Define one step; the values passed to `update_array` and `update_states` are written when the block ends."""
+        """Collect the operators of one step; `update_array` and `update_states` take effect when the block ends."""
         with self._filling(), self._while.block():
             self._body = default_main_program().current_block()
             yield
-            with layers.Switch() as switch, switch.case(self._goes_on):
+            with layers.Switch() as switch, switch.case(self._continues):
                 layers.increment(self._counter)
                 for value, array in self._written:
                     layers.array_write(value, self._counter, array)
-                layers.less_than(self._counter, self._most, cond=self._goes_on)
+                layers.less_than(self._counter, self._most, cond=self._continues)
 
     def early_stop(self) -> None:
         """End the loop at this step, and discard the step's results."""
-        layers.fill_constant([1], "bool", 0, out=self._goes_on)
+        layers.fill_constant([1], "bool", 0, out=self._continues)
 
     def decode(self) -> None:
         """Define the usual step: embedding, cell, projection, softmax, beam search.
@@ -252,7 +252,7 @@ class BeamSearchDecoder(_Decoder):
         return ids, scores
 
     def keep_state(self, init: InitState) -> tuple[Variable, Keep]:
-        """Return the variable of a state within a step, and a function that sets the state for the next step."""
+        """Return a state's variable in the current step, and a function that sets the state for the next step."""
         array, value = self._kept(init.value)
         return value, lambda after: self._written.append((after, array))
 

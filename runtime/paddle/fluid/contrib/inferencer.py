@@ -23,7 +23,7 @@ __all__ = ["Inferencer"]
 
 
 class Inferencer:
-    """Builds a model for inference and loads its parameters."""
+    """Builds a model for inference, loads its parameters and computes predictions."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Inferencer:
         """Return the predicted values for a minibatch.
 
         Args:
-            inputs: name of a data variable -> array or LoDTensor.
+            inputs: arrays or LoDTensors, by the name of the data variable.
             return_numpy: whether to return numpy arrays; False: LoDTensors, which can hold sequences.
 
         Raises:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs programs with distributed embeddings on one machine, from the files that the servers saved."""
+"""Runs programs with distributed embeddings without servers, from the files that the servers saved."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FETCHING = ("split_ids", "prefetch", "merge_ids")
 
 
 def convert_dist_to_sparse_program(program: Program) -> Program | None:
-    """Make a trainer's program read its distributed embeddings from its own scope, in place; return the program.
+    """Make a trainer's program read its distributed embeddings from the current scope, in place; return the program.
 
     A table becomes selected rows, which `load_persistables_for_inference` fills; ids without a row give zeros.
     Afterwards, prune the program or clone it for inference, because it still sends gradients. A program without a

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """basic_gru and basic_lstm: stacked recurrent layers over dense batches, built from basic operators.
 
-u, r: gates of the GRU; h_t = u h_{t-1} + (1 − u) act(W_c [x, r h_{t-1}] + b_c).
-i, j, f, o: gates of the LSTM; c_t = c_{t-1} σ(f + forget_bias) + σ(i) tanh(j), h_t = tanh(c_t) σ(o).
+GRU (Cho et al., 2014) with gates u, r: h_t = u h_{t-1} + (1 − u) act(W_c [x, r h_{t-1}] + b_c).
+LSTM with gates i, j, f, o: c_t = c_{t-1} σ(f + forget_bias) + σ(i) tanh(j), h_t = tanh(c_t) σ(o).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Activation = Callable[[Variable], Variable]
 
 
 class BasicGRUUnit(Layer):
-    """One step of a GRU; all calls share its parameters."""
+    """A GRU cell; all calls share its parameters. See the module for the formula."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class BasicGRUUnit(Layer):
 
 
 class BasicLSTMUnit(Layer):
-    """One step of an LSTM; all calls share its parameters."""
+    """An LSTM cell without peepholes; all calls share its parameters. See the module for the formula."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class BasicLSTMUnit(Layer):
         self._bias = self.create_parameter(self._attrs[1], [4 * self._size], self._dtype, is_bias=True)
 
     def forward(self, input: Variable, pre_hidden: Variable, pre_cell: Variable) -> tuple[Variable, Variable]:
-        """Return the next state and cell, (batch, hidden) each; the input is (batch, n)."""
+        """Return the next state and cell, given an input (batch, n) and the previous ones, (batch, hidden) each."""
         gates = layers.matmul(layers.concat([input, pre_hidden], 1), self._weight)
         i, j, f, o = layers.split(layers.elementwise_add(gates, self._bias), 4, dim=-1)
         kept = pre_cell * layers.sigmoid(layers.scale(f, bias=self._forget_bias))

@@ -18,7 +18,7 @@ Keep = Callable[[Variable], None]
 
 
 class InitState:
-    """A state's initial value.
+    """The initial value of a decoder's state.
 
     Attributes:
         value: the variable that holds the initial value.
@@ -58,7 +58,7 @@ class Decoder(Protocol):
     """The interface of decoders, which carry states from one step to the next."""
 
     def keep_state(self, init: InitState) -> tuple[Variable, Keep]:
-        """Return the variable of a state within a step, and a function that sets the state for the next step."""
+        """Return a state's variable in the current step, and a function that sets the state for the next step."""
 
 
 class StateCell:
@@ -146,12 +146,12 @@ class StateCell:
         self._now[state_name] = state_value
 
     def state_updater(self, updater: Callable[[StateCell], None]) -> Callable[[StateCell], None]:
-        """Set the function that computes the states of a step; used as a decorator."""
+        """Set the function that computes the new states of a step from the cell; for use as a decorator."""
         self._updater = updater
         return updater
 
     def compute_state(self, inputs: Mapping[str, Variable]) -> None:
-        """Compute the states of a step from its inputs.
+        """Compute a step's states from its inputs, a mapping from names to variables.
 
         Raises:
             FluidError: an input is unknown, or no updater was set.
@@ -175,5 +175,5 @@ class StateCell:
             self._keeps[each](state)
 
     def out_state(self) -> Variable:
-        """Return the state from which scores are computed."""
+        """Return the variable of the output state, from which a decoder computes scores."""
         return self.get_state(self._out)

@@ -35,21 +35,21 @@ _log = logging.getLogger(__name__)
 
 
 class BeginEpochEvent:
-    """The beginning of an epoch; `epoch` counts from 0."""
+    """Event at the beginning of an epoch; `epoch` counts from 0."""
 
     def __init__(self, epoch_id: int) -> None:
         self.epoch = epoch_id
 
 
 class EndEpochEvent:
-    """The end of an epoch; `epoch` counts from 0."""
+    """Event at the end of an epoch; `epoch` counts from 0."""
 
     def __init__(self, epoch_id: int) -> None:
         self.epoch = epoch_id
 
 
 class BeginStepEvent:
-    """The beginning of a step; `step` counts from 0 in each epoch.
+    """Event at the beginning of a step; `step` counts from 0 in each epoch.
 
     Attributes:
         fetch_metrics: whether this step's `EndStepEvent` gets metrics; the handler may set it to False.
@@ -61,14 +61,14 @@ class BeginStepEvent:
 
 
 class EndStepEvent:
-    """The end of a step; `metrics` contains the values of `train_func`'s outputs, in order."""
+    """Event at the end of a step; `metrics` contains the values of `train_func`'s outputs, in order."""
 
     def __init__(self, epoch_id: int, step_id: int, metrics: list[Any]) -> None:
         self.epoch, self.step, self.metrics = epoch_id, step_id, metrics
 
 
 class Trainer:
-    """Builds a model's programs and trains the model.
+    """Builds a model's programs from functions of the script, and trains the model.
 
     In a job, PADDLE_TRAINING_ROLE sets the role of this process. A PSERVER serves its parameters in `train`. A TRAINER
     trains with the servers or, in a job without servers, sums gradients over all trainers.
@@ -284,7 +284,7 @@ class Trainer:
 
 
 def place_or_default(place: Place | None) -> Place:
-    """Return the given place. None: the default place, a GPU if this machine has one, else the CPU.
+    """Return the given place or, for None, the default place: a GPU if this machine has one, else the CPU.
 
     Raises:
         FluidTypeError: the argument is not a place.
@@ -322,5 +322,5 @@ def feed_variables(program: Program, feed_order: Sequence[str] | Mapping[str, in
 
 
 def as_list(variables: Any) -> list[Variable]:
-    """Return one variable, or a sequence of variables, as a list."""
+    """Return a variable or a sequence of variables as a list."""
     return list(variables) if isinstance(variables, (list, tuple)) else [variables]

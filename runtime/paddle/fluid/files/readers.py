@@ -69,7 +69,7 @@ class FileReader:
         first._close()
 
     def around(self, name: str, wrap: Callable[[Callable[[], Batches]], Batches]) -> FileReader:
-        """Return the reader that wraps this one under the given name; the first call creates it.
+        """Return the reader that wraps this one under the given name; only the first call creates it.
 
         Args:
             wrap: turns a function that reads this reader into one that reads the new reader.
@@ -89,7 +89,7 @@ class FileReader:
 
 @operator("create_recordio_file_reader", "-> Out", attrs={"filename": str, **_SHAPES}, has_effect=True)
 def create_recordio_file_reader(*, filename: str, dtypes: Sequence[str]) -> FileReader:
-    """Return a reader of the batches in a file."""
+    """Return a reader of the batches in a recordio file."""
     return FileReader(lambda: _checked([filename], dtypes))
 
 
@@ -100,7 +100,7 @@ def create_recordio_file_reader(*, filename: str, dtypes: Sequence[str]) -> File
     has_effect=True,
 )
 def open_files(*, file_names: Sequence[str], buffer_size: int, dtypes: Sequence[str]) -> FileReader:
-    """Return a reader of the batches in several files, which a thread reads in order and prefetches."""
+    """Return a reader of the batches in several recordio files, which a thread reads in order and prefetches."""
     return FileReader(lambda: iter(buffered(lambda: _checked(file_names, dtypes), max(buffer_size, 1))()))
 
 
@@ -177,7 +177,7 @@ def create_custom_reader(
     names: Mapping[str, Sequence[str]],
     xp: Any,
 ) -> FileReader:
-    """Return a reader that runs a block per batch: source variables receive it, sink variables give the result."""
+    """Return a reader that runs a block per batch: source variables get the batch, sink variables hold the result."""
     given = dict(zip(names.get("X", ()), around or (), strict=True))
 
     def processed(batches: Callable[[], Batches]) -> Batches:

@@ -21,7 +21,7 @@ _COUNT = struct.Struct("<I")
 
 
 def pack_batch(values: Sequence[Any]) -> bytes:
-    """Return arrays and `LoDArray`s as one record."""
+    """Encode a batch of arrays and `LoDArray`s as one record."""
     stream = io.BytesIO()
     stream.write(_COUNT.pack(len(values)))
     for value in values:
@@ -30,7 +30,7 @@ def pack_batch(values: Sequence[Any]) -> bytes:
 
 
 def unpack_batch(record: bytes, what: str) -> list[Any]:
-    """Return the values in a record.
+    """Decode a record, and return the values of its batch.
 
     Raises:
         ModelFileError: the record does not contain tensors.
@@ -48,7 +48,7 @@ def unpack_batch(record: bytes, what: str) -> list[Any]:
 
 
 def read_batches(path: str) -> Iterator[list[Any]]:
-    """Yield the values in each record of a file.
+    """Yield the values of each record in a recordio file.
 
     Raises:
         RecordFileError: the file is damaged.
@@ -59,7 +59,7 @@ def read_batches(path: str) -> Iterator[list[Any]]:
 
 
 class RecordIOWriter:
-    """Writes batches to a file: `append_tensor` per tensor, `complete_append_tensor` per batch, finally `close`."""
+    """Writes recordio files: `append_tensor` adds a tensor, `complete_append_tensor` ends a batch, `close` the file."""
 
     Compressor = recordio.Compressor
 

@@ -24,7 +24,7 @@ def rule_line(optimizer: OptimizerSpec) -> str:
 
 
 def check_rule(path: Path, line: str, rule: str, columns: int, width: int) -> None:
-    """Check that a file contains the states of an update rule; without a rule line, only check the number of states.
+    """Check that a file's states belong to an update rule; without a rule line, only check the number of states.
 
     Args:
         line: the file's `rule_line`; "" if it has none, as in files of earlier releases.

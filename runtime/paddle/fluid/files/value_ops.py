@@ -43,7 +43,7 @@ def save_combine(x: list[Any], *, overwrite: bool, save_as_fp16: bool, file_path
 
 @operator("load", "-> Out+", attrs=_LOAD, has_effect=True)
 def load(*, load_as_fp16: bool, file_path: str) -> Any:
-    """Read the variable in a file.
+    """Read a file that contains one variable, and return its value.
 
     Raises:
         ModelFileError: the file is missing or damaged, or contains several variables.
@@ -55,7 +55,7 @@ def load(*, load_as_fp16: bool, file_path: str) -> Any:
 def load_combine(
     *, load_as_fp16: bool, file_path: str, model_from_memory: bool, names: dict[str, list[str]]
 ) -> list[Any]:
-    """Read the variables in a file, as many as the operator has outputs; see `load`."""
+    """Return the values in a file that contains as many variables as the operator has outputs; see `load`."""
     if model_from_memory:
         raise FluidError(
             "load_combine: model_from_memory is not supported. Give the path of a file as file_path"

@@ -3,9 +3,10 @@
 
 A file appears under its name only when it is complete.
 
-A server writes wherever a trainer asks if the trainer has proved that it has the job's key. On a plain wire, any peer
-that reaches the port can choose the path. Files are then restricted to the server's working directory and the system's
-temporary directory, must have the names of tables, and replace only files of tables.
+A trainer that has proved that it has the job's key can make a server write to any path. On an unencrypted connection,
+any
+peer that reaches the port can choose the path. Files are then restricted to the server's working directory and the
+system's temporary directory, must have the names of tables, and replace only files of tables.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.fluid.run.scope import global_scope
-from paddle.graph.errors import NotInitialisedError
+from paddle.graph.errors import NotInitializedError
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.signatures import function
 
@@ -55,7 +56,7 @@ def plain_wire_folders() -> tuple[Path, ...]:
 
 
 def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path:
-    """Return the path at which a table's file is to be written.
+    """Return the path to which a table is to be written, after a check that it is allowed.
 
     Args:
         path: path from a trainer; a relative one starts at the server's working directory.
@@ -140,7 +141,7 @@ def save_vars(
         filename: one file for all; None: one file for each.
 
     Raises:
-        NotInitialisedError: a variable has no value.
+        NotInitializedError: a variable has no value.
     """
     chosen = _chosen(main_program, vars, predicate)
     folder = Path(dirname)
@@ -148,7 +149,7 @@ def save_vars(
     scope = global_scope()
     for variable in chosen:
         if not scope.has(variable.name):
-            raise NotInitialisedError(
+            raise NotInitializedError(
                 variable.name,
                 f"cannot save {variable.name!r}: it has no value; run the startup program first",
             )
@@ -193,7 +194,7 @@ def load_vars(
 
 
 def place_of(folder: str | os.PathLike[str], name: str) -> Path:
-    """Return the path of a variable's file, which need not exist; the name may come from an untrusted program.
+    """Return the path of a variable's file, which need not exist. The name can come from an untrusted program.
 
     Raises:
         ModelFileError: the path is outside the folder, or the name is not valid for a file.

@@ -13,7 +13,7 @@ __all__ = ["Collective", "fleet"]
 
 
 class Collective(Fleet):
-    """A job without servers: workers exchange gradients among themselves."""
+    """The fleet of a job without servers: workers average gradients among themselves."""
 
     is_collective = True
 

@@ -33,7 +33,7 @@ from paddle.fluid.transpiler import DistributeTranspiler, DistributeTranspilerCo
 
 
 class Fleet:
-    """A job as seen by one of its processes; call `init` first.
+    """The base of fleets, which are interfaces to a job for one of its processes; call `init` first.
 
     Attributes:
         main_program, startup_program: the programs that this process runs, set by `minimize`.
@@ -170,7 +170,7 @@ class Fleet:
         main_program: Program | None = None,
         export_for_deployment: bool = True,
     ) -> None:
-        """Save the operators that compute the targets, taken from the program before it was distributed."""
+        """Save the original program's operators that compute the targets; see `fluid.io.save_inference_model`."""
         io.save_inference_model(
             dirname,
             feeded_var_names,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Role makers of fleet, which determine a process's role and index and the addresses of all processes."""
+"""Role makers of fleet: they determine a process's role and index, and the addresses of all processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PORTS = ("6174",)  # when PADDLE_PORT is not set
 
 
 class Role:
-    """The role of a process."""
+    """The role of a process in a job: worker or server."""
 
     WORKER = 1
     SERVER = 2
@@ -76,7 +76,7 @@ class RoleMakerBase:
 
 
 class UserDefinedRoleMaker(RoleMakerBase):
-    """The roles of a job with servers, as given by the script."""
+    """A role maker for a job with servers whose roles and addresses are set by the script."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class UserDefinedRoleMaker(RoleMakerBase):
 
 
 class UserDefinedCollectiveRoleMaker(RoleMakerBase):
-    """The roles of a job without servers, as given by the script."""
+    """A role maker for a job without servers whose roles and addresses are set by the script."""
 
     is_collective = True
 

@@ -48,7 +48,7 @@ class While:
 
 
 class ConditionalBlock:
-    """Runs a block if `cond` is true: `with ConditionalBlock([cond], is_scalar_condition=True).block(): ...`."""
+    """Runs a block only if `cond` is true: `with ConditionalBlock([cond], is_scalar_condition=True).block(): ...`."""
 
     def __init__(
         self, inputs: Sequence[Variable], is_scalar_condition: bool = False, name: str | None = None
@@ -114,7 +114,7 @@ class Switch:
 
 
 class IfElse:
-    """Computes each row in one of two branches, depending on a (rows, 1) condition.
+    """Computes each row in one of two branches, chosen by a bool condition (rows, 1).
 
     Use `with ie.true_block(): x = ie.input(a); ie.output(f(x))` and a `false_block` in the same way. Then `ie()`
     returns the outputs with their rows in the original order. Both branches run, each on its own rows,
@@ -181,11 +181,11 @@ class IfElse:
 
 
 class ParallelDo:
-    """Runs a block on the whole batch.
+    """Runs a block on the whole batch; exists for scripts of Fluid 0.x, which divided the batch among `places`.
 
     Use `with pd.do(): pd.write_output(f(pd.read_input(x)))`; then `pd()` returns the outputs.
 
-    Fluid 0.x divided the batch among `places`; run the program as a `CompiledProgram` for that. `use_nccl` is ignored.
+    To divide the batch, run the program as a `CompiledProgram`. `use_nccl` is ignored.
     """
 
     def __init__(self, places: Sequence[Place], use_nccl: bool = False, name: str | None = None) -> None:

@@ -106,7 +106,7 @@ class _Unrolled:
 
 
 class DynamicRNN(_Unrolled):
-    """A block that runs once per time step of its sequences.
+    """A recurrent network over sequences of different lengths: a block that runs once per time step.
 
     A step sees one row of each sequence that has not ended. `need_reorder` is ignored, because memories always follow
     their sequences.
@@ -200,7 +200,7 @@ class DynamicRNN(_Unrolled):
 
 
 class StaticRNN(_Unrolled):
-    """A block that runs once per index of the first dimension of its inputs."""
+    """A recurrent network with a fixed number of steps: a block that runs for each index of its inputs' first axis."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__("static_rnn", name)
@@ -228,7 +228,7 @@ class StaticRNN(_Unrolled):
         self._body = None
 
     def step_input(self, x: Variable) -> Variable:
-        """Return the current step's rows of an input (steps, ...)."""
+        """Return the current step's slice (...) of an input (steps, ...)."""
         inner = self._inner(x, x.shape[1:])
         self._inputs.append(x)
         return inner
@@ -262,7 +262,7 @@ class StaticRNN(_Unrolled):
         self._update(mem, var)
 
     def step_output(self, o: Variable) -> None:
-        """Declare a variable as an output of each step."""
+        """Declare a variable as an output of each step; the result has the shape (steps, ...)."""
         self._output("step_output", o)
 
     def output(self, *outputs: Variable) -> None:
@@ -300,7 +300,7 @@ def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variabl
 
 
 def create_array(dtype: npt.DTypeLike) -> Variable:
-    """Return an empty tensor array for values of the given dtype."""
+    """Create an empty tensor array for values of the given dtype, and return it."""
     helper = LayerHelper("array")
     array = helper.block.create_var(f"{helper.name}.out", dtype=dtype, type=VarType.LOD_TENSOR_ARRAY)
     helper.append_op("create_array", {}, {"Out": array}, {"dtype": VarType.of(dtype)})
@@ -308,7 +308,7 @@ def create_array(dtype: npt.DTypeLike) -> Variable:
 
 
 def array_write(x: Variable, i: Variable, array: Variable | None = None) -> Variable:
-    """Write x at index i of the given array, or of a new one; return the array."""
+    """Write x at index i, an int64 variable (1,), of the given tensor array or of a new one; return the array."""
     if array is None:
         array = create_array(x.dtype)
     LayerHelper("array_write").apply_all(

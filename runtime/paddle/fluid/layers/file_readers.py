@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that open recordio files or create random data, and layers that shuffle, batch and preprocess the data."""
+"""Reader layers: they open recordio files or create random data, and shuffle, batch and preprocess it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Shapes = Sequence[Sequence[int] | int]
 
 @dataclass(frozen=True)
 class Field:
-    """The shape, dtype and sequence depth of one value in a batch that a reader returns."""
+    """The shape, dtype and LoD level of one value in a reader's batch."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -35,7 +35,7 @@ class Field:
 
 
 class ReaderVariable:
-    """A reader in a program, to be passed to `read_file`. The startup program must run first.
+    """A reader in a program, to be passed to `read_file`; its startup program must run first.
 
     After the last batch, a run raises `fluid.core.EOFException`; `reset` starts the next pass.
 
@@ -132,7 +132,7 @@ def open_files(
 def random_data_generator(
     low: float, high: float, shapes: Shapes, lod_levels: Sequence[int], for_parallel: bool = True
 ) -> ReaderVariable:
-    """Return an endless reader of random float32 values in [low, high) of the given shapes, to try out networks.
+    """Return an endless reader of random float32 arrays with the given shapes and values in [low, high), for tests.
 
     Raises:
         FluidError: a dimension is unknown.
@@ -146,12 +146,12 @@ def random_data_generator(
 
 
 def shuffle(reader: ReaderVariable, buffer_size: int) -> ReaderVariable:
-    """Return a reader that shuffles batches within a buffer; to make it repeatable, call Python's `random.seed(n)`."""
+    """Return a reader that shuffles batches within a buffer; Python's `random.seed(n)` makes it repeatable."""
     return _file_reader("shuffle", reader).around("create_shuffle_reader", {"buffer_size": int(buffer_size)})
 
 
 def batch(reader: ReaderVariable, batch_size: int) -> ReaderVariable:
-    """Return a reader that concatenates batches along the first axis; an incomplete last batch is dropped."""
+    """Return a reader that joins `batch_size` batches along the first axis, and drops an incomplete last group."""
     if batch_size < 1:
         raise FluidError(f"batch: batch_size: expected at least 1, got {batch_size}")
     return _file_reader("batch", reader).around("create_batch_reader", {"batch_size": int(batch_size)})

@@ -47,7 +47,7 @@ def data(
     type: VarType = VarType.LOD_TENSOR,
     stop_gradient: bool = True,
 ) -> Variable:
-    """Return a variable to be fed; a second call with the same name and shape returns the same variable.
+    """Declare an input of the program, to be fed by name; the same name and shape again return the same variable.
 
     Args:
         name: name of the variable, to be used as a key of the feed.
@@ -79,7 +79,7 @@ def _sizes(shape: Sequence[int | None]) -> list[int]:
 def sized_data(
     name: str, shape: Sequence[int | None], dtype: npt.DTypeLike = "float32", lod_level: int = 0
 ) -> Variable:
-    """Return a variable to be fed, with exactly the given shape (`fluid.data`).
+    """Declare an input of the program with exactly the given shape, to be fed by name (`fluid.data` of Fluid 1.6).
 
     None or -1 stands for the batch size.
     """
@@ -102,7 +102,7 @@ def py_reader(
     name: str | None = None,
     use_double_buffer: bool = True,
 ) -> PyReader:
-    """Return a reader of batches that have one value per shape; -1 stands for the batch size.
+    """Return a reader of batches from a Python function, with one value per shape; -1 stands for the batch size.
 
     `read_file` returns its variables. Its decorate_ methods set the source of batches, and `start()` begins a pass.
     After the last batch, a run raises `fluid.core.EOFException`; then call `reset()`.

@@ -26,7 +26,10 @@ __all__ = [
 
 
 def noam_decay(d_model: float, warmup_steps: float) -> Variable:
-    """Return the learning rate d^-0.5 · min(t^-0.5, t · warmup^-1.5), where d is `d_model`."""
+    """Return the Transformer's learning rate, d^-0.5 · min(t^-0.5, t · warmup^-1.5), where d is `d_model`.
+
+    Source: Vaswani et al., 2017.
+    """
     with default_main_program()._lr_schedule_guard():
         step = lr_step_counter(1)
         first = step**-0.5
@@ -66,9 +69,10 @@ def polynomial_decay(
     power: float = 1.0,
     cycle: bool = False,
 ) -> Variable:
-    """Return (η − end) (1 − min(t, steps)/steps)^power + end, with η = learning_rate and steps = decay_steps.
+    """Return the rate (η − end) (1 − min(t, steps)/steps)^power + end, with η = learning_rate and steps = decay_steps.
 
-    With `cycle`, steps is rounded up to its next multiple that is at least t."""
+    With `cycle`, steps is rounded up to its next multiple that is at least t.
+    """
     with default_main_program()._lr_schedule_guard():
         step = lr_step_counter(0)
         if cycle:
@@ -82,7 +86,7 @@ def polynomial_decay(
 
 
 def cosine_decay(learning_rate: float, step_each_epoch: int, epochs: int) -> Variable:
-    """Return η/2 (cos(π epoch/epochs) + 1), with η = learning_rate and epoch = t/step_each_epoch, rounded down."""
+    """Return the rate η/2 (cos(π epoch/epochs) + 1), with η = learning_rate and epoch = ⌊t/step_each_epoch⌋."""
     if step_each_epoch < 1 or epochs < 1:
         raise FluidError(
             f"cosine_decay: expected step_each_epoch and epochs of at least 1, got {step_each_epoch} and {epochs}"
@@ -94,7 +98,7 @@ def cosine_decay(learning_rate: float, step_each_epoch: int, epochs: int) -> Var
 
 
 def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Variable:
-    """Return values[i] for the first i with t < boundaries[i], otherwise the last value.
+    """Return the piecewise constant rate values[i], for the first i with t < boundaries[i]; otherwise the last value.
 
     Raises:
         FluidError: the number of values is not the number of boundaries + 1.
@@ -121,7 +125,7 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Varia
 def linear_lr_warmup(
     learning_rate: float | Variable, warmup_steps: int, start_lr: float, end_lr: float
 ) -> Variable:
-    """Return start + (end − start) t/warmup_steps while t < warmup_steps, then the learning rate."""
+    """Return start_lr + (end_lr − start_lr) t/warmup_steps while t < warmup_steps, and learning_rate afterwards."""
     with default_main_program()._lr_schedule_guard():
         rate = create_global_var([1], 0.0, "float32", persistable=True, name="learning_rate_warmup")
         step = lr_step_counter(0)

@@ -21,7 +21,7 @@ def accuracy(
     correct: Variable | None = None,
     total: Variable | None = None,
 ) -> Variable:
-    """Return the fraction of rows whose label is among the k highest scores, float32 (1,).
+    """Return the top-k accuracy, float32 (1,): the fraction of rows whose label is among the k highest scores.
 
     Args:
         input: scores, (N, classes).
@@ -51,12 +51,12 @@ def auc(
     topk: int = 1,
     slide_steps: int = 1,
 ) -> tuple[Variable, Variable, list[Variable]]:
-    """Return the area under the ROC curve (all batches, last slide_steps batches) and the four count variables.
+    """Return the area under the ROC curve (all batches), that of the last slide_steps batches, and the count variables.
 
     Args:
         input: probabilities, (N, 2).
         label: (N, 1), 0 or 1.
-        curve: "ROC"; with "PR", the area is that under the ROC curve too, as in the original, with a warning.
+        curve: "ROC"; "PR" logs a warning and also gives the area under the ROC curve, as in the original.
         num_thresholds: number of buckets of the probability.
         topk: ignored.
         slide_steps: number of batches that the second area covers.
@@ -89,7 +89,7 @@ __getattr__ = answering(__name__, "paddle.fluid.layers")
 
 
 def warn_of_curve(curve: str) -> None:
-    """Warn of a curve other than ROC, which scripts could request but the original did not compute either."""
+    """Log a warning about a curve other than ROC: scripts can request it, but the original did not compute it."""
     if curve != "ROC":
         warnings.warn(
             f"curve={curve!r}: auc is the area under the ROC curve, as in the original", stacklevel=3

@@ -25,7 +25,7 @@ __all__ = [
 
 
 def create_tensor(dtype: npt.DTypeLike, name: str | None = None, persistable: bool = False) -> Variable:
-    """Return a variable whose shape is set by the operator that writes it."""
+    """Create an empty variable, whose shape is set by the operator that writes it, and return it."""
     helper = LayerHelper("create_tensor", name)
     return helper.block.create_var(helper.name, dtype=dtype, persistable=persistable)
 
@@ -52,7 +52,7 @@ def create_global_var(
     force_cpu: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Return a variable in block 0 that the startup program fills with one value."""
+    """Create a variable in block 0 that the startup program fills with `value`, and return it."""
     helper = LayerHelper("global_var")
     variable = helper.create_global_variable(name, shape, dtype, persistable=persistable)
     helper.set_variable_initializer(variable, Constant(float(value), force_cpu))
@@ -120,7 +120,7 @@ cast = layer(
 
 
 def diag(diagonal: Variable | npt.NDArray[np.generic]) -> Variable:
-    """Return a matrix with the given vector (a variable or an array) on its diagonal and zeros elsewhere."""
+    """Return a square matrix with the given vector (a variable or an array) on its diagonal and zeros elsewhere."""
     matrix: Variable = _diag(diagonal if isinstance(diagonal, Variable) else assign(diagonal))
     return matrix
 

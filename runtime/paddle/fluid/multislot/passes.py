@@ -146,14 +146,14 @@ def printing(
     return Printing(fetches, labels, period, totals)
 
 
-def run_pass(steps: Sequence[Step], batches: Iterable[Samples], told: Printing) -> int:
+def run_pass(steps: Sequence[Step], batches: Iterable[Samples], printed: Printing) -> int:
     """Run a step on each batch, which a separate thread prepares; return the number of samples.
 
     Args:
         steps: a single step runs the batches in sequence; several steps have a thread each, and each idle thread takes
             the next batch.
         batches: batches of the pass.
-        told: the values to print.
+        printed: the values to print.
     """
     begun, number, samples = time.monotonic(), 0, 0
     taking, preparing, stopped = threading.Lock(), threading.Lock(), threading.Event()
@@ -173,14 +173,14 @@ def run_pass(steps: Sequence[Step], batches: Iterable[Samples], told: Printing) 
                         return
                     at, (batch, feed) = number, item
                     number, samples = number + 1, samples + batch.count
-                prints = bool(told.fetches) and at % told.period == 0
+                prints = bool(printed.fetches) and at % printed.period == 0
                 # Programs are compiled in the first step of each kind, by one thread at a time.
                 with contextlib.nullcontext() if prints in known else preparing:
-                    values = step(feed, told.fetches if prints else ())
+                    values = step(feed, printed.fetches if prints else ())
                 known.add(prints)
                 if prints:
                     shown = ", ".join(
-                        f"{label}: {text(value)}" for label, value in zip(told.labels, values, strict=True)
+                        f"{label}: {text(value)}" for label, value in zip(printed.labels, values, strict=True)
                     )
                     sys.stdout.write(f"batch {at}: {shown}\n")
                     sys.stdout.flush()
@@ -199,7 +199,7 @@ def run_pass(steps: Sequence[Step], batches: Iterable[Samples], told: Printing) 
                 each.join()
         for each in others:
             each.finish()
-    if told.totals:
+    if printed.totals:
         took_s = time.monotonic() - begun
         sys.stdout.write(f"{number} batches, {samples} samples in {took_s:.3f} s\n")
         sys.stdout.flush()

@@ -54,7 +54,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Samples, and the first line with extra values, or None."""
+    """Parsed samples, and the first line with extra values (None if there is none)."""
 
     samples: Samples
     longer_line: int | None

@@ -21,7 +21,7 @@ _Pair = tuple[Parameter, Variable]
 
 
 class DeepGradientCompression:
-    """Part of a momentum optimizer that sends only part of each gradient with at least 16,384 elements.
+    """Mixin of momentum optimizers: sends only the largest elements of each gradient that has 16,384 or more elements.
 
     For trainers without servers (mode "nccl2"); a single trainer computes the same updates.
     """

@@ -17,7 +17,7 @@ from paddle.fluid.run.scope import Scope
 
 
 class LocalSteps:
-    """Averages the parameters of one program in one scope over all trainers.
+    """Averages the parameters of a program over all trainers at intervals, for local SGD; they are in one scope.
 
     Attributes:
         program: the trained program.

@@ -26,7 +26,7 @@ _POSTING = "post_gradients"  # in no table of operators and in no file
 
 
 class SplitProgram:
-    """One version of a program, split.
+    """One version of a program, divided into passes and updates.
 
     Attributes:
         version: the program's version.
@@ -64,7 +64,7 @@ class SplitProgram:
         self.passing, self.updating = source.clone(), source.clone()
         ops = [op for op in source.global_block().ops if isinstance(op, Operator)]
         if strategy.sync_batch_norm:
-            ops = [_synchronised(op) for op in ops]
+            ops = [_synchronized(op) for op in ops]
         self.meets = any(op.type in (*_MEETING, *_SYNCHRONISED.values()) for op in ops)
         if self.meets and source._averaging is not None:
             raise FluidError(
@@ -149,7 +149,7 @@ class SplitProgram:
         }
 
 
-def _synchronised(op: Operator) -> Operator:
+def _synchronized(op: Operator) -> Operator:
     """Return the operator that normalizes by the statistics of all places, if it uses those of the batch."""
     if op.type not in _SYNCHRONISED or op.attrs["is_test"] or op.attrs["use_global_stats"]:
         return op

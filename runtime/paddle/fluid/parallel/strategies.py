@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BuildStrategy and ExecutionStrategy: how a data-parallel program is built and run.
+"""BuildStrategy and ExecutionStrategy: options that determine how a data-parallel program is built and run.
 
 Fields for the original's graph passes are accepted and ignored: the core always fuses operators and frees memory.
 Other names are refused.

@@ -29,7 +29,7 @@ def begin() -> Block:
 
 
 class Body(NamedTuple):
-    """A filled block, described for the operator that runs it.
+    """A filled block, as described to the operator that runs it.
 
     Attributes:
         idx: index of the block.
@@ -87,5 +87,5 @@ def has_value(block: Block, name: str) -> bool:
 
 
 def scopes(block: Block) -> Variable:
-    """Add the variable that records the runs of a body."""
+    """Add the variable that records the runs of a body, and return it."""
     return block.create_var(type=VarType.STEP_SCOPES, stop_gradient=True)

@@ -10,7 +10,7 @@ from paddle.ops.base.dtypes import VarType
 
 
 class ProgramDesc:
-    """Describes a program, as scripts of the original read it."""
+    """The description of a program, with the methods of the original's core."""
 
     def __init__(self, program: Any) -> None:
         self._program = program

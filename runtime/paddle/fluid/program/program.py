@@ -37,7 +37,7 @@ _DISTRIBUTED = (
 
 
 class Program(graph.Program):
-    """Operators and variables, in nested blocks. Layers add to `fluid.default_main_program()`."""
+    """A computation as operators and variables in nested blocks; layers add to `fluid.default_main_program()`."""
 
     block_class: ClassVar[type[graph.Block]] = Block
 

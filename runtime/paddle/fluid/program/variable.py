@@ -131,13 +131,13 @@ def _block(variable: Variable) -> graph.Block:
 
 
 class VarDesc:
-    """The class with which scripts name types, such as `core.VarDesc.VarType.FP32`."""
+    """The class through which scripts name variable types and dtypes, such as `core.VarDesc.VarType.FP32`."""
 
     VarType = VarType
 
 
 class Variable(graph.Variable):
-    """One variable of a block.
+    """A variable of a block: a named value with a shape and a dtype that operators read and write.
 
     Attributes:
         type: the variable's kind: LOD_TENSOR, SELECTED_ROWS, LOD_TENSOR_ARRAY, ...

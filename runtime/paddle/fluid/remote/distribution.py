@@ -145,7 +145,7 @@ def wait_for_ports(endpoints: Sequence[str]) -> None:
     """
     from paddle.pserver.client.reachability import Sight, look
 
-    times, since, was_told = ReportTimes(math.inf), time.strftime("%H:%M:%S"), False
+    times, since, was_logged = ReportTimes(math.inf), time.strftime("%H:%M:%S"), False
     missing = dict.fromkeys(endpoints, "")
     while True:
         for endpoint in list(missing):
@@ -156,12 +156,12 @@ def wait_for_ports(endpoints: Sequence[str]) -> None:
         if not missing:
             break
         if times.pass_moment():
-            was_told = True
+            was_logged = True
             for text in dict.fromkeys(missing.values()):
                 silent = listed(endpoint for endpoint, seen in missing.items() if seen == text)
                 _log.warning("waiting for pserver %s since %s: %s (%s)", silent, since, text, times)
         time.sleep(min(max(_AGAIN * times.waited_s, _SHORTEST_S), _LONGEST_S))
-    if was_told:
+    if was_logged:
         _log.warning("all pservers are now listening, after %.0f s", times.waited_s)
 
 

@@ -137,10 +137,12 @@ class _Plan:
         self.version = program.version
         types = {op.type for op in program.global_block().ops}
         self.trains, self.starts = "send" in types, "recv" in types and "send" not in types
-        self._ways = {endpoint: each for each in connections for endpoint in each.distribution.endpoints}
+        self._by_endpoint = {
+            endpoint: each for each in connections for endpoint in each.distribution.endpoints
+        }
         self.wanted = {
             each: received_names(
-                program, [endpoint for endpoint in self._ways if self._ways[endpoint] is each]
+                program, [endpoint for endpoint in self._by_endpoint if self._by_endpoint[endpoint] is each]
             )
             for each in connections
         }
@@ -148,4 +150,4 @@ class _Plan:
     def to(self, endpoints: Sequence[str]) -> Connection:
         """Return the connection that knows the first of these servers; otherwise the last one, which refuses them."""
         last = next(reversed(self.wanted))
-        return self._ways.get(endpoints[0], last) if endpoints else last
+        return self._by_endpoint.get(endpoints[0], last) if endpoints else last

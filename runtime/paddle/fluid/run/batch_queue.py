@@ -14,7 +14,7 @@ import numpy as np
 
 from paddle.fluid.errors import RunError
 from paddle.graph.block import Block
-from paddle.graph.errors import NotInitialisedError
+from paddle.graph.errors import NotInitializedError
 from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.errors import EndOfData
 from paddle.reader.channel import Channel, pump, running
@@ -99,7 +99,7 @@ def readers_named(block: Block) -> Iterator[None]:
     """
     try:
         yield
-    except NotInitialisedError as error:
+    except NotInitializedError as error:
         if getattr(block.find(error.name), "type", None) == VarType.READER:
             raise RunError(f"reader {error.name!r}: {NOT_STARTED}") from error
         raise

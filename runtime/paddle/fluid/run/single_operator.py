@@ -97,7 +97,7 @@ class SingleOperator:
         """Read the inputs from a scope, run the operator on a place and store the outputs in the scope.
 
         Raises:
-            NotInitialisedError: an input has no value.
+            NotInitializedError: an input has no value.
             OpError: the inputs do not fit the operator.
         """
         values = {name: scope.get(name) for name in self._op.reads}

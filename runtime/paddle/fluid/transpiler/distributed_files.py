@@ -54,7 +54,7 @@ def save_persistables(
     With a transpiled program, every trainer saves its own variables, and trainer 0 also saves the servers'.
 
     Raises:
-        NotInitialisedError: a variable has no value.
+        NotInitializedError: a variable has no value.
         PserverError: a server does not send its variables.
     """
     program = main_program or default_main_program()

@@ -33,7 +33,7 @@ target_assign = several(
     "has_state=None, input_states=None, out_states=None, ap_version='integral'"
 )
 def detection_map(given: dict[str, Any]) -> Variable:
-    """Return the mean average precision (1,) of the detections in all batches since the start.
+    """Compute the mean average precision (mAP) of detections over all batches so far; return it as float32 (1,).
 
     Args:
         detect_res: (rows, 6): label, score, left, top, right, bottom; one sequence per image.

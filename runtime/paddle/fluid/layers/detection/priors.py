@@ -38,7 +38,7 @@ def prior_box(given: dict[str, Any]) -> tuple[Variable, Variable]:
         flip: whether to use 1 / ratio, too.
         clip: whether to clip boxes to the image.
         steps: distances between cells in pixels, (horizontal, vertical); 0: the cells cover the image.
-        offset: position of the center within a cell, as a fraction of the step.
+        offset: position of a box's center within its cell, as a fraction of the step.
         min_max_aspect_ratios_order: whether the added square comes second instead of last.
     """
     largest = listed(given["max_sizes"])
@@ -54,7 +54,7 @@ def prior_box(given: dict[str, Any]) -> tuple[Variable, Variable]:
     "steps=[0.0,0.0], offset=0.5, flatten_to_2d=False, name=None"
 )
 def density_prior_box(given: dict[str, Any]) -> tuple[Variable, Variable]:
-    """Return prior boxes (H, W, boxes, 4) and variances: a size with density d gives d × d boxes per ratio and cell.
+    """Return dense prior boxes (H, W, boxes, 4) and variances; each size of density d gives d × d boxes per ratio.
 
     Args:
         densities: one density per element of fixed_sizes.

@@ -22,10 +22,12 @@ __all__ = [
     "input, anchor_sizes=None, aspect_ratios=None, variance=[0.1,0.1,0.2,0.2], stride=None, offset=0.5, name=None"
 )
 def anchor_generator(given: dict[str, Any]) -> tuple[Variable, Variable]:
-    """Return anchors (H, W, boxes, 4) in pixels around the cells of a feature map, and their variances.
+    """Return anchor boxes (H, W, boxes, 4) in pixels for each cell of a feature map, and their variances (same shape).
+
+    Source: Faster R-CNN (Ren et al., 2015).
 
     Args:
-        input: (N, C, H, W).
+        input: the feature map, (N, C, H, W).
         anchor_sizes: square roots of the areas in pixels; one number or several.
         aspect_ratios: height over width.
         variance: divisors of the boxes' codes.
@@ -73,7 +75,7 @@ def distribute_fpn_proposals(
     refer_scale: int,
     name: str | None = None,
 ) -> tuple[list[Variable], Variable]:
-    """Assign regions to pyramid levels; return a list of regions per level, and each region's new index (n, 1) int32.
+    """Assign regions to feature pyramid levels; return the regions per level, and each region's new index (n, 1) int32.
 
     Args:
         fpn_rois: (n, 4) in pixels, one sequence per image.
@@ -103,7 +105,7 @@ def distribute_fpn_proposals(
 
 @takes("multi_rois, multi_scores, min_level, max_level, post_nms_top_n, name=None")
 def collect_fpn_proposals(given: dict[str, Any]) -> Variable:
-    """Return the regions (n, 4) with the post_nms_top_n best scores of all levels, one sequence per image.
+    """Return the post_nms_top_n regions with the best scores of all pyramid levels, (n, 4), one sequence per image.
 
     Args:
         multi_rois: one (n, 4) variable per level, from min_level to max_level, with one sequence per image.

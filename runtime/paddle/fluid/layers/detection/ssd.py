@@ -113,7 +113,7 @@ def _head(features: Variable, boxes: int, width: int, **window: Any) -> Variable
     "match_type='per_prediction', mining_type='max_negative', normalize=True, sample_size=None"
 )
 def ssd_loss(given: dict[str, Any]) -> Variable:
-    """Return each image's SSD loss (N, 1): class loss over all prior boxes, location loss over matched ones.
+    """Return the SSD loss of each image, (N, 1): class loss over all prior boxes, location loss over matched ones.
 
     Args:
         location: codes (N, boxes, 4).
@@ -193,7 +193,7 @@ def detection_output(
     score_threshold: float = 0.01,
     nms_eta: float = 1.0,
 ) -> Variable:
-    """Decode and filter boxes; return the label, probability and box of each detection, (found, 6), by image.
+    """Decode SSD outputs and apply non-maximum suppression; return each detection's label, score and box, (found, 6).
 
     Args:
         loc: codes (N, boxes, 4).

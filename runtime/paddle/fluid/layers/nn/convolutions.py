@@ -100,7 +100,7 @@ def _pool(op_type: str, given: dict[str, Any]) -> Variable:
 
 
 def sizes(size: Size, dims: int) -> tuple[int, ...]:
-    """Return one number per dimension; a single number applies to all dimensions.
+    """Return a size as one number per dimension; a single number applies to all dimensions.
 
     Raises:
         FluidError: the number of sizes differs from `dims`.
@@ -148,7 +148,9 @@ pool3d = _pooling("pool3d")
     "name=None"
 )
 def tree_conv(given: dict[str, Any]) -> Variable:
-    """Return act(W x + bias) for each node, where x is the node's window of descendants.
+    """Apply a tree-based convolution: act(W x + bias) for each node, where x is the node's window of descendants.
+
+    Source: Mou et al., 2016.
 
     Args:
         nodes_vector: (N, nodes, F).

@@ -55,10 +55,13 @@ selu = layer(
 
 
 def prelu(x: Variable, mode: str, param_attr: ParamAttrLike = None, name: str | None = None) -> Variable:
-    """Return x where it is positive, otherwise αx with a learned α: one in all, per channel, or per element.
+    """Return the parametric ReLU (He et al., 2015): x where it is positive, otherwise αx with a learned α.
+
+    Args:
+        mode: "all": one α; "channel": one per channel; "element": one per element of a sample.
 
     Raises:
-        FluidError: mode is not "all", "channel" or "element".
+        FluidError: mode is unknown.
     """
     from_shape = {"all": (1,), "channel": (1, *x.shape[1:2], 1, 1), "element": (1, *x.shape[1:])}
     if mode not in from_shape:
@@ -120,7 +123,7 @@ cos_sim = layer(
 
 
 def sum(x: Variable | Sequence[Variable]) -> Variable:
-    """Return the sum of several variables."""
+    """Return the elementwise sum of several variables of the same shape."""
     return sums(x)
 
 
@@ -183,7 +186,7 @@ sampling_id = layer(
 
 
 def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, step: int = 1) -> Variable:
-    """Return an int64 counter that increases by one in each run, starting with `begin` in the first run."""
+    """Return an int64 counter (1,) that is `begin` in the first run and increases by `step` in each later run."""
     helper = LayerHelper("global_step_counter")
     name = counter_name or "@STEP_COUNTER@"
     block = helper.main_program.global_block()

@@ -41,7 +41,7 @@ cross_entropy = layer(
     "logits, label, soft_label=False, ignore_index=-100, numeric_stable_mode=True, return_softmax=False, axis=-1"
 )
 def softmax_with_cross_entropy(given: dict[str, Any]) -> Variable | tuple[Variable, Variable]:
-    """Return the cross entropy of softmax(logits) along an axis and, with return_softmax, the softmax itself.
+    """Return the cross entropy of softmax(logits) along an axis and, if return_softmax, also the softmax.
 
     Hard labels (integers) and costs have the logits' shape with size 1 along the axis. Soft labels have the logits'
     shape.
@@ -55,7 +55,7 @@ def softmax_with_cross_entropy(given: dict[str, Any]) -> Variable | tuple[Variab
 
 
 def square_error_cost(input: Variable, label: Variable) -> Variable:
-    """Return the squared error (input − label)² of each element."""
+    """Return the squared error (input − label)² of each element, in the input's shape."""
     helper = LayerHelper("square_error_cost")
     difference = helper.apply("elementwise_sub", {"X": input, "Y": label})
     return helper.apply("square", {"X": difference})
@@ -114,7 +114,7 @@ teacher_student_sigmoid_loss = layer(
 
 
 def npair_loss(anchor: Variable, positive: Variable, labels: Variable, l2_reg: float = 0.002) -> Variable:
-    """Return the cost (1,) of a batch of pairs: cross entropy of anchor · positiveᵀ against equal labels (Sohn, 2016).
+    """Return the N-pair loss (1,) of a batch (Sohn, 2016): cross entropy of anchor · positiveᵀ against equal labels.
 
     Args:
         anchor: (N, D).
@@ -139,7 +139,7 @@ def npair_loss(anchor: Variable, positive: Variable, labels: Variable, l2_reg: f
 
 
 def dice_loss(input: Variable, label: Variable, epsilon: float = 1e-5) -> Variable:
-    """Return the mean over the batch of 1 - 2 |input · label| / (|input| + |label| + epsilon).
+    """Return the Dice loss, the mean over the batch of 1 - 2 |input · label| / (|input| + |label| + epsilon).
 
     Args:
         input: (N, ..., classes) probabilities.

@@ -41,7 +41,7 @@ def fc(
     is_test: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Return act(Σ X W + b), a fully connected layer over one or several inputs.
+    """Apply a fully connected layer to one or several inputs: act(Σ X W + b).
 
     Args:
         input: one variable, or several, each multiplied by its own W and then summed.
@@ -84,7 +84,7 @@ def embedding(
     param_attr: ParamAttrLike = None,
     dtype: npt.DTypeLike = "float32",
 ) -> Variable:
-    """Return a table's rows for the given ids, (..., width).
+    """Look up ids in an embedding table; return their rows, (..., width).
 
     Args:
         input: int64 ids, (..., 1).
@@ -133,12 +133,12 @@ bilinear_tensor_product = layer(
     "input, size, is_sparse=False, is_distributed=False, padding_idx=None, param_attr=None, dtype='float32'"
 )
 def shaped_embedding(given: dict[str, Any]) -> Variable:
-    """Return a table's rows (..., width) for ids of any shape (...): `fluid.embedding` of Fluid 1.6."""
+    """Look up ids of any shape (...) in an embedding table; return (..., width) (`fluid.embedding` of Fluid 1.6)."""
     return embedding(**{**given, "input": unsqueeze(given["input"], [-1])})
 
 
 @takes("input, depth, allow_out_of_range=False")
 def shaped_one_hot(given: dict[str, Any]) -> Variable:
-    """Return float32 vectors (..., depth) for ids of any shape (...): `fluid.one_hot` of Fluid 1.6."""
+    """Return one-hot float32 vectors (..., depth) for ids of any shape (...) (`fluid.one_hot` of Fluid 1.6)."""
     vectors: Variable = one_hot(**{**given, "input": unsqueeze(given["input"], [-1])})
     return vectors

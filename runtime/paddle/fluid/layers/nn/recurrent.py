@@ -111,9 +111,17 @@ def gru_unit(
     gate_activation: str = "sigmoid",
     origin_mode: bool = False,
 ) -> tuple[Variable, Variable, Variable]:
-    """Compute one GRU step; return the hidden state, the reset previous state, and the gates.
+    """Compute one step of a GRU; return the hidden state, the reset previous state, and the gates.
 
-    `size` is 3 × the width.
+    Args:
+        input: (N, size), the projected input.
+        hidden: previous state, (N, size / 3).
+        size: 3 × the width of the state.
+        origin_mode: whether to use h = u h' + (1 − u) c (Cho et al., 2014), with gate u, previous state h' and
+            candidate c; False: h = (1 − u) h' + u c.
+
+    Raises:
+        FluidError: an activation is unknown, or size is not divisible by 3.
     """
     helper = LayerHelper("gru_unit", bias_attr=bias_attr)
     width = _part(size, 3)
@@ -136,7 +144,7 @@ def lstm_unit(
     bias_attr: ParamAttrLike = None,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """Compute one LSTM step over fc([x_t, hidden_t_prev]); return the hidden state and the cell."""
+    """Compute one LSTM step over fc([x_t, hidden_t_prev]); return the hidden state and the cell, (N, width) each."""
     helper = LayerHelper("lstm_unit", name)
     width = cell_t_prev.shape[1]
     gates = fc(concat([x_t, hidden_t_prev], axis=1), 4 * width, param_attr=param_attr, bias_attr=bias_attr)
@@ -156,12 +164,9 @@ def _number(activation: str) -> int:
     "name=None, default_initializer=None, seed=-1"
 )
 def lstm(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Run stacked LSTMs.
+    """Apply a stack of LSTM layers as in cuDNN: equal sequence lengths, no peepholes, one parameter for all weights.
 
     Return the hidden states of all steps (length, N, H directions), and the last states and cells.
-
-    This is a stack of LSTM layers as in cuDNN: all samples have the same length, gates have no peepholes, and all
-    weights are in one parameter.
 
     Args:
         input: (length, N, D).

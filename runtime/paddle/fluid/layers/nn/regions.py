@@ -34,7 +34,9 @@ psroi_pool = layer(
     "deformable_groups=None, im2col_step=None, param_attr=None, bias_attr=None, name=None"
 )
 def deformable_conv(given: dict[str, Any]) -> Variable:
-    """Return a convolution (N, num_filters, H', W') that reads each position of its h × w window at a learned offset.
+    """Apply a deformable convolution (N, num_filters, H', W'), which reads its h × w window at learned offsets.
+
+    Sources: Dai et al., 2017; Zhu et al., 2019 (mask).
 
     Args:
         input: (N, C, H, W).
@@ -67,9 +69,9 @@ def deformable_conv(given: dict[str, Any]) -> Variable:
     "part_size=None, sample_per_part=1, trans_std=0.1, position_sensitive=False, name=None"
 )
 def deformable_roi_pooling(given: dict[str, Any]) -> Variable:
-    """Return means over the cells of each region's grid, (rois, channels, pooled_height, pooled_width).
+    """Pool regions over grids of shifted cells: return cells' means, (rois, channels, pooled_height, pooled_width).
 
-    Each cell is shifted by the offsets in `trans`.
+    `trans` contains the shifts of the cells. Source: Dai et al., 2017.
 
     Args:
         input: (N, C, H, W).

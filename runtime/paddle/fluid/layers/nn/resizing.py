@@ -62,7 +62,7 @@ def image_resize(
     align_corners: bool = True,
     align_mode: int = 1,
 ) -> Variable:
-    """Return images (N, C, H, W) resized to a new height and width.
+    """Resize images (N, C, H, W) to a new height and width by interpolation.
 
     Args:
         out_shape: (height, width) in pixels, or a variable that contains them; overrides `scale`.
@@ -110,7 +110,7 @@ resize_nearest = function(
 
 
 def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
-    """Return images resized so that the shorter side has the given length; the aspect ratio is preserved."""
+    """Resize images so that the shorter side is `out_short_len` pixels long and the aspect ratio is preserved."""
     height, width = input.shape[2:]
     short = min(height, width)
     wanted = [int(size * out_short_len / short + 0.5) for size in (height, width)]
@@ -176,7 +176,7 @@ pixel_shuffle = layer("pixel_shuffle(x, upscale_factor)", "images enlarged by mo
 
 
 def affine_grid(theta: Variable, out_shape: Sequence[int] | Variable, name: str | None = None) -> Variable:
-    """Return the grid (N, H, W, 2) of source positions, theta · (x, y, 1), for the pixels of an image.
+    """Return an affine transformation's sampling grid: source positions theta · (x, y, 1) of the pixels, (N, H, W, 2).
 
     Args:
         theta: (N, 2, 3).
@@ -215,7 +215,9 @@ random_crop = layer(
 
 @takes("x, scale=None, bias=None, data_layout='NCHW', name=None, act=None")
 def affine_channel(given: dict[str, Any]) -> Variable:
-    """Return act(scale x + bias) with one scale and bias per channel: the second dimension (NCHW) or the last (NHWC).
+    """Apply an affine transformation to each channel: act(scale x + bias).
+
+    Channels are the second dimension (NCHW) or the last one (NHWC).
 
     Raises:
         FluidError: scale or bias is missing.

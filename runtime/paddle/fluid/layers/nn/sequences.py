@@ -104,9 +104,10 @@ lod_reset = layer(
     "name=None"
 )
 def sequence_conv(given: dict[str, Any]) -> Variable:
-    """Return act(context W + b), where a row's context begins filter_size // 2 rows before the row.
+    """Apply a convolution along sequences: act(context W + b), where `context` is a window of filter_size rows.
 
-    Rows outside of the sequence count as zero; `padding` is ignored.
+    A row's window begins filter_size // 2 rows before it. Rows outside of the sequence count as zero; `padding` is
+    ignored.
     """
     helper = LayerHelper("sequence_conv", **renamed(given, "name bias_attr act"))
     input, size = given["input"], given["filter_size"]
@@ -139,13 +140,13 @@ row_conv = layer(
     "return_parent_idx=False"
 )
 def beam_search(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Select each sentence's best continuations; return their ids, scores and, if requested, prefix indexes.
+    """Perform one step of beam search; return each sentence's best ids, their scores and, if requested, prefix indexes.
 
     Args:
-        pre_ids: last ids of the prefixes (prefixes, 1).
-        pre_scores: scores of the prefixes.
-        ids: candidates (prefixes, k); None: 0 to k - 1.
-        scores: scores of the candidates, with two levels of LoD.
+        pre_ids: last ids of the prefixes, (prefixes, 1) int64.
+        pre_scores: scores of the prefixes, (prefixes, 1).
+        ids: candidates (prefixes, k) int64; None: 0 to k - 1.
+        scores: scores of the candidates, (prefixes, k), with two levels of LoD.
         beam_size: number of continuations per sentence.
         end_id: the id that ends a sentence.
         level: the LoD level that groups prefixes by sentence.
@@ -175,7 +176,7 @@ beam_search_decode = several(
 def edit_distance(
     input: Variable, label: Variable, normalized: bool = True, ignored_tokens: Sequence[int] | None = None
 ) -> tuple[Variable, Variable]:
-    """Return the edit distance of each pair of sequences (pairs, 1), and the number of pairs.
+    """Return the edit distance of each pair of sequences, float32 (pairs, 1), and the number of pairs, int64 (1,).
 
     If `normalized`, distances are divided by the label's length. Ignored tokens are first removed from both sequences.
     """

@@ -159,7 +159,7 @@ def split(
 def expand(
     x: Variable, expand_times: Sequence[int | Variable] | Variable, name: str | None = None
 ) -> Variable:
-    """Return x repeated along each dimension; the counts can be variables (1,), or one variable for all dimensions."""
+    """Repeat x along each dimension; counts are numbers, variables (1,), or one variable for all dimensions."""
     numbers, whole, parts = _sizes(expand_times, "expand: expand_times")
     inputs: Inputs = {"X": x, "ExpandTimes": whole, "expand_times_tensor": parts}
     return LayerHelper("expand", name).apply("expand", inputs, {"expand_times": numbers})
@@ -171,7 +171,7 @@ def slice(
     starts: Sequence[int | Variable] | Variable,
     ends: Sequence[int | Variable] | Variable,
 ) -> Variable:
-    """Return the part of the input from starts to ends along some axes; bounds can be variables."""
+    """Return the part of `input` from `starts` to before `ends` along the given axes; bounds can be variables."""
     first, first_whole, first_parts = _sizes(starts, "slice: starts")
     last, last_whole, last_parts = _sizes(ends, "slice: ends")
     attrs: dict[str, object] = {"axes": tuple(axes), "starts": first, "ends": last}
@@ -196,11 +196,11 @@ def crop(
     offsets: Sequence[int] | Variable | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Return the part of x that begins at the offsets, which default to 0 and can be a variable.
+    """Return the part of x with the given shape that begins at the given offsets.
 
     Args:
         shape: shape of the part, or a variable that has this shape.
-        offsets: one number per dimension.
+        offsets: one number per dimension, or a variable; None: 0.
 
     Raises:
         FluidTypeError: shape is neither numbers nor a variable.
@@ -226,10 +226,13 @@ def rank(input: Variable) -> Variable:
 
 
 def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable]:
-    """Return the slices of x along an axis, without that axis.
+    """Split x into its slices along an axis, which is removed.
+
+    Args:
+        num: number of slices; None: the size of the axis.
 
     Raises:
-        FluidError: the number of slices differs from `num`, or is unknown.
+        FluidError: num is None and the size is unknown.
     """
     count = x.shape[axis] if num is None else num
     if count < 0:
@@ -241,7 +244,7 @@ def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable
 
 
 def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
-    """Return selected rows without duplicates; values with equal row numbers are summed."""
+    """Merge duplicate rows of selected rows by adding their values."""
     helper = LayerHelper("merge_selected_rows", name)
     out = helper.block.create_var(f"{helper.name}.out", x.shape, x.dtype, type=VarType.SELECTED_ROWS)
     helper.append_op("merge_selected_rows", {"X": x}, {"Out": out})

@@ -34,9 +34,13 @@ linear_chain_crf = layer(
 
 
 def crf_decoding(input: Variable, param_attr: ParamAttrLike, label: Variable | None = None) -> Variable:
-    """Return the best tags, (rows, 1), or, if a label is given, whether each tag equals it.
+    """Return the most likely tags of a linear-chain CRF, (rows, 1) int64, or whether each tag equals the given label.
 
-    param_attr names the CRF's parameter."""
+    `param_attr` names the parameter of `linear_chain_crf`.
+
+    Raises:
+        FluidError: param_attr has no name.
+    """
     helper = LayerHelper("crf_decoding", param_attr=param_attr)
     name = helper.param_attr.name if helper.param_attr else None
     if not name:
@@ -51,7 +55,7 @@ def crf_decoding(input: Variable, param_attr: ParamAttrLike, label: Variable | N
     "name=None, sampler='uniform', custom_dist=None, seed=0, is_sparse=False"
 )
 def nce(given: dict[str, Any]) -> Variable:
-    """Return the cost (rows, 1) of noise-contrastive estimation, divided by the number of samples + 1.
+    """Return the noise-contrastive estimation cost (rows, 1), divided by the number of samples + 1.
 
     True classes are compared with sampled classes. The weight has the shape (classes, width), the bias (classes, 1).
     `custom_dist` is the sampling probability of each class.
@@ -82,9 +86,12 @@ def nce(given: dict[str, Any]) -> Variable:
     "is_custom=False, is_sparse=False"
 )
 def hsigmoid(given: dict[str, Any]) -> Variable:
-    """Return the cost (rows, 1) of the path to a class through a binary tree of classes.
+    """Return the hierarchical sigmoid cost (rows, 1): the cross entropy of a class's path in a binary tree of classes.
 
     The default tree has num_classes - 1 nodes; a custom tree has num_classes nodes and needs path_table and path_code.
+
+    Raises:
+        FluidError: path_table or path_code does not go with is_custom.
     """
     helper = LayerHelper("hierarchical_sigmoid", **renamed(given, "name bias_attr"))
     is_custom, x = given["is_custom"], given["input"]
@@ -110,7 +117,7 @@ def sampled_softmax_with_cross_entropy(
     customized_probabilities: Variable | None = None,
     seed: int = 0,
 ) -> Variable:
-    """Return the cost (rows, 1) of a softmax over the true classes and `num_samples` sampled ones.
+    """Return the cross entropy (rows, 1) of a sampled softmax: over the true classes and `num_samples` sampled ones.
 
     Args:
         logits: (rows, classes).
@@ -168,7 +175,7 @@ warpctc = layer(
 
 
 def ctc_greedy_decoder(input: Variable, blank: int, name: str | None = None) -> Variable:
-    """Return the most likely class of each row, as sequences with repetitions merged and blanks removed."""
+    """Decode CTC outputs greedily: return the best class of each row, without repetitions and blanks, as sequences."""
     helper = LayerHelper("ctc_greedy_decoder", name)
     _, classes = topk(input, k=1)
     attrs = {"merge_repeated": True, "blank": blank}
