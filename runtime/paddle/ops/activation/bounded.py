@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Element-wise functions with attributes (bounds, slopes, powers), and error_clip, which bounds a gradient."""
+"""Element-wise activations with attributes (bounds, slopes, powers), and error_clip, which bounds a gradient."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ elementwise(
 
 
 def clip(x: Any, *, min: float, max: float) -> Any:
-    """Return X clipped to [min, max].
+    """Return X with each element clipped to [min, max].
 
     For selected rows, repeated rows are summed before clipping, and absent rows stay 0.
     """
@@ -150,7 +150,7 @@ elementwise(
 
 @operator("error_clip", "X -> Out", attrs={"threshold": float}, infer="X")
 def error_clip(x: Array, *, threshold: float) -> Array:
-    """Return X; its gradient is clipped to [-threshold, threshold]."""
+    """Return X; in the backward pass, clip its gradient to [-threshold, threshold]."""
     return x
 
 

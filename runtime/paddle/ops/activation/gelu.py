@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gelu: Out = X Φ(X), where Φ is the distribution function of the standard normal distribution.
+"""gelu, the Gaussian error linear unit: Out = X Φ(X), where Φ is the standard normal distribution function.
 
 Source: Hendrycks and Gimpel, 2016. A Chebyshev series computes the error function, which numpy and cupy lack.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""maxout: the maximum over each group of `groups` neighboring channels."""
+"""maxout: the maximum over each group of `groups` neighboring channels (Goodfellow et al., 2013)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""prelu: X where positive, otherwise Alpha X, with one Alpha for all elements, per channel, or per element."""
+"""prelu, the parametric ReLU (He et al., 2015): X where positive, else Alpha X, with a learned Alpha.
+
+Alpha is one number, one per channel, or one per element.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ def prelu(x: Array, alpha: Array, *, mode: str) -> Array:
 def prelu_grad(
     x: Array, alpha: Array, dout: Array, *, mode: str, needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """Return dX = dOut where X is positive, otherwise Alpha dOut.
+    """Return dX, which is dOut where X is positive and Alpha dOut elsewhere, and dAlpha.
 
-    And dAlpha, the sum of dOut X where X is not positive.
+    dAlpha is the sum of dOut X where X is not positive.
     """
     xp = array_module(x)
     shape = _alpha_shape(x.shape, mode)

@@ -20,7 +20,7 @@ def _infer(x: Spec, *, axis: int) -> Spec:
 
 
 def softmax_of(x: Array, axis: int, out: Array | None = None) -> Array:
-    """Return exp(x - max) / sum, stored in `out` (which may be x) or in a new array.
+    """Return the softmax along an axis, exp(x - max) / Σ exp(x - max), in `out` (which may be x) or in a new array.
 
     Rows without elements stay empty.
     """

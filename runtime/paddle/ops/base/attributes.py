@@ -53,13 +53,13 @@ IDLE_ATTRS: Mapping[str, type | tuple[object, ...]] = MappingProxyType(
 
 
 class Limit(NamedTuple):
-    """An attribute with limits, as declared in the table of operators.
+    """The limits of an attribute's values, as declared in the table of operators.
 
     Attributes:
         default: the default, or the type if the attribute is required.
         least, most: bounds of a number, or of each of several.
         among: the only values; empty: any.
-        length: how many numbers it must have; None: any.
+        length: required number of elements; None: any.
     """
 
     default: Any
@@ -69,7 +69,7 @@ class Limit(NamedTuple):
     length: int | None = None
 
     def refusal(self, value: Any) -> str | None:
-        """Return what was expected instead of the value, or None if it is allowed."""
+        """Return a description of the allowed values if the value is not allowed, else None."""
         if self.among:
             *names, last = map(repr, self.among)
             return None if value in self.among else f"{', '.join(names)} or {last}" if names else last
@@ -84,12 +84,12 @@ class Limit(NamedTuple):
 
 
 def one_of(*values: object, default: object = None) -> Limit:
-    """Return the limit of an attribute to the given values; without `default`, the first value is the default."""
+    """Return a `Limit` to the given values, the first of which is the default unless `default` is given."""
     return Limit(values[0] if default is None else default, among=values)
 
 
 def canonical(op_type: str, name: str, value: object, default: object, limit: Limit | None = None) -> object:
-    """Return a value in the type of its attribute.
+    """Convert a value to the type of its attribute, and check its limits.
 
     Args:
         default: the default, or the type.

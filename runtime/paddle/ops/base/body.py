@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The executor's interfaces for operators: `Body` runs a block, `Tape` backpropagates, `Remote` talks to servers."""
+"""The executor's interfaces for operators: `Body` runs a block, `Tape` backpropagates, `Remote` contacts servers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Body(Protocol):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The names of the variables that the body reads before it writes them."""
+        """The names of the variables that the body reads before it writes them, if at all."""
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class Peers(Protocol):
 
 
 class Remote(Protocol):
-    """The parameter servers, as seen by the operators of a trainer's program."""
+    """The interface through which the operators of a trainer's program use the parameter servers."""
 
     @property
     def peers(self) -> Peers | None:

@@ -13,7 +13,7 @@ from paddle.ops.base.segments import at, lengths, ranges
 def require_within(
     ids: Any, count: int, slot: str, what: str = "label", of: str = "", fits: Any = None
 ) -> None:
-    """Check that each number is in [0, count), except where the mask `fits`, which has the same size, is true.
+    """Check that all numbers are in [0, count), except where the mask `fits`, which has the same size, is true.
 
     Args:
         ids: (rows, ...) whole numbers.
@@ -81,7 +81,7 @@ def joined(lod: Lod) -> Offsets:
 
 
 def as_before(after: Any, before: Any) -> Any:
-    """Return the state after a step, as rows or as sequences, with its own LoD or else that of the previous state."""
+    """Return the state after a step as rows or sequences, with its own LoD or else that of the previous state."""
     if not isinstance(before, LoDArray):
         return plain(after)
     lod = lod_of(after)

@@ -19,7 +19,7 @@ class AttrError(OpError):
 
 
 class SlotError(OpError):
-    """Raised when an input or output slot is unknown, missing or has too many variables."""
+    """Raised when an input or output slot is unknown or missing, or has too many variables."""
 
 
 class ShapeError(OpError):

@@ -44,7 +44,7 @@ def pay_off(*arrays: Array) -> bool:
 
 
 def adagrad(w: Array, g: Array, s: Array, eta: float, epsilon: float) -> None:
-    """Update in place: s += g²;  w −= η g/(√s + ε); arrays must have the same size; w, g and s must not overlap."""
+    """Apply AdaGrad in place: s += g²;  w −= η g/(√s + ε). Arrays have the same size; w, g and s must not overlap."""
     w_at, s_at = _written(w, s)
     KERNELS.loaded.adagrad(w_at, address(g, _F32, w.size), s_at, w.size, eta, epsilon)
 
@@ -61,9 +61,9 @@ def adagrad_rows(w: Array, rows: Array, g: Array, s: Array, eta: float, epsilon:
 def adam(
     w: Array, g: Array, m: Array, v: Array, alpha: float, betas: Any, rests: Any, epsilon: float
 ) -> None:
-    """Update in place: m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= α m/(√v + ε).
+    """Apply Adam in place: m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= α m/(√v + ε).
 
-    Betas are (β₁, β₂), rests are 1 − β.
+    `betas` are (β₁, β₂), `rests` are 1 − β; arrays must have the same size.
     """
     w_at, m_at, v_at = _written(w, m, v)
     g_at = address(g, _F32, w.size)
@@ -71,7 +71,7 @@ def adam(
 
 
 def momentum(w: Array, g: Array, v: Array, eta: float, mu: float, nesterov: bool) -> None:
-    """Update in place: v = μv + g;  w −= ηv, or w −= η(g + μv) with nesterov; arrays must have the same size."""
+    """Apply momentum in place: v = μv + g;  w −= ηv, or with nesterov w −= η(g + μv). Arrays have the same size."""
     w_at, v_at = _written(w, v)
     KERNELS.loaded.momentum(w_at, address(g, _F32, w.size), v_at, w.size, eta, mu, nesterov)
 
@@ -83,7 +83,7 @@ def add_scaled(x: Array, y: Array, factor: float, out: Array) -> None:
 
 
 def add_segments(values: Array, order: Array, starts: Array, out: Array) -> None:
-    """Store in out[k] the sum of values[order[starts[k]:starts[k + 1]]], added in that order.
+    """Sum segments of rows: out[k] = Σ values[order[starts[k]:starts[k + 1]]], added in that order.
 
     order (n,) holds row numbers of values; starts (k,) holds ascending positions in order, the first of which is 0; out
     is (k, width).

@@ -2,7 +2,7 @@
 """LoDArray: the sequences of a batch, concatenated in one array, and their offsets.
 
 A kernel gets a LoDArray in the slots marked `+` in its operator's signature; `graph.lod` describes all other slots.
-Offsets stay on the host even if the rows do not. Two texts, of two sentences and one sentence, with six words:
+Offsets are host arrays, even if the rows are on a GPU. Two texts, of two sentences and one sentence, with six words:
 
     lod[0]   0           2     3        text t: sentences lod[0][t] to lod[0][t + 1]
     lod[1]   0     2     3     6        sentence s: rows lod[1][s] to lod[1][s + 1]
@@ -54,7 +54,7 @@ class LoDArray:
 
     @classmethod
     def unchecked(cls, data: Array, lod: Lod) -> LoDArray:
-        """Return a LoDArray of these rows with the given LoD; the offsets must match the rows and are not checked."""
+        """Return a LoDArray of these rows without checking the offsets, which must match the rows."""
         made = object.__new__(cls)
         made.__dict__.update(data=data, lod=lod)
         return made

@@ -60,7 +60,7 @@ class LiteralName(str):
 
 @dataclass(frozen=True)
 class GradOp:
-    """One operator to append in a backward pass, in which `name@GRAD` stands for the gradient of a variable.
+    """An operator to append in a backward pass, in which `name@GRAD` stands for the gradient of a variable.
 
     The variables that gradient operators themselves read and write are named by `LiteralName`.
     """
@@ -162,7 +162,7 @@ def operator(
     Args:
         signature: the slots, as `X Bias? -> Out Mask~`.
         attrs: attribute -> default, or -> type if the attribute is required, or -> `Limit`. Lists are given as tuples.
-        infer: a rule as text, see `shape_rule`; or a function from the `Spec`s of the inputs, and attributes as
+        infer: a shape rule as text, see `shape_rule`; or a function from the `Spec`s of the inputs, and attributes as
             keywords, to the `Spec`s of the outputs, called like the kernel. None: outputs that are all `in_place` have
             the specs of those inputs; otherwise the code that appends the operator declares them.
         shares_lod: whether outputs with as many rows as the first input that has LoD share that LoD; or a function
@@ -226,7 +226,7 @@ def gradient(
 
 
 def gradient_maker(op_type: str) -> Callable[[Callable[..., list[GradOp]]], Callable[..., list[GradOp]]]:
-    """Register the decorated function to express the gradient of an operator by other operators.
+    """Register the decorated function, which expresses the gradient of an operator by other operators.
 
     The function is called with (inputs, outputs, attrs) of the forward operator, slot -> names, and returns the
     operators to append. A maker with the keyword `bodies`, for an operator with a body, is passed an object that

@@ -37,13 +37,13 @@ class Reached(Protocol):
 
 
 def linear(*op_types: str) -> None:
-    """Make the gradients of operators that are linear in their one differentiable input differentiable."""
+    """Make the gradient operators differentiable for operators that are linear in their one differentiable input."""
     for op_type in op_types:
         gradient_maker(f"{op_type}_grad")(_linear(op_type))
 
 
 def bilinear(*op_types: str) -> None:
-    """Make the gradients of operators that are linear in each of their first two inputs differentiable."""
+    """Make the gradient operators differentiable for operators that are linear in each of their first two inputs."""
     for op_type in op_types:
         gradient_maker(f"{op_type}_grad")(_bilinear(op_type))
 

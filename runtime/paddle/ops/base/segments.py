@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes sums, maxima and row numbers of the rows of concatenated sequences.
+"""Functions of segments, the rows of each sequence in an array of concatenated sequences: sums, maxima, row numbers.
 
 Offsets and row numbers are host arrays; `at` moves row numbers to the device of the rows.
 
@@ -167,13 +167,13 @@ class TimeSteps:
         return ordered
 
     def by_sequence(self, ordered: Array) -> Array:
-        """Return rows in time order back in the order of the sequences, the inverse of `by_time`."""
+        """Reorder rows from time order to the order of the sequences, the inverse of `by_time`."""
         x: Array = array_module(ordered).empty_like(ordered)
         x[at(self.rows, ordered)] = ordered
         return x
 
     def first(self, state: Array | None, width: int, like: Array) -> Array:
-        """Return the state before the first step, longest sequence first; zeros if no state is given."""
+        """Return the initial state, longest sequence first; zeros (sequences, width) if no state is given."""
         if state is None:
             zeros: Array = array_module(like).zeros((len(self.order), width), like.dtype)
             return zeros

@@ -49,7 +49,7 @@ class SelectedRows:
         return dtype
 
     def merged(self) -> SelectedRows:
-        """Return the value with unique ascending rows; values of equal rows are added up."""
+        """Return the value with unique ascending rows; values of equal rows are summed."""
         if self.is_merged:
             return self
         return SelectedRows(*merge_rows(self.rows, self.values), self.height, is_merged=True)
@@ -116,7 +116,7 @@ def _sorted(rows: Array) -> tuple[Array, Array]:
 
 
 def selected(value: Any) -> SelectedRows:
-    """Return the rows of an array (n, ...) that are not 0: a body that did not run gives a table such a gradient."""
+    """Return the nonzero rows of an array (n, ...), such as the gradient of a table from a body that did not run."""
     if isinstance(value, SelectedRows):
         return value
     rows = array_module(value).flatnonzero(value.reshape(len(value), -1).any(axis=1))

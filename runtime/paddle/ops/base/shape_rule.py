@@ -44,7 +44,7 @@ class Spec(NamedTuple):
 
 
 def shape_rule(slots: Sequence[str], text: str) -> Callable[..., Any]:
-    """Return the function of a rule: from the specs of the inputs, and the attributes, to the spec of each output.
+    """Return the function that a shape rule defines, from the inputs' specs and the attributes to the outputs' specs.
 
     Args:
         slots: the names of the inputs.

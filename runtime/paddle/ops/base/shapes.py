@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes with shapes, in which -1 stands for an unknown size."""
+"""Functions of shapes, in which -1 stands for an unknown size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def agree(left: int, right: int) -> bool:
 
 
 def known(left: int, right: int) -> int:
-    """Return the size that two equal sizes have, of which one or both may be unknown (-1)."""
+    """Return the common value of two equal sizes, of which one or both may be unknown (-1)."""
     return right if left < 0 else left
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads that all operators share, and that compute parts of one operator's work on several cores.
+"""The threads that all operators share to compute parts of one operator's work on several cores.
 
 The threads belong to the process, since executors on all threads run operators. The calling thread works too, and takes
 pieces that no thread has started. While another operator uses the threads, the caller does all of its work itself. A

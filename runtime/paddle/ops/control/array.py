@@ -38,7 +38,7 @@ def _infer_write(x: Spec, index: Spec, array: Spec | None) -> tuple[Spec, Spec]:
 
 @operator("write_to_array", "X+ I Array+? -> Out+ Place~", infer=_infer_write)
 def write_to_array(x: Any, index: Array, array: TensorArray | None) -> tuple[TensorArray, Array]:
-    """Return the array with X at index I, and I; a missing array counts as empty."""
+    """Return the array with X stored at index I, and I; a missing array counts as empty."""
     number = _number(index)
     return (array or TensorArray()).with_item(number, x), np.array([number], _INT64)
 

@@ -37,7 +37,7 @@ def beam_search(
     end_id: int,
     is_accumulated: bool,
 ) -> tuple[LoDArray, LoDArray, Array]:
-    """Return the beam_size best continuations (id, score) of each sentence, grouped by prefix, and their prefixes.
+    """Perform one step of beam search; return the best (id, score) pairs per sentence, by prefix, and their prefixes.
 
     Args:
         pre_ids: (prefixes, 1) last ids.
@@ -60,7 +60,7 @@ def beam_search(
     best = np.lexsort((np.arange(len(prefix)), -score, sentence))
     counts = np.bincount(sentence, minlength=len(sentences) - 1)
     best = best[positions(ends_of(counts)) < beam_size]
-    best = best[_goes_on(last, ended, sentences, sentence[best], id_[best], prefix[best], end_id)]
+    best = best[_remain(last, ended, sentences, sentence[best], id_[best], prefix[best], end_id)]
     kept = best[np.lexsort((-score[best], prefix[best]))]
     per_prefix = ends_of(np.bincount(prefix[kept], minlength=len(last)))
     lod = (sentences, per_prefix)
@@ -79,7 +79,7 @@ def _candidates(
     return prefix, id_, np.concatenate([scores[open_].reshape(-1), before[done]])
 
 
-def _goes_on(
+def _remain(
     last: Array, ended: Array, sentences: Offsets, sentence: Array, ids: Array, prefix: Array, end_id: int
 ) -> Array:
     """Return a mask of the continuations that remain: none for a sentence whose best prefixes have all ended."""
@@ -118,7 +118,7 @@ def beam_search_decode(ids: TensorArray, scores: TensorArray, *, end_id: int) ->
             "beam_search_decode: the arrays are empty: write the ids and scores of at least one step"
         )
     sources = len(steps[0][0].lod[0]) - 1
-    source, words, values, kept = _ways(steps, sources, end_id)
+    source, words, values, kept = _backtraced(steps, sources, end_id)
     final = np.array([values[column[0], way] for way, column in enumerate(map(np.flatnonzero, kept.T))])
     order = np.lexsort((-final, source)) if len(source) else np.zeros(0, _INT64)
     # Rows were collected from the last step to the first.
@@ -130,7 +130,7 @@ def beam_search_decode(ids: TensorArray, scores: TensorArray, *, end_id: int) ->
     )
 
 
-def _ways(
+def _backtraced(
     steps: list[tuple[LoDArray, Array]], sources: int, end_id: int
 ) -> tuple[Array, Array, Array, Array]:
     """Trace all paths back in parallel.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""conditional_block runs a block if a condition holds; while runs a block as long as a condition holds.
+"""conditional_block runs a block if a condition is true; while repeats a block as long as its condition is true.
 
 `Input` of conditional_block lists all variables that the block reads, and variables of `Out` that exist before; the
 latter keep their values if the block does not run.
@@ -34,9 +34,9 @@ def conditional_block(
     needs: frozenset[str],
     is_test: bool,
 ) -> tuple[list[Any], Tape | None]:
-    """Return the values of Out after the block, and a record of its run.
+    """Run the block if Cond is true; return the values of Out and a record of the run.
 
-    Without is_scalar_condition, the block runs if no Cond is empty.
+    Without is_scalar_condition, the block runs unless one of Cond is empty.
     """
     values = dict(zip(names["Input"], given, strict=True))
     holds = bool(cond[0].reshape(-1)[0]) if is_scalar_condition else all(each.size for each in cond)
@@ -85,7 +85,7 @@ def conditional_block_grad(
 def while_loop(
     x: list[Any], condition: Any, *, body: Body, names: _Names, needs: frozenset[str], is_test: bool
 ) -> tuple[list[Any], tuple[Tape, ...]]:
-    """Return the values of Out after the last iteration, and a record of each iteration."""
+    """Run the block as long as Condition is true; return the last values of Out, and a record of each iteration."""
     holds = names["Condition"][0]
     values = {**dict(zip(names["X"], x, strict=True)), holds: condition}
     tapes: list[Tape] = []

@@ -55,7 +55,7 @@ class BatchSource(Protocol):
 
 @operator("read", "Reader -> Out*+", has_effect=True)
 def read(reader: BatchSource) -> list[Any]:
-    """Return the values of the next batch."""
+    """Return the values of a reader's next batch."""
     return reader.read()
 
 
@@ -97,8 +97,8 @@ def print_(
         "LoD": [level.tolist() for level in lod_of(x)] or None if print_tensor_lod else None,
         "data": _text(host.reshape(-1), summarize),
     }
-    told = " ".join(f"{name}: {fact}" for name, fact in facts.items() if fact is not None)
-    sys.stderr.write(f"{message} {told}\n".lstrip())
+    described = " ".join(f"{name}: {fact}" for name, fact in facts.items() if fact is not None)
+    sys.stderr.write(f"{message} {described}\n".lstrip())
     return x
 
 

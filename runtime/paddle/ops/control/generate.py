@@ -91,10 +91,10 @@ def generate(
     body: Body,
     names: Mapping[str, Sequence[str]],
 ) -> tuple[Array, Array]:
-    """Return log probabilities (samples, num_results), best first, and the words of all results as one vector.
+    """Generate the most probable sentences; return log probabilities (samples, num_results), best first, and the words.
 
-    With one result per sample, the vector holds only the words; otherwise each result is its length, its words, and -1.
-    A missing result has the log probability -inf and no words.
+    The words of all results are one vector. With one result per sample, it holds only words; otherwise each result is
+    its length, its words, and -1. A missing result has the log probability -inf and no words.
     """
     like = first[0] if first else statics[0]
     samples = [_Sample() for _ in range(count_of(like))]

@@ -26,7 +26,7 @@ from paddle.ops.base.segments import at, lengths
     infer="X(_, ...) -> X(-1, ...), X(-1, ...)",
 )
 def split_lod_tensor(x: Any, mask: Array, *, level: int) -> tuple[Any, Any]:
-    """Return the part of X where Mask (n, 1) is true, and the rest; outputs have the LoD levels from `level` on."""
+    """Split X into the part where Mask (n, 1) is true, and the rest; outputs have the LoD levels from `level` on."""
     holds = _holds(mask)
     lod = _levels(x, level, holds)
     true, false = (_taken(plain(x), lod, np.flatnonzero(each)) for each in (holds, ~holds))
@@ -54,7 +54,7 @@ def _infer_merge(x: Spec, mask: Spec, true: Spec, false: Spec) -> Spec:
     "merge_lod_tensor_infer", "X+ Mask InTrue+ InFalse+ -> Out+", attrs={"level": 0}, infer=_infer_merge
 )
 def merge_lod_tensor(x: Any, mask: Array, true: Any, false: Any, *, level: int) -> Any:
-    """Return the elements of InTrue where Mask is true and those of InFalse elsewhere, each in order.
+    """Merge by a mask: return the elements of InTrue where Mask is true and those of InFalse elsewhere, each in order.
 
     Out has the levels of X above `level`, followed by those of InTrue and InFalse.
     """

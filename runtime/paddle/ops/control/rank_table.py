@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lod_rank_table, max_sequence_len, shrink_rnn_memory and others: sequences as arrays of time steps, longest first."""
+"""lod_rank_table, max_sequence_len, shrink_rnn_memory, ...: sequences as arrays of time steps, longest first."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ def array_to_lod_tensor_grad(table: RankTable, dout: Array) -> TensorArray:
 
 @operator("shrink_rnn_memory", "X I RankTable+ -> Out", infer=any_rows, shares_lod=False)
 def shrink_rnn_memory(x: Array, index: Array, table: RankTable) -> Array:
-    """Return the rows of the sequences that are still running at step I."""
+    """Return the rows of the sequences that have not ended before step I."""
     step, bounds = int(index.reshape(-1)[0]), table.steps.bounds
     return x[: bounds[step + 1] - bounds[step]] if step + 1 < len(bounds) else x[:0]
 
 
 @gradient("shrink_rnn_memory", "X Out@GRAD -> X@GRAD")
 def shrink_rnn_memory_grad(x: Array, dout: Array) -> Array:
-    """Return dX: the gradients of the running sequences, and zeros for the sequences that had ended."""
+    """Return dX: the gradients of the running sequences, and zeros for the ended ones."""
     dx: Array = array_module(x).zeros_like(x)
     dx[: len(dout)] = dout
     return dx

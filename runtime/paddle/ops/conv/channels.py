@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""space_to_depth, shuffle_channel, pixel_shuffle and affine_channel: move data between channels, or scale it.
+"""Operators on channels: space_to_depth, shuffle_channel, pixel_shuffle, affine_channel; and scale_sub_region.
 
-scale_sub_region scales a part of each image.
+scale_sub_region multiplies a part of each image by a factor.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def shuffle_channel_grad(dout: Array, *, group: int) -> Array:
     infer="X(N, C * upscale_factor**2, H, W) -> X(N, C, H * upscale_factor, W * upscale_factor)",
 )
 def pixel_shuffle(x: Array, *, upscale_factor: int) -> Array:
-    """Return images (N, C/f², f H, f W), in which f² channels of a pixel become f × f pixels."""
+    """Rearrange channels as pixels: return (N, C/f², f H, f W), where f² channels of a pixel become f × f pixels."""
     n, channels, height, width = x.shape
     parts = x.reshape(n, channels // upscale_factor**2, upscale_factor, upscale_factor, height, width)
     grown = (n, channels // upscale_factor**2, height * upscale_factor, width * upscale_factor)
@@ -132,7 +132,10 @@ def _by_channel(values: Array, x: Array, data_layout: str) -> Array:
     "scale_sub_region", "X Indices -> Out", attrs={"value": 1.0}, infer="X(N, C, H, W), Indices(_, 6) -> X"
 )
 def scale_sub_region(x: Array, indices: Array, *, value: float) -> Array:
-    """Scale a part of each image by `value`: Indices are first and last channel, row and column, from 1."""
+    """Multiply a part of each image (N, C, H, W) by `value`.
+
+    Indices (N, 6) are the first and last channel, row and column of the part, counted from 1.
+    """
     out: Array = x.copy()
     for image, (c, c_end, h, h_end, w, w_end) in zip(out, to_host(indices).astype(int), strict=True):
         image[c - 1 : c_end, h - 1 : h_end, w - 1 : w_end] *= value

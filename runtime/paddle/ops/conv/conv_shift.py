@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""conv_shift: circular convolution of rows with short rows of weights (neural Turing machines)."""
+"""conv_shift: circular convolution of each row with a short row of weights (neural Turing machines)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _infer(x: Spec, y: Spec) -> Spec:
 
 @operator("conv_shift", "X Y -> Out", infer=_infer)
 def conv_shift(x: Array, y: Array) -> Array:
-    """Return Out[i] = Σ_j X[(i + j - (N - 1)/2) mod M] Y[j], row by row."""
+    """Return the circular convolution of rows X (B, M) and Y (B, N): Out[i] = Σ_j X[(i + j - (N - 1)/2) mod M] Y[j]."""
     return (x[:, _places(x, y)] * y[:, None, :]).sum(axis=2)
 
 

@@ -3,8 +3,8 @@
 
 The operator's name determines the method; interp_method is ignored.
 
-The size comes from OutSize (2,); without it, from `scale`, the factor for height and width; and if that is 0, from
-out_h and out_w.
+The output size is OutSize (2,); without it, the input's size times `scale`; and if `scale` is 0,
+(out_h, out_w).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def bilinear_interp(
     align_corners: bool,
     align_mode: int,
 ) -> Array:
-    """Return images with each pixel interpolated from four input pixels; integers are rounded towards zero."""
+    """Resize images by bilinear interpolation between four input pixels; integers are rounded towards zero."""
     wanted = _size(x.shape, size, out_h, out_w, scale)
     exact = x if x.dtype.kind == "f" else x.astype(np.float64)
     return applied(exact, *_linear(x, wanted, align_corners, align_mode)).astype(x.dtype, copy=False)
@@ -66,7 +66,7 @@ def bilinear_interp_grad(
 def nearest_interp(
     x: Array, size: Array | None, *, out_h: int, out_w: int, scale: float, align_corners: bool
 ) -> Array:
-    """Return images with each pixel copied from one input pixel."""
+    """Resize images by nearest-neighbor interpolation: each pixel is copied from one input pixel."""
     return applied(x, *_nearest(x, _size(x.shape, size, out_h, out_w, scale), align_corners))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pool2d, pool3d: maximum or mean of each window over images (N, C, H, W) or volumes (N, C, D, H, W)."""
+"""pool2d and pool3d: maximum or average pooling of images (N, C, H, W) or volumes (N, C, D, H, W)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""max_pool2d_with_index and max_pool3d_with_index (maxima with positions); unpool scatters values to positions.
+"""max_pool2d_with_index, max_pool3d_with_index: maximum pooling with positions; unpool: scatters values to positions.
 
 Mask (N, C, *places) int32 numbers the pixels of an image row by row, without its padding.
 """
@@ -128,7 +128,7 @@ def _infer_unpool(x: Spec, indices: Spec, *, ksize: Sizes, strides: Sizes, paddi
     infer=_infer_unpool,
 )
 def unpool(x: Array, indices: Array, *, ksize: Sizes, strides: Sizes, paddings: Sizes) -> Array:
-    """Return images with each element of X at its position in Indices, and 0 elsewhere.
+    """Undo max pooling: return images with each element of X at its position in Indices, and 0 elsewhere.
 
     The height of the result is (H - 1) stride - 2 padding + kernel.
 

@@ -26,7 +26,7 @@ def _infer_affine(theta: Spec, given: Spec | None, *, output_shape: Sizes) -> Sp
 
 @operator("affine_grid", "Theta OutputShape? -> Output", attrs={"output_shape": ()}, infer=_infer_affine)
 def affine_grid(theta: Array, given: Array | None, *, output_shape: Sizes) -> Array:
-    """Return the position (N, H, W, 2) Theta (x, y, 1) of each pixel of an image (N, C, H, W)."""
+    """Return the sampling grid (N, H, W, 2) of an image (N, C, H, W): position Theta (x, y, 1) for each pixel."""
     points = _points(theta, decided(given, (), output_shape))
     grid: Array = points.reshape(1, -1, 3) @ theta.swapaxes(1, 2)
     return grid.reshape(len(theta), *points.shape[:2], 2)
@@ -51,7 +51,7 @@ def _points(like: Array, sizes: Sizes) -> Array:
 
 @operator("grid_sampler", "X Grid -> Output", infer="X(N, C, H, W), Grid(N, h, w, 2) -> X(N, C, h, w)")
 def grid_sampler(x: Array, grid: Array) -> Array:
-    """Return X interpolated bilinearly at the positions in Grid, (N, C, H', W'), with zeros outside X."""
+    """Sample X (N, C, H, W) at the positions in Grid (N, H', W', 2) by bilinear interpolation, with zeros outside X."""
     out = array_module(x).zeros((*x.shape[:2], *grid.shape[1:3]), x.dtype)
     for values, weight, *_ in _corners(x, grid):
         out += values * weight

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spp: pyramid pooling of images of any size to a fixed number of values (He et al., 2014)."""
+"""spp, spatial pyramid pooling: reduces images of any size to a fixed number of values (He et al., 2014)."""
 
 from __future__ import annotations
 

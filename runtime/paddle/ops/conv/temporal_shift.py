@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""temporal_shift: takes some channels of each video frame from its neighbors.
+"""temporal_shift: moves some channels of each video frame to the neighboring frames.
 
 Source: Lin, Gan and Han, 2019.
 """

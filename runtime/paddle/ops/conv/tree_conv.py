@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tree_conv: convolution over the nodes of a tree and their descendants (Mou et al., 2016).
+"""tree_conv: tree-based convolution, over the nodes of a tree and their descendants (Mou et al., 2016).
 
 A node's window holds the node and its descendants down to max_depth - 1 levels below. A node at depth d, the i-th of n
 children, has the weights eta_t = (max_depth - d)/max_depth for "top", eta_l = (1 - eta_t) (i - 1)/(n - 1) for "left"
@@ -27,7 +27,7 @@ from paddle.ops.base.registry import gradient, operator
     ),
 )
 def tree_conv(nodes: Array, edges: Array, filters: Array, *, max_depth: int) -> Array:
-    """Return (N, nodes, size, filters): the sum over a node's window of (eta_l W_l + eta_r W_r + eta_t W_t) x.
+    """Sum (eta_l W_l + eta_r W_r + eta_t W_t) x over each node's window; return (N, nodes, size, filters).
 
     Args:
         nodes: (N, nodes, F).

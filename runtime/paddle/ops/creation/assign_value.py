@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""assign_value: returns the values in its attributes."""
+"""assign_value: returns the array given by its attributes."""
 
 from __future__ import annotations
 

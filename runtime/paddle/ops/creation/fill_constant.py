@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fill, an array of given numbers; fake_init, a table whose rows are stored elsewhere; and delete_var."""
+"""fill: an array of given numbers; fake_init: a table whose rows are on servers; delete_var: the end of a variable."""
 
 from __future__ import annotations
 

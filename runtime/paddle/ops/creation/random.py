@@ -99,7 +99,7 @@ def _drawn_like(
 
 @operator("sampling_id", "X -> Out", attrs={"min": 0.0, "max": 1.0, "seed": 0}, infer="X(N, ...) -> int64(N)")
 def sampling_id(x: Array, *, min: float, max: float, rng: np.random.Generator) -> Array:
-    """Return a column sampled from each row of probabilities, (rows,) int64."""
+    """Sample one column per row of probabilities (rows, columns); return the column numbers, (rows,) int64."""
     drawn = from_host(rng.uniform(min, max, (len(x), 1)), x)
     places = (array_module(x).cumsum(x, axis=1) < drawn).sum(axis=1)
     return places.clip(0, x.shape[1] - 1).astype(_INT64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""anchor_generator, which places boxes around each cell of a feature map, and box_clip, which clips boxes."""
+"""anchor_generator: anchor boxes for each cell of a feature map; box_clip: clips boxes to images."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ def within(boxes: Array, height: Any, width: Any) -> Array:
     shares_lod=False,
 )
 def anchor_generator(features: Array, *, attrs: dict[str, Any]) -> tuple[Array, Array]:
-    """Return boxes (H, W, boxes, 4) in pixels and their variances: all sizes for each ratio (height over width).
+    """Return anchor boxes (H, W, boxes, 4) in pixels and their variances, for each cell of a feature map.
 
-    A ratio's base box has the area of a stride and integer sides; a size scales it relative to the stride.
+    All sizes come for each ratio (height over width). A ratio's base box has the area of a stride and integer sides; a
+    size scales it relative to the stride.
     """
     strides = np.array(attrs["stride"], float)
     ratios = np.array(attrs["aspect_ratios"], float)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interpolates bilinearly between the four pixels around a position; pixels outside the image are 0."""
+"""Bilinear interpolation between the four pixels around a position; pixels outside the image are 0."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bipartite_match: pairs rows (objects of an image) with columns (candidate boxes), largest overlap first."""
+"""bipartite_match: greedily matches rows (objects of an image) to columns (candidate boxes), largest overlap first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _infer(distances: Spec) -> tuple[Spec, Spec]:
     infer=_infer,
 )
 def bipartite_match(distances: Any, *, match_type: str, dist_threshold: float) -> tuple[Array, Array]:
-    """Return the row matched to each column, (images, M) int32, -1 if unmatched, and the values of the pairs.
+    """Match rows to columns; return the row of each column, (images, M) int32, -1 if unmatched, and the pairs' values.
 
     Args:
         distances: (rows, M), one sequence per image; without LoD there is one image. Larger means closer.
@@ -49,7 +49,7 @@ def bipartite_match(distances: Any, *, match_type: str, dist_threshold: float) -
 
 
 def match(values: Array, indices: Array, found: Array) -> None:
-    """Match the pair with the largest value, then the largest among the remaining rows and columns, and so on."""
+    """Match the pair with the largest value, then that of the remaining rows and columns, and so on; in place."""
     # Columns first: among equal values, the first column wins, and within it the first row.
     rest = values.T.copy()
     for _ in range(min(values.shape)):

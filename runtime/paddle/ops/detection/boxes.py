@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes with boxes (left, top, right, bottom) on the host; iou_similarity, the overlaps of boxes.
+"""Functions of boxes (left, top, right, bottom) on the host, and iou_similarity, the intersection over union of boxes.
 
 If boxes are `whole`, both end pixels are included, so that a side is 1 longer than the difference of its ends.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deformable_conv: convolution that samples its input at offsets and weights the samples by a mask (Zhu et al., 2019).
+"""deformable_conv: convolution whose samples are at offsets, with weights from a mask (Zhu et al., 2019).
 
 deformable_conv_v1 has no mask. Offsets are (vertical, horizontal) in pixels of the input.
 """
@@ -60,7 +60,7 @@ def _infer_v1(x: Spec, offset: Spec, filters: Spec, *, attrs: dict[str, Any]) ->
 def deformable_conv(
     x: Array, offset: Array, mask: Array | None, filters: Array, *, attrs: dict[str, Any]
 ) -> Array:
-    """Return the convolution of X, sampled at the offsets, (N, M, H', W').
+    """Return the deformable convolution of X, sampled at the offsets, (N, M, H', W').
 
     Args:
         x: (N, C, H, W), surrounded by zeros.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deformable_psroi_pooling: averages over grid cells of regions, each cell shifted (Dai et al., 2017)."""
+"""deformable_psroi_pooling: average pooling of regions over grids of shifted cells (Dai et al., 2017)."""
 
 from __future__ import annotations
 

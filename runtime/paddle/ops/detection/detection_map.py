@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""detection_map: mean average precision of detections, over all classes.
+"""detection_map: mean average precision (mAP) of detections, over all classes.
 
 Counts are accumulated over batches: the number of objects of each class, and for each detection its score and whether
 it is correct.
@@ -166,13 +166,13 @@ def running(marks: list[tuple[float, int]]) -> Array:
 
 
 def by_area(precision: Array, recall: Array) -> float:
-    """Return the sum of each precision times the increase in recall."""
+    """Return the average precision as an area: the sum of each precision times the increase in recall."""
     steps = np.abs(np.diff(recall, prepend=0.0))
     return float((precision * steps)[steps > 1e-6].sum())
 
 
 def by_points(precision: Array, recall: Array) -> float:
-    """Return the mean, over recalls 1, 0.9, ... 0, of the maximum precision at that recall or above.
+    """Return the 11-point average precision: the mean, over recalls 1, 0.9, ... 0, of the best precision from there on.
 
     As in the original, a precision counts for lower recalls only down to the lowest recall of any box.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""distribute_fpn_proposals splits regions over pyramid levels by size; collect_fpn_proposals merges levels."""
+"""distribute_fpn_proposals assigns regions to feature pyramid levels by size; collect_fpn_proposals merges levels."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""generate_mask_labels: computes mask targets by rasterizing the polygons of each region's object."""
+"""generate_mask_labels: mask targets for Mask R-CNN, rasterized from the polygons of each region's object."""
 
 from __future__ import annotations
 

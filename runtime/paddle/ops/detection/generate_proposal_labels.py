@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""generate_proposal_labels: samples proposed regions, and computes their target classes and codes."""
+"""generate_proposal_labels: samples region proposals, and computes their target classes and box codes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def generate_proposal_labels(
     attrs: dict[str, Any],
     rng: np.random.Generator,
 ) -> tuple[Any, ...]:
-    """Return a sample of each image's regions and objects, one sequence each: positive ones first.
+    """Sample each image's proposals and objects, positive ones first; return one sequence per image, with targets.
 
     Rois (n, 4) are in pixels of the scaled image. LabelsInt32 (n, 1) has classes, 0 for no object. BboxTargets (n, 4
     class_nums) has codes in the columns of the class, where both weights are 1.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""generate_proposals: the proposals of a region network, decoded from anchors, after non-maximum suppression."""
+"""generate_proposals: region proposals (Faster R-CNN), decoded from anchors, after non-maximum suppression."""
 
 from __future__ import annotations
 

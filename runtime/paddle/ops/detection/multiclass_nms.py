@@ -49,7 +49,7 @@ def _infer_both(boxes: Spec, scores: Spec) -> tuple[Spec, Spec]:
 
 @operator("multiclass_nms", "BBoxes+ Scores+ -> Out+", attrs=_ATTRS, infer=_infer)
 def multiclass_nms(boxes: Any, scores: Any, *, attrs: dict[str, Any]) -> Any:
-    """Return the detections (found, 6) as label, score and box, one sequence per image, by label.
+    """Return the detections (found, 6): label, score and box; one sequence per image, ordered by label.
 
     Polygons have more than 4 numbers, so their rows are longer. If nothing is detected in any image, the result is
     [[-1]], as one sequence.
@@ -102,7 +102,7 @@ def _images(data: Array, chances: Array, lod: tuple[Offsets, ...]) -> Any:
 
 
 def chosen(boxes: Array, scores: Array, attrs: dict[str, Any]) -> tuple[Array, Array]:
-    """Return the labels and positions of the detections in an image, by label.
+    """Return the labels and positions of the detections in an image, ordered by label.
 
     Args:
         boxes: (classes or 1, M, 4).

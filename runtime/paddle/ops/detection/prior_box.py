@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""prior_box and density_prior_box: boxes around each cell of a feature map, in fractions of the image."""
+"""prior_box and density_prior_box: default boxes for each cell of a feature map, in fractions of the image (SSD)."""
 
 from __future__ import annotations
 

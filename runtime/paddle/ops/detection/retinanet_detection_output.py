@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""retinanet_detection_output: the boxes detected on a feature pyramid, after non-maximum suppression."""
+"""retinanet_detection_output: decodes the boxes detected on a feature pyramid, and applies non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def retinanet_detection_output(
     *,
     attrs: dict[str, Any],
 ) -> Any:
-    """Return the class, score and box of each detection (found, 6) in the unscaled image, best first, by image.
+    """Return class, score and box of each detection (found, 6) in pixels of the unscaled image, best first, by image.
 
     Args:
         boxes: for each level (N, M, 4) codes.

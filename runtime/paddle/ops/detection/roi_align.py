@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""roi_align and psroi_pool: average pooling of image regions over a grid of cells.
+"""roi_align (He et al., 2017) and psroi_pool: average pooling of image regions over a grid of cells.
 
 The mean of interpolated values is computed as the product of row weights, the image and column weights.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""roi_perspective_transform: maps quadrilaterals of images to rectangles."""
+"""roi_perspective_transform: maps quadrilateral regions of images to rectangles by perspective transformations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sigmoid_focal_loss: cross entropy per class, down-weighted for confident predictions (Lin et al., 2017)."""
+"""sigmoid_focal_loss: cross entropy per class, with less weight for confident predictions (Lin et al., 2017)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,11 @@ def sigmoid_focal_loss(x: Array, label: Array, count: Array, *, gamma: float, al
 def sigmoid_focal_loss_grad(
     x: Array, label: Array, count: Array, dout: Array, *, gamma: float, alpha: float
 ) -> Array:
-    """Return dX (N, C), from d/dx (1 − p)ᵞ ln p = (1 − p)ᵞ (1 − p − γ p ln p) with p = sigmoid(x), and similarly for
-    the other term."""
+    """Return dX (N, C), the gradient of the focal loss times dOut.
+
+    It follows from d/dx (1 − p)ᵞ ln p = (1 − p)ᵞ (1 − p − γ p ln p) with p = sigmoid(x), and likewise for the other
+    term.
+    """
     xp = array_module(x)
     right, wrong = _weights(x, label, count, alpha)
     p, rest = _chances(x)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""target_assign: assigns targets to candidate boxes from the objects that are matched to them.
+"""target_assign: targets of candidate boxes, from the objects that are matched to them.
 
-mine_hard_examples: selects the negatives with the highest loss, limited relative to the number of matched boxes.
+mine_hard_examples: hard negative mining, which selects the unmatched boxes with the highest loss.
 """
 
 from __future__ import annotations

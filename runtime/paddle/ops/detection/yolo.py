@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""yolo_box, the boxes and class scores in each cell of a YOLO v3 feature map, and yolov3_loss, the loss of such a map.
+"""yolo_box: boxes and class scores in each cell of a YOLO v3 feature map; yolov3_loss: the loss of such a map.
 
 The channels of an anchor are, in order: horizontal shift, vertical shift, width, height, objectness, each class.
 
@@ -22,14 +22,14 @@ from paddle.ops.detection.boxes import corners, overlaps
 
 
 def sigmoid(x: Array) -> Array:
-    """Return 1 / (1 + exp(−x))."""
+    """Return the logistic function 1 / (1 + exp(−x)) of each element."""
     small = np.exp(-np.abs(x))
     found: Array = np.where(x > 0, 1, small) / (1 + small)
     return found
 
 
 def by_anchor(x: Array, anchors: int) -> Array:
-    """Return a feature map, viewed as (N, anchors, 5 + classes, H, W)."""
+    """Return a feature map (N, anchors (5 + classes), H, W) as a view (N, anchors, 5 + classes, H, W)."""
     return to_host(x).reshape(len(x), anchors, -1, *x.shape[2:])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cross_entropy_over_beam: the cost of a beam search of several steps, over all paths that it followed.
+"""cross_entropy_over_beam: the globally normalized cost of a beam search, over all paths that it followed.
 
 Each expansion of a search scores candidates and retains some of them; each retained candidate has a row of candidates
 in the next expansion. A path has one candidate per expansion, its score is their sum, and the cost is -ln of the
@@ -23,7 +23,7 @@ from paddle.ops.base.segments import scatter_sum, segment_max, segment_sum, spre
 
 
 class Paths(NamedTuple):
-    """The paths of all samples.
+    """The beam search paths of all samples.
 
     Attributes:
         offsets: (samples + 1,) offsets of the samples' paths.

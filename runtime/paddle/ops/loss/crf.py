@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""linear_chain_crf, the negative log-likelihood of each sequence's tags, and crf_decoding, the best tags (Viterbi).
+"""linear_chain_crf: the negative log-likelihood of each sequence's tags; crf_decoding: the most likely tags (Viterbi).
 
 Transition is (tags + 2, tags): row 0 scores the first tag, row 1 the last one, and the other rows score transitions
 between tags. The lattices of all sequences are processed together, one step at a time, with rows in time order.
@@ -32,7 +32,7 @@ _INT64 = np.dtype("int64")
 def linear_chain_crf(
     emission: LoDArray, transition: Array, label: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Return the cost (sequences, 1), ln of all paths' weight minus the labeled path's score, as the last output.
+    """Return the CRF cost (sequences, 1), ln of all paths' weight minus the labeled path's score, as the last output.
 
     Alpha is ln of the forward weights, in time order; the cost of an empty sequence is zero.
     """
@@ -133,7 +133,7 @@ def _counted(tags: Array, weight: Array, steps: TimeSteps, rows: int, width: int
     infer="Emission(N, _) -> int64(N, 1, lod=max(Emission, 1))",
 )
 def crf_decoding(emission: LoDArray, transition: Array, label: Array | None) -> LoDArray:
-    """Return the best tags (rows, 1) int64; with Label, 1 where the tag equals the label and 0 elsewhere."""
+    """Return the most likely tags (rows, 1) int64; with Label, 1 where the tag equals the label and 0 elsewhere."""
     data, offsets = sequences(emission, "Emission")
     xp, steps = array_module(data), TimeSteps.of(offsets)
     ordered = steps.by_time(data)

@@ -21,7 +21,7 @@ from paddle.ops.base.shapes import axis_of, same
 
 
 def check(x: Spec, label: Spec, soft_label: bool) -> None:
-    """Raise ShapeError unless the label matches the values: one class each, or a distribution if soft."""
+    """Check that labels match the values: one class each, or a distribution if soft. Raises ShapeError."""
     if soft_label:
         same(x.shape, label.shape, "values and soft labels")
         if label.dtype != x.dtype:
@@ -35,7 +35,7 @@ def check(x: Spec, label: Spec, soft_label: bool) -> None:
 
 
 def check_rows(x: Array, label: Array) -> None:
-    """Raise InputError unless values and labels of a batch have the same number of rows."""
+    """Check that the values and labels of a batch have the same number of rows. Raises InputError."""
     if x.shape[:-1] != label.shape[:-1]:
         raise InputError(
             f"expected a label for each row of X {x.shape}, got labels {label.shape}: feed the "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""warpctc, the cost of unaligned labels (connectionist temporal classification), and ctc_align, best-path labels.
+"""warpctc: the connectionist temporal classification (CTC) cost of unaligned labels; ctc_align: best-path decoding.
 
 Source: Graves et al., 2006. All sequences are processed together, step by step; sums of probabilities are stored as
 logarithms in float64. The states of the labels "c a a" are shown below. A state is reached from itself, from the
@@ -146,7 +146,7 @@ def warpctc_grad(logits: Any, found: Array, dloss: Array, *, norm_by_times: bool
     infer="-> Input(-1, 1, lod=max(Input, 1))",
 )
 def ctc_align(x: Any, *, blank: int, merge_repeated: bool) -> LoDArray:
-    """Return each sequence without blanks and, if merge_repeated, without repetitions of the previous label."""
+    """Return each label sequence without blanks and, if merge_repeated, without repetitions of the previous label."""
     rows, offsets = sequences(x, "Input")
     labels = to_host(rows).reshape(-1)
     kept = labels != blank
@@ -191,7 +191,7 @@ def _forward(boxes: _Boxes) -> tuple[Any, Any]:
     now = np.full((count, states), _NEVER)
     now[:, 0] = 0.0  # before the first step, so that its first two states can be reached
     for step in range(steps):
-        now = _come(now, boxes.skips, first=step == 0) + boxes.logs[:, step]
+        now = _arrived(now, boxes.skips, first=step == 0) + boxes.logs[:, step]
         ahead[:, step] = now
         last = boxes.times == step + 1
         final[last] = _at_ends(now[last], boxes.ends[last])
@@ -210,14 +210,14 @@ def _backward(boxes: _Boxes) -> Any:
     skips[:, :-2] = boxes.skips[:, 2:]
     now = np.full((count, states), _NEVER)
     for step in reversed(range(steps)):
-        going = _come(now[:, ::-1], skips[:, ::-1], first=False)[:, ::-1]
+        going = _arrived(now[:, ::-1], skips[:, ::-1], first=False)[:, ::-1]
         begins = (boxes.times == step + 1)[:, None]
         now = np.where(begins, np.where(last, 0.0, _NEVER), going) + boxes.logs[:, step]
         back[:, step] = now
     return back
 
 
-def _come(before: Any, skips: Any, *, first: bool) -> Any:
+def _arrived(before: Any, skips: Any, *, first: bool) -> Any:
     """Return log probabilities of reaching each state from itself, the previous one, or the one before that."""
     one = np.full_like(before, _NEVER)
     one[:, 1:] = before[:, :-1]

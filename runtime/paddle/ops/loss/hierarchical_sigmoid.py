@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hierarchical_sigmoid: the cost of the path to a class through a binary tree.
+"""hierarchical_sigmoid: the cross entropy of a class's path in a binary tree of classes (Morin and Bengio, 2005).
 
 In the default tree, the path of class c is given by the bits of code = c + num_classes, without its leading bit: bit j
 is the branch at node (code >> (j + 1)) - 1. A custom tree is given by PathTable and PathCode (rows, length), padded
@@ -64,7 +64,7 @@ def hierarchical_sigmoid(
     """Return the cost (rows, 1): sum of ln(1 + e^z) - bit z over the path, z = x W[node] + b clipped to ±40."""
     same(x.shape[:1], label.shape[:1], "the rows of X and Label")
     xp = array_module(x)
-    nodes, bits = _ways(label, table, code, num_classes)
+    nodes, bits = _paths(label, table, code, num_classes)
     there = nodes >= 0
     z = xp.einsum("nd,nld->nl", x, w[nodes.clip(0)])
     if bias is not None:
@@ -92,7 +92,7 @@ def hierarchical_sigmoid_grad(
 ) -> tuple[Array, Array | SelectedRows, Array | None]:
     """Return the gradients, from sigmoid(z) - bit at each node of the path; dW is sparse if is_sparse."""
     xp = array_module(x)
-    nodes, bits = _ways(label, table, code, num_classes)
+    nodes, bits = _paths(label, table, code, num_classes)
     there = (nodes >= 0) & (xp.abs(z) < _LIMIT)
     dz = ((sigmoid(z) - bits) * there * dout).astype(x.dtype, copy=False)
     dx = xp.einsum("nl,nld->nd", dz, w[nodes.clip(0)])
@@ -104,7 +104,7 @@ def hierarchical_sigmoid_grad(
     return dx, table_gradient(rows, parts, w, is_sparse), dbias
 
 
-def _ways(label: Array, table: Array | None, code: Array | None, classes: int) -> tuple[Array, Array]:
+def _paths(label: Array, table: Array | None, code: Array | None, classes: int) -> tuple[Array, Array]:
     """Return the nodes (rows, length) of each path, -1 after its end, and the branches taken there, 0 or 1."""
     if table is not None and code is not None:
         return table, code

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""modified_huber_loss: a two-class loss, quadratic near the margin and linear far outside it."""
+"""modified_huber_loss: a loss for two-class classification, quadratic near the margin and linear far outside it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nce: noise-contrastive estimation, the cost of true classes against a few sampled classes."""
+"""nce, noise-contrastive estimation (Gutmann and Hyvärinen, 2010): the cost of true classes against sampled ones."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def nce(
     custom_neg_classes: tuple[int, ...],
     rng: np.random.Generator,
 ) -> tuple[Array, Array, Array]:
-    """Return the cost of each row (rows, 1), and the probabilities and classes of its samples, true ones first.
+    """Return the NCE cost of each row (rows, 1), and the probabilities and classes of its samples, true ones first.
 
     With o = sigmoid(x W + b) and q = P(class) times the number of sampled classes: -ln(o / (o + q)) for true classes,
     -ln(q / (o + q)) for sampled ones. With label_weight (rows, n), all rows share the true classes Label (n, 1), and

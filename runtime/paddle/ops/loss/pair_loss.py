@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses of two values of equal shape: square error, huber, hinge, log, rank, kldiv, smooth_l1, sigmoid entropy.
+"""Elementwise losses of two values: square error, huber, hinge, log, rank, kldiv, smooth_l1, sigmoid cross entropy.
 
-kldiv_loss: the divergence of a target from a distribution given by its logarithms, Target (ln Target - X).
+kldiv_loss: the Kullback-Leibler divergence of a target from a distribution given by its logarithms, X.
 sigmoid_cross_entropy_with_logits: -Label ln p - (1 - Label) ln(1 - p) with p = sigmoid(X), element by element.
 smooth_l1_loss: quadratic below 1 / sigma², linear beyond it, summed to one cost per row.
 """
@@ -39,7 +39,7 @@ def square_error_cost_grad(
     "huber_loss", "X Y -> Residual~ Out", attrs={"delta": float}, infer="X(...), Y(...) -> X(...), X(...)"
 )
 def huber_loss(x: Array, y: Array, *, delta: float) -> tuple[Array, Array]:
-    """Return Residual = Y - X and Out = Residual² / 2, or delta (|Residual| - delta / 2) where |Residual| > delta."""
+    """Return Residual = Y - X and the Huber loss: Residual² / 2, or delta (|Residual| - delta / 2) beyond ±delta."""
     same(x.shape, y.shape, "the two inputs")
     xp = array_module(x)
     residual = y - x
@@ -91,7 +91,7 @@ def log_loss_grad(predicted: Array, labels: Array, dloss: Array, *, epsilon: flo
 
 @operator("rank_loss", "Label Left Right -> Out", infer="Label(...), Left(...), Right(...) -> Left(...)")
 def rank_loss(label: Array, left: Array, right: Array) -> Array:
-    """Return Out = ln(1 + e^o) - o Label with o = Left - Right."""
+    """Return the RankNet loss Out = ln(1 + e^o) - o Label with o = Left - Right (Burges et al., 2005)."""
     same(same(left.shape, right.shape, "the two inputs"), label.shape, "the two inputs")
     margin = left - right
     return array_module(margin).logaddexp(margin, 0).astype(margin.dtype, copy=False) - margin * label
@@ -116,7 +116,7 @@ def _infer(x: Spec, target: Spec, *, reduction: str) -> Spec:
     infer=_infer,
 )
 def kldiv_loss(x: Array, target: Array, *, reduction: str) -> Array:
-    """Return the loss of each element, its mean, its sum, or its sum divided by the number of rows.
+    """Return Target (ln Target - X) of each element, or the mean, the sum, or the sum divided by the number of rows.
 
     The loss is 0 where Target is 0.
     """
@@ -178,7 +178,7 @@ def _weighted(value: Array, label: Array, normalize: bool, ignore_index: int) ->
 def smooth_l1_loss(
     x: Array, y: Array, inside: Array | None, outside: Array | None, *, sigma: float
 ) -> tuple[Array, Array]:
-    """Return Diff = InsideWeight (X - Y); Out (N, 1) = row sums of OutsideWeight f(Diff)."""
+    """Return Diff = InsideWeight (X - Y), and the smooth L1 loss f: Out (N, 1) = row sums of OutsideWeight f(Diff)."""
     same(x.shape, y.shape, "the two inputs")
     xp = array_module(x)
     difference = x - y if inside is None else (x - y) * inside

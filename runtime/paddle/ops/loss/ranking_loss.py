@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""margin_rank_loss, bpr_loss, lambda_rank, squared_l2_distance and label_smooth.
+"""Ranking losses margin_rank_loss, bpr_loss and lambda_rank; also squared_l2_distance and label_smooth.
 
 lambda_rank computes the NDCG of lists of documents ordered by score; its gradient is LambdaRank's (Burges et al.,
 2006).
@@ -48,7 +48,10 @@ def _infer_bpr(x: Spec, label: Spec) -> Spec:
 
 @operator("bpr_loss", "X Label -> Y", infer=_infer_bpr)
 def bpr_loss(x: Array, label: Array) -> Array:
-    """Return the mean of -ln sigmoid(X[label] - X[j]) over all other classes j, one per row."""
+    """Return the Bayesian personalized ranking loss, one per row (Rendle et al., 2009).
+
+    It is the mean of -ln sigmoid(X[label] - X[j]) over all other classes j.
+    """
     check_rows(x, label)
     xp, rows = array_module(x), x.reshape(-1, x.shape[-1])
     at, chosen, _ = picked(label, rows.shape[1], -100)
@@ -123,7 +126,7 @@ def lambda_rank(x: Any, label: Any, *, top: int) -> LoDArray:
 
 @gradient("lambda_rank", "X+ Label+ Out@GRAD -> X@GRAD")
 def lambda_rank_grad(x: Any, label: Any, dout: Array, *, top: int, compared: int) -> Array:
-    """Return dX: for each pair of documents, the gain of swapping them, scaled down by their difference in score.
+    """Return dX: for each pair of documents, the NDCG gain of swapping them, scaled down by their difference in score.
 
     dX is scaled by dOut. It is the gradient of a cost that is never computed, not of the NDCG.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""teacher_student_sigmoid_loss: cross entropy with a click and, if present, a teacher's score.
+"""teacher_student_sigmoid_loss: sigmoid cross entropy with a click and, if present, a teacher's score.
 
 Label encodes both. Without a score, -2 means no click and -1 a click. With a score q in [0, 1], q means no click and 1
 + q a click.

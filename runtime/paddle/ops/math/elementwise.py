@@ -38,7 +38,7 @@ from paddle.ops.base.shapes import agree
 
 
 def check_ranks(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
-    """Raise ShapeError unless Y's rank can be broadcast to X's; declared sizes may be placeholders."""
+    """Check that Y's rank can be broadcast to X's; declared sizes may be placeholders. Raises ShapeError."""
     if not all(map(agree, x, y)) or len(x) != len(y):
         start, run = _place(x, y, axis)
         if start < 0 or start + len(run) > len(x):
@@ -48,7 +48,7 @@ def check_ranks(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
 
 
 def check(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
-    """Raise ShapeError unless Y can be broadcast to X."""
+    """Check that Y can be broadcast to X at `axis`. Raises ShapeError."""
     start, run = _place(x, y, axis)
     if start < 0 or start + len(run) > len(x) or not all(map(agree, x[start : start + len(run)], run)):
         raise ShapeError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fc: Input W + Bias as one operator, as in inference programs; layers.fc uses several."""
+"""fc: a fully connected layer as one operator, as in inference programs; layers.fc uses several operators."""
 
 from __future__ import annotations
 

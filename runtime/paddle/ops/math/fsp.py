@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fsp: correlations between the channels of two layers, for distillation (Yim et al., 2017)."""
+"""fsp: the flow of solution procedure between the channels of two layers, for distillation (Yim et al., 2017)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mul: flattens X and Y to matrices and multiplies them; the product of a fully connected layer."""
+"""mul: flattens X and Y to matrices and multiplies them, as in a fully connected layer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _infer(x: Spec, y: Spec, *, x_num_col_dims: int, y_num_col_dims: int) -> Spe
 
 @operator("mul", "X Y -> Out", attrs={"x_num_col_dims": 1, "y_num_col_dims": 1}, infer=_infer, fresh=True)
 def mul(x: Array, y: Array, *, x_num_col_dims: int, y_num_col_dims: int) -> Array:
-    """Return X Y; shape X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:]."""
+    """Return the matrix product X Y, with shape X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:]."""
     if x.ndim == 2 and y.ndim == 2:
         return x @ y
     product_2d = _matrix(x, x_num_col_dims) @ _matrix(y, y_num_col_dims)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cumsum, argsort and reverse along an axis, and top_k, arg_max and arg_min, which return the first of equal values."""
+"""cumsum, argsort and reverse along an axis; top_k, arg_max and arg_min, which prefer the first of equal values."""
 
 from __future__ import annotations
 

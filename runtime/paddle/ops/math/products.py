@@ -149,7 +149,7 @@ def _infer_cos_sim(x: Spec, y: Spec) -> tuple[Spec, Spec, Spec]:
 
 @operator("cos_sim", "X Y -> Out XNorm~ YNorm~", infer=_infer_cos_sim)
 def cos_sim(x: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Return Out = X·Y / (|X| |Y|), each row as one vector; rows of length zero give nan."""
+    """Return the cosine similarity X·Y / (|X| |Y|) of rows as vectors, (N, 1); rows of length zero give nan."""
     if len(y) != 1:
         as_many_rows(x, y, "X and Y")
     xp = array_module(x)

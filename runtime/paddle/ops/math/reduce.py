@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""reduce_sum, mean, max, min, prod, all and any over given dimensions (over all dimensions: shape (1,)), and mean."""
+"""Reductions over some dimensions, or over all to shape (1,): reduce_sum, mean, max, min, prod, all, any; and mean."""
 
 from __future__ import annotations
 

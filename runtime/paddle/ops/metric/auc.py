@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""accuracy, the fraction of rows whose label is among the classes found by top_k, and auc.
+"""accuracy: the fraction of rows whose label is among the classes found by top_k; auc: the area under the ROC curve.
 
-auc is the area under the ROC curve, computed from counts of positives and negatives in buckets of the probability.
+auc counts positives and negatives in buckets of the probability.
 
 Stat inputs and outputs are int64 counts (1 or slide_steps rows, num_thresholds + 1 buckets). With slide_steps 0 they
 accumulate indefinitely; otherwise the rows are the last batches, and the area is computed from their sum.

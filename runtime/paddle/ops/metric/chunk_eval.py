@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""chunk_eval: precision, recall and F1 of the chunks encoded by tags, such as names in sentences.
+"""chunk_eval: precision, recall and F1 score of the chunks that tags encode, as in named entity recognition.
 
 A tag is type * (number of tags of the scheme) + position; the largest number, num_chunk_types * that, means outside.
 """

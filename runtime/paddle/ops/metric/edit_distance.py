@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""edit_distance: the minimum number of insertions, deletions and substitutions between pairs of sequences."""
+"""edit_distance: the Levenshtein distance between pairs of sequences (insertions, deletions, substitutions)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""batch_norm: shifts and scales each channel so that its mean is Bias and its standard deviation Scale.
+"""batch_norm: batch normalization, which gives each channel the mean Bias and the standard deviation Scale.
 
 Training uses the mean and biased variance of the batch and updates the running ones: new = old · momentum + batch · (1
 - momentum). Test mode and use_global_stats use the running ones. SavedVariance holds 1 / √(variance + epsilon).

@@ -51,7 +51,7 @@ def layer_norm_grad(
     epsilon: float,
     begin_norm_axis: int,
 ) -> tuple[Array, Array | None, Array | None]:
-    """Propagate gradients through the mean and variance of each row."""
+    """Return dX, dScale and dBias, with gradients through the mean and variance of each row."""
     rows, drows = _rows(x, begin_norm_axis), _rows(dy, begin_norm_axis)
     inner = drows if scale is None else drows * scale.reshape(-1)
     normed = (rows - mean[:, None]) / array_module(x).sqrt(variance[:, None] + epsilon)
@@ -97,7 +97,7 @@ def group_norm_grad(
     epsilon: float,
     groups: int,
 ) -> tuple[Array, Array | None, Array | None]:
-    """Propagate gradients through the mean and variance of each group."""
+    """Return dX, dScale and dBias, with gradients through the mean and variance of each group."""
     flat_mean, flat_variance = mean.reshape(-1, 1), variance.reshape(-1, 1)
     inner = dy if scale is None else dy * _channels(scale, x)
     normed = (_grouped(x, groups) - flat_mean) / array_module(x).sqrt(flat_variance + epsilon)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lrn: local response normalisation, which divides elements by a power of the sum of squares over nearby channels."""
+"""lrn: local response normalization, which divides elements by a power of the sum of squares over nearby channels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paddle.ops.base.registry import gradient, operator
 def lrn(x: Array, *, n: int, k: float, alpha: float, beta: float) -> tuple[Array, Array]:
     """Return MidOut = k + alpha Σ X² over n channels from c - (n - 1) // 2; Out = X MidOut^-beta."""
     before = (n - 1) // 2
-    mid = _neighbours(x * x, before, n - 1 - before)
+    mid = _neighbors(x * x, before, n - 1 - before)
     mid *= x.dtype.type(alpha)
     mid += x.dtype.type(k)
     return x * mid ** x.dtype.type(-beta), mid
@@ -26,12 +26,12 @@ def lrn(x: Array, *, n: int, k: float, alpha: float, beta: float) -> tuple[Array
 def lrn_grad(x: Array, out: Array, mid: Array, dout: Array, *, n: int, alpha: float, beta: float) -> Array:
     """Return dX = dOut MidOut^-beta - 2 alpha beta X Σ dOut Out / MidOut; summed over the element's windows."""
     before = (n - 1) // 2
-    around = _neighbours(dout * out / mid, n - 1 - before, before)
+    around = _neighbors(dout * out / mid, n - 1 - before, before)
     around *= x * x.dtype.type(2 * alpha * beta)
     return dout * mid ** x.dtype.type(-beta) - around
 
 
-def _neighbours(values: Array, before: int, after: int) -> Array:
+def _neighbors(values: Array, before: int, after: int) -> Array:
     """Return, for each channel, the sum over `before` channels before it, itself, and `after` channels after it."""
     total = values.copy()
     channels = values.shape[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""spectral_norm: divides a weight by its largest singular value (Miyato and others, 2018)."""
+"""spectral_norm: divides a weight by its largest singular value (Miyato et al., 2018)."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def l1_norm_grad(x: Array, dout: Array) -> Array:
 
 @operator("clip_by_norm", "X -> Out", attrs={"max_norm": float}, infer="X")
 def clip_by_norm(x: Any, *, max_norm: float) -> Any:
-    """Return X · min(1, max_norm/‖X‖), in the shape of X."""
+    """Clip X by its L2 norm: return X · min(1, max_norm/‖X‖), in the shape of X."""
     if isinstance(x, SelectedRows):
         merged = x.merged()
         return replace(merged, values=clip_by_norm(merged.values, max_norm=max_norm))

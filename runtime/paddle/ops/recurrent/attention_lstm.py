@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attention_lstm: an LSTM in which each step attends to the whole sequence, with weights that depend on the cell state.
+"""attention_lstm: an LSTM whose steps attend to the whole sequence, with weights that depend on the cell state.
 
 It has no gradient, as in the original.
 """

@@ -75,7 +75,7 @@ def lstm_backward(
     dcell: Array,
     steps: TimeSteps,
 ) -> tuple[Array, Array, Array]:
-    """Return the gradients of the gates, the first state and the first cell; overwrites dout and dcell."""
+    """Backpropagate through an LSTM; return the gradients of gates, state and cell. Overwrites dout and dcell."""
     count, width = first_cell.shape
     weights, dgates = _Tiled(recurrent.T), np.empty_like(gates)
     packed, sums = weights.packed(count, 4 * width), weights.sums(count)
@@ -107,7 +107,7 @@ def lstm_backward(
 def gru_forward(
     gates: Array, first: Array, for_gates: Array, for_candidate: Array, origin_mode: bool, steps: TimeSteps
 ) -> tuple[Array, Array]:
-    """Return reset and new states (rows, D); gates (rows, 3D) are activated in place."""
+    """Run a GRU; return reset and new states (rows, D); gates (rows, 3D) are activated in place."""
     count, width = first.shape
     both, candidate = _Tiled(for_gates), _Tiled(for_candidate)
     packed, sums = both.packed(count, width), both.sums(count)
@@ -140,7 +140,7 @@ def gru_backward(
     dout: Array,
     steps: TimeSteps,
 ) -> tuple[Array, Array]:
-    """Return the gradients of the gates and of the first state."""
+    """Backpropagate through a GRU; return the gradients of the gates and of the first state."""
     count, width = first.shape
     both, candidate = _Tiled(for_gates.T), _Tiled(for_candidate.T)
     packed, sums = both.packed(count, 2 * width), both.sums(count)

@@ -98,7 +98,7 @@ def cudnn_lstm(
     is_test: bool,
     rng: np.random.Generator,
 ) -> tuple[Array, Array, Array, Array]:
-    """Return all hidden states, the last hidden states and cells, and the mask of states that were not dropped.
+    """Run stacked LSTMs; return all hidden states, the last hidden states and cells, and dropout masks between layers.
 
     Args:
         x: (length, N, inputs).
@@ -148,7 +148,7 @@ def cudnn_lstm_grad(
     num_layers: int,
     is_test: bool,
 ) -> tuple[Array, Array, Array, Array]:
-    """Backpropagate through time and layers; recomputes the forward pass for its gates."""
+    """Return the gradients of input, initial states and weights, by backpropagation; recomputes the forward pass."""
     xp, shape = array_module(x), Shape(input_size, hidden_size, num_layers, 1 + is_bidirec)
     dropped = 0.0 if is_test else dropout_prob
     _, traces = _forward(x, h, c, w, masks, shape, dropped)

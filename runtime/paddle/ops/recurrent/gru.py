@@ -116,7 +116,7 @@ def gru(
     *,
     attrs: Mapping[str, Any],
 ) -> tuple[Array, Array, Array, LoDArray]:
-    """Return the gates, reset states and hidden states; outputs whose names begin with Batch are in time order.
+    """Run a GRU over sequences; return gates, reset states and hidden states; outputs named Batch... are in time order.
 
     Columns of Input are update u, reset r, candidate. candidate = act(x + (r h') W), h = (1 - u) h' + u candidate.
     """
@@ -205,7 +205,7 @@ def gru_unit(
     *,
     attrs: Mapping[str, Any],
 ) -> tuple[Array, Array, Array]:
-    """Return the gates after activation (rows, 3D), the reset state and the new one (rows, D)."""
+    """Compute one GRU step; return the gates after activation (rows, 3D), the reset state and the new one (rows, D)."""
     as_many_rows(x, before, "Input and HiddenPrev")
     gates = x.copy() if bias is None else x + bias
     reset, after = _step(gates, before, _cell(weight, attrs))

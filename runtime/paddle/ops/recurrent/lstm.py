@@ -34,7 +34,7 @@ ATTRS = {
 
 
 def check(x: Spec, weight: Spec, bias: Spec, out_width: int, use_peepholes: bool) -> int:
-    """Check the shapes and return the state size D.
+    """Check the shapes of an LSTM's inputs, and return the state size D.
 
     Raises:
         ShapeError: the inputs do not match each other.
@@ -67,7 +67,7 @@ def _infer(
 def lstm(
     x: Any, h0: Array | None, c0: Array | None, weight: Array, bias: Array, *, attrs: Mapping[str, Any]
 ) -> tuple[LoDArray, LoDArray, Array, Array]:
-    """Return hidden states and cells (rows, D), and BatchGate (rows, 4D) and BatchCellPreAct (rows, D) in time order.
+    """Run an LSTM; return hidden states and cells (rows, D), and BatchGate (rows, 4D), BatchCellPreAct in time order.
 
     Columns of Input and Weight are candidate, input, forget, output. c = f c' + i candidate, h = o act(c).
     """
@@ -148,7 +148,7 @@ def _begun(
     infer="C_prev(N, D), X(N, D * 4) -> C_prev, C_prev",
 )
 def lstm_unit(x: Array, before: Array, *, forget_bias: float) -> tuple[Array, Array]:
-    """Return C = f C_prev + i candidate, H = o tanh(C)."""
+    """Compute one LSTM step: C = f C_prev + i candidate, H = o tanh(C)."""
     i, f, o, candidate = _gates(x, forget_bias)
     cell = f * before + i * candidate
     return cell, o * array_module(x).tanh(cell)
@@ -217,7 +217,7 @@ def lstmp(
     *,
     attrs: Mapping[str, Any],
 ) -> tuple[LoDArray, LoDArray, Array, Array, Array]:
-    """Return projections (rows, P) and cells (rows, D); outputs whose names begin with Batch are in time order.
+    """Run an LSTM with projection; return projections (rows, P), cells (rows, D), and Batch... outputs in time order.
 
     As lstm, but the next step reads act(h ProjWeight) instead of h; H0 is a projection, (sequences, P).
     """

@@ -132,7 +132,7 @@ def summed(names: Sequence[str], grads: Sequence[Array | None]) -> dict[str, Arr
 
 
 def padded(value: Array, rows: int) -> Array:
-    """Return the value padded with zeros to `rows` rows."""
+    """Pad a value with zeros to `rows` rows."""
     if len(value) == rows:
         return value
     whole: Array = array_module(value).zeros((rows, *value.shape[1:]), value.dtype)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allreduce, broadcast: combine or copy a value across all places of a data-parallel program's trainers.
+"""allreduce and broadcast: combine or copy a value across all places of a data-parallel program's trainers.
 
 All trainers must run these operators the same number of times. The operators have no gradient, as in the original.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cvm: replaces or removes the counts of shows and clicks with which embeddings of click-through models begin."""
+"""cvm (continuous value model): transforms or removes the show and click counts at the beginning of CTR embeddings."""
 
 from __future__ import annotations
 

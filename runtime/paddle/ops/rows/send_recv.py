@@ -4,7 +4,7 @@
 They have side effects, so they run in the order of their block. Their dummy inputs and outputs have no values: they
 only define an order.
 
-fetch_barrier, prefetch, checkpoint_notify and gen_nccl_id are among them.
+The operators are send, recv, send_barrier, fetch_barrier, prefetch, checkpoint_notify, listen_and_serv, gen_nccl_id.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def prefetch(
     remote: Remote | None,
     xp: Any,
 ) -> list[Any]:
-    """Fetch rows of a table: each X (n, 1) int64 is sent to the server at its position, which answers by X's name."""
+    """Fetch rows of a table: send each X (n, 1) int64 to the server at its position; return the received rows."""
     ids = [each.reshape(-1) for each in x]
     found = connected("prefetch", remote).lookup(names["X"], ids, epmap)
     return [xp.asarray(rows) for rows in found]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""split_ids, merge_ids, merge_selected_rows, split_byref: divide table rows among shards.
+"""split_ids, merge_ids, merge_selected_rows and split_byref: divide table rows among shards, and merge them.
 
 An id belongs to shard id mod shards, with ids taken as unsigned numbers, so that negative ones are valid.
 
@@ -72,7 +72,7 @@ def merge_ids(ids: list[Any], rows: list[Array], x: list[Array]) -> list[Any]:
 
 @operator("merge_selected_rows", "X -> Out", infer="X")
 def merge_selected_rows(x: SelectedRows) -> SelectedRows:
-    """Return the distinct rows in ascending order, with the values of equal rows added up."""
+    """Return the distinct rows in ascending order; values of equal rows are summed."""
     return x.merged()
 
 

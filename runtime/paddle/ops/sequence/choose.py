@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_best, sequence_cut, sequence_choose: select the best positions, slices or sub-sequences of sequences.
+"""sequence_best, sequence_cut and sequence_choose: select the best positions, slices, or sub-sequences of sequences.
 
 Positions are numbers (n, k) of any dtype, k per sequence or sub-sequence; -1 ends a row early.
 """

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_conv: context windows of rows, with or without a matrix product; row_conv: lookahead convolution.
+"""sequence_conv, sequence_context and row_conv: context windows of rows, with or without a matrix product; im2sequence.
 
-Im2sequence.
-
-im2sequence: windows of images as rows of sequences, one sequence per image. If Y (images, 2) gives the real heights and
-widths of the images of a batch, only the windows that start inside them are used.
+im2sequence: windows of images as rows of sequences, one sequence per image. If Y (images, 2) gives the original heights
+and widths of the images of a batch, only the windows that start inside them are used.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _ATTRS_IM2SEQUENCE = {"kernels": tuple, "strides": (1, 1), "paddings": (0, 0, 0,
 def sequence_conv(
     x: Any, padding: Array | None, filters: Array, *, contextLength: int, contextStart: int
 ) -> LoDArray:
-    """Return context windows times Filter: the window of row t is contextLength rows from t + contextStart on.
+    """Return a convolution along sequences: each row's window of contextLength rows, from contextStart, times Filter.
 
     Rows before or after the sequence are zero, or taken from PaddingData: first the rows before it, then those after
     it.
@@ -114,7 +112,7 @@ def _columns(data: Array, padding: Array | None, rows: Offsets) -> Array:
 
 @operator("row_conv", "X+ Filter -> Out+", infer="X(_, ...), Filter(_, ...) -> X")
 def row_conv(x: Any, filters: Array) -> LoDArray:
-    """Return Out[t] = Σ Filter[j] X[t + j] over all j for which t + j is in the same sequence."""
+    """Return a lookahead convolution, Out[t] = Σ Filter[j] X[t + j] over all j with t + j in the same sequence."""
     data, offsets = sequences(x, "X")
     out = array_module(data).zeros_like(data)
     for ahead, (here, there) in enumerate(_pairs(offsets, len(filters), data)):
@@ -159,7 +157,7 @@ def im2sequence(
     paddings: tuple[int, ...],
     out_stride: tuple[int, ...],
 ) -> LoDArray:
-    """Return a row (channels * kernel) for each window, from left to right and from top to bottom.
+    """Return each window of the images as a row (channels * kernel), from left to right and from top to bottom.
 
     paddings are up, left, down, right. Y's sizes are those of the original images, which X has reduced by out_stride.
 

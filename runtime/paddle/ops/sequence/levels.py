@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_join, sequence_windows: remove or add one level of sequences; the rows do not change."""
+"""sequence_join and sequence_windows: remove or add one level of sequences; the rows do not change."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_pad, sequence_unpad, sequence_mask: sequences as one array padded to equal lengths, and the inverse."""
+"""sequence_pad, sequence_unpad and sequence_mask: sequences as one array padded to equal lengths, and the inverse."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""add_position_encoding: adds sines and cosines of a row's position in its sequence (Vaswani and others, 2017)."""
+"""add_position_encoding: adds sines and cosines of a row's position in its sequence (Vaswani et al., 2017)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_reverse, _slice, _erase, _enumerate, _scatter: reverse each sequence, or select from its rows.
+"""sequence_reverse, _slice, _erase, _enumerate and _scatter: reverse sequences, or select or change some of their rows.
 
 sequence_enumerate: for each id, the window that begins with it in its sequence.
 """
@@ -56,7 +56,7 @@ def sequence_slice_grad(x: Any, offset: Array, length: Array, dout: Array) -> Ar
 
 @operator("sequence_erase", "X+ -> Out+", attrs={"tokens": tuple}, infer=any_rows)
 def sequence_erase(x: Any, *, tokens: tuple[int, ...]) -> LoDArray:
-    """Return X without the rows whose number is one of the tokens."""
+    """Return X without the rows whose id is one of `tokens`."""
     data, offsets = sequences(x, "X")
     kept = ~np.isin(to_host(data).reshape(len(data)), tokens)
     before = np.concatenate([[0], kept.cumsum()])
@@ -89,7 +89,7 @@ def _slices(x: Any, offset: Array, length: Array) -> tuple[Offsets, Offsets]:
     infer="X(N, ...) -> X(N, win_size)",
 )
 def sequence_enumerate(x: Any, *, win_size: int, pad_value: int) -> LoDArray:
-    """Return Out[t] = X[t], ..., X[t + win_size - 1], pad_value after the sequence's end."""
+    """Return the window of win_size ids from each id on: X[t], ..., X[t + win_size - 1], padded with pad_value."""
     data, offsets = sequences(x, "X")
     rows = np.arange(len(data))[:, None] + np.arange(win_size)
     ends = np.repeat(offsets[1:], lengths(offsets))[:, None]

@@ -28,7 +28,7 @@ def _infer_concat(x: list[Spec], *, axis: int) -> Spec:
 
 @operator("concat", "X* -> Out", attrs={"axis": 0}, infer=_infer_concat, fresh=True)
 def concat(x: list[Array], *, axis: int) -> Array:
-    """Return the inputs, concatenated along an axis."""
+    """Return the inputs concatenated along an axis."""
     joined: Array = array_module(x[0]).concatenate(x, axis)
     return joined
 
@@ -67,7 +67,7 @@ def _infer_stack(x: list[Spec], *, axis: int) -> Spec:
 
 @operator("stack", "X* -> Y", attrs={"axis": 0}, infer=_infer_stack, shares_lod=keeps_rows("axis", added=1))
 def stack(x: list[Array], *, axis: int) -> Array:
-    """Return the inputs, stacked along a new axis."""
+    """Return the inputs stacked along a new axis."""
     stacked: Array = array_module(x[0]).stack(x, axis)
     return stacked
 
@@ -108,7 +108,7 @@ def _infer(x: Spec, *, axis: int, num: int) -> list[Spec]:
 
 @operator("unstack", "X -> Y*", attrs={"axis": 0, "num": 0}, infer=_infer, shares_lod=False)
 def unstack(x: Array, *, axis: int) -> list[Array]:
-    """Return the parts of X along the axis, as views."""
+    """Return the slices of X along an axis, which is removed, as views."""
     return list(array_module(x).moveaxis(x, axis, 0))
 
 

@@ -86,7 +86,7 @@ def _rows(index: Array, height: int, slot: str = "Index") -> Array:
 
 @operator("multiplex", "Ids X* -> Out", infer="X(...) -> X(...)")
 def multiplex(ids: Array, x: list[Array]) -> Array:
-    """Return Out, whose row i is row i of input Ids[i]."""
+    """Select rows from several inputs: row i of Out is row i of input Ids[i]."""
     chosen = _chosen(ids, x)
     xp = array_module(x[0])
     out: Array = xp.stack(x)[chosen, xp.arange(len(chosen))]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Padding and resizing of images by two small matrices: new rows and columns are weighted sums of old ones.
+"""Padding and resizing of images by two small matrices: output rows and columns are weighted sums of input ones.
 
 The forward pass is A X Bᵀ, so the gradient is Aᵀ dOut B for any weights.
 """
@@ -23,7 +23,7 @@ def applied(x: Array, rows: Matrix, columns: Matrix) -> Array:
 
 
 def taken_back(dout: Array, rows: Matrix, columns: Matrix) -> Array:
-    """Return the gradient of the images, Aᵀ dOut B; see `applied`."""
+    """Return the gradient Aᵀ dOut B of images to which `applied` was applied."""
     return applied(dout, rows.T, columns.T)
 
 

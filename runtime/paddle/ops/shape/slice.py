@@ -66,8 +66,8 @@ def _infer_slice(
     sizes = list(x.shape)
     for axis, first, last, flag in zip(axes, begins, stops, known, strict=True):
         at = axis_of(axis, len(sizes))
-        told = sizes[at] >= 0 and flag >= 0
-        sizes[at] = len(range(*slice(first, last).indices(sizes[at]))) if told else -1
+        is_known = sizes[at] >= 0 and flag >= 0
+        sizes[at] = len(range(*slice(first, last).indices(sizes[at]))) if is_known else -1
     return x._replace(shape=_decreased(tuple(sizes), decrease_axis))
 
 

@@ -101,7 +101,7 @@ def dgc_momentum(
     use_nesterov: bool,
     rampup_begin_step: float,
 ) -> tuple[Array, Array]:
-    """Update with momentum before `rampup_begin_step`, then by plain SGD: sent values include momentum."""
+    """Apply momentum before `rampup_begin_step`, then plain SGD, because the sent values include momentum."""
     eta = rate.reshape(()).astype(param.dtype)
     if int(current_step[0]) >= int(rampup_begin_step):
         param -= eta * grad

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""check_finite_and_unscale, update_loss_scaling: unscale the gradients of a scaled loss, and adjust the factor."""
+"""check_finite_and_unscale and update_loss_scaling: divide gradients by the loss scale, and adapt the scale."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def _scalar(value: Array) -> Any:
 
 
 def take_step(rule: Rule, w: Array, g: Array, state: Mapping[str, Array], eta: Any) -> None:
-    """Update `w` and `state` in place.
+    """Apply one step of an update rule, which changes `w` and `state` in place.
 
     Args:
         w: the parameter, or rows of it.
