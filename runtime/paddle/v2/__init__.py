@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The v2 API: ``import paddle.v2 as paddle``."""
+"""The v2 API of PaddlePaddle: declares networks of layers and trains them. Use it as ``import paddle.v2 as paddle``."""
 
 from __future__ import annotations
 

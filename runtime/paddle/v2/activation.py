@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activation classes, which layers accept as ``act``. Each is a table row with the operator that computes it."""
+"""Activation classes for the argument ``act`` of layers; each is a table row that names the operator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _activation(kind: str, name: str, operator: str, formula: str, **attrs: floa
 
 
 class Linear(Base):
-    """The identity, y = x."""
+    """The linear activation: the identity, y = x."""
 
 
 Identity = Linear

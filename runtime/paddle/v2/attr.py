@@ -18,7 +18,7 @@ Initializer = Callable[[str], np.ndarray]
 
 
 class HookAttribute:
-    """A hook that is applied to updates; ``pruning`` retains only the (1 - sparsity_ratio) * size largest weights."""
+    """A hook on a parameter's updates; ``pruning`` retains only the (1 - sparsity_ratio) * size largest weights."""
 
     def __init__(self, type: str, sparsity_ratio: float | None = None) -> None:
         ratio = 0.6 if sparsity_ratio is None else float(sparsity_ratio)
@@ -31,7 +31,7 @@ class HookAttribute:
 
 @dataclass(eq=False, repr=False)
 class ParameterAttribute:
-    """Initial values and update settings of a parameter; None selects the default of the layer or optimizer.
+    """Initial values and update settings of a parameter; None selects the layer's or the optimizer's default.
 
     By default, values are drawn from N(0, 1/sqrt(dims[0])). ``initial_std`` and ``initial_mean`` (default 0.01 and 0)
     select a normal distribution, ``initial_max`` and ``initial_min`` a uniform one. A static parameter ignores learning
@@ -77,7 +77,7 @@ class ParameterAttribute:
         self.hooks = tuple(each.hook for each in hooks)
 
     @property
-    def says_how_to_start(self) -> bool:
+    def has_initial_values(self) -> bool:
         """Return whether any ``initial_*`` argument was given."""
         return any(
             value is not None
@@ -85,8 +85,8 @@ class ParameterAttribute:
         )
 
     def or_normal(self, mean: float, std: float) -> ParameterAttribute:
-        """Return this attribute; if it has no ``initial_*``, return a copy with initial values from N(mean, std)."""
-        return self if self.says_how_to_start else replace(self, initial_mean=mean, initial_std=std)
+        """Return this attribute or, if it has no ``initial_*``, a copy with initial values from N(mean, std²)."""
+        return self if self.has_initial_values else replace(self, initial_mean=mean, initial_std=std)
 
     def set_default_parameter_name(self, name: str) -> None:
         """Set the name, unless it is already set."""
@@ -101,7 +101,7 @@ class ParameterAttribute:
 
 @dataclass
 class ExtraLayerAttribute:
-    """Settings that all layers accept: dropout after the activation. ``device`` is accepted but has no effect.
+    """Settings that all layers accept: dropout after the activation, and error clipping. ``device`` has no effect.
 
     Attributes:
         supported: the settings that the layer supports, as declared with ``layer_support``.

@@ -15,7 +15,7 @@ NO_WORD = 0xFFFFFFFF
 
 
 class SequenceType(enum.IntEnum):
-    """The number of sequence levels in a sample."""
+    """The number of sequence levels in a column of samples: none, one or two."""
 
     NO_SEQUENCE = 0
     SEQUENCE = 1
@@ -28,7 +28,7 @@ class SequenceType(enum.IntEnum):
 
 
 class DataType(enum.IntEnum):
-    """The form of the items in a column."""
+    """The kind of items in a column: dense or sparse vectors, or integers."""
 
     Dense = 0
     SparseNonValue = 1
@@ -82,12 +82,12 @@ def whole_number(value: object, what: str) -> int:
 
 
 def dense_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """Return the type of ``dim`` floats; the last two dimensions of a 2-D or 3-D sample are its height and width."""
+    """Return the type of vectors of ``dim`` floats; a 2-D or 3-D sample's last two axes are its height and width."""
     return InputType(dim, seq_type, DataType.Dense)
 
 
 def dense_array(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """Return the type of ``dim`` floats, whose 2-D or 3-D samples also set the height and width of images.
+    """Return the type of arrays of ``dim`` floats, whose 2-D or 3-D samples also set the height and width of images.
 
     All samples of a batch have the same shape.
     """
@@ -95,12 +95,12 @@ def dense_array(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> 
 
 
 def sparse_binary_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """Return the type of 0/1 vectors of width ``dim``, given as lists of the columns that are 1."""
+    """Return the type of sparse 0/1 vectors of width ``dim``, given as lists of the columns that are 1."""
     return InputType(dim, seq_type, DataType.SparseNonValue)
 
 
 def sparse_float_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """Return the type of vectors of width ``dim``, given as lists of (column, value) pairs."""
+    """Return the type of sparse vectors of width ``dim``, given as lists of (column, value) pairs."""
     return InputType(dim, seq_type, DataType.SparseValue)
 
 

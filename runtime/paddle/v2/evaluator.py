@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluators, which compute metrics of layers; each runs in every network that contains all of its inputs.
+"""Evaluators, which compute metrics of layers; each runs in every network that contains all its input layers.
 
 A declaration registers a configuration; ``metric`` computes it, and ``printers`` has the evaluators that print.
 """
@@ -72,7 +72,7 @@ def chunk(
     name: str | None = None,
     excluded_chunk_types: Sequence[int] | None = None,
 ) -> None:
-    """Declare an evaluator of precision, recall and F1 score of tagged chunks, such as names in sentences.
+    """Declare an evaluator of precision, recall and F1 score of tagged chunks, as in named entity recognition.
 
     Args:
         input: a layer of tags, such as crf_decoding; a tag is type * n + position, where n is the number of positions
@@ -98,7 +98,7 @@ def chunk(
 
 
 def ctc_error(input: LayerOutput, label: LayerOutput, name: str | None = None) -> None:
-    """Declare an evaluator of the edit distance from the best CTC path to the label, divided by the longer length.
+    """Declare an evaluator of the edit distance between the best CTC path and the label, over the longer length.
 
     Args:
         input: one column per class; the last one is the blank.

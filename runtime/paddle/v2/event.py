@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class WithMetric:
-    """An event with metrics, which are computed when they are first accessed."""
+    """Base class of events with metrics, which are computed when they are first accessed."""
 
     evaluator: Callable[[], dict[str, float]]
 
@@ -38,14 +38,14 @@ class TestResult(WithMetric):
 
 @dataclass(frozen=True)
 class BeginPass:
-    """The beginning of a pass."""
+    """Event at the beginning of a pass."""
 
     pass_id: int
 
 
 @dataclass(frozen=True)
 class EndPass(WithMetric):
-    """The end of a pass; its metrics cover the whole pass."""
+    """Event at the end of a pass; its metrics cover the whole pass."""
 
     pass_id: int
     evaluator: Callable[[], dict[str, float]] = field(repr=False)
@@ -54,7 +54,7 @@ class EndPass(WithMetric):
 
 @dataclass(frozen=True)
 class BeginIteration:
-    """The beginning of a batch."""
+    """Event at the beginning of a batch."""
 
     pass_id: int
     batch_id: int
@@ -62,7 +62,7 @@ class BeginIteration:
 
 @dataclass(frozen=True)
 class EndForwardBackward:
-    """Passed when a batch's gradients are available and the weights have not changed yet."""
+    """Event after a batch's backward pass: gradients are available, and the weights have not changed yet."""
 
     pass_id: int
     batch_id: int
@@ -71,7 +71,7 @@ class EndForwardBackward:
 
 @dataclass(frozen=True)
 class EndIteration(WithMetric):
-    """The end of a batch, whose update has changed the weights. The cost is per sample; metrics cover this batch."""
+    """Event at the end of a batch, whose update has changed the weights; cost per sample, and metrics of this batch."""
 
     pass_id: int
     batch_id: int

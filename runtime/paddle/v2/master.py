@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``paddle.v2.master``: distributes the records of recordio files among a job's trainers, through a task queue.
+"""``paddle.v2.master``: a client of the task queue that distributes records of recordio files among a job's trainers.
 
 In the original, the master was a separate program with its state in etcd. In this implementation, the job's first
 parameter server runs the queue, and saves it for a process that replaces the server. In a job without servers, each of

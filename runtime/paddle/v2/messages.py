@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of the messages in which the original's configurations store a layer's settings and recurrent groups.
+"""Tables of the protobuf messages in which the original's configurations store layer settings and recurrent groups.
 
 A row of `INPUTS` names the message in a layer's first input, and its fields in the order of their numbers. A field is
 ``field=source``: an attribute or a size of the layer, ``name[-1]`` an item of one, ``name*`` all of its items; without

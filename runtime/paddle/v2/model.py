@@ -239,7 +239,7 @@ class Model:
 
 def _configure(name: str, size: int, dims: tuple[int, ...], attribute: ParameterAttribute) -> ParameterConfig:
     mean, std, strategy, smart = 0.0, 0.01, NORMAL, False
-    if not attribute.says_how_to_start:
+    if not attribute.has_initial_values:
         std, smart = 1.0 / math.sqrt(dims[0] if dims else size), True
     elif attribute.initial_max is not None and attribute.initial_min is not None:
         mean = (attribute.initial_max + attribute.initial_min) / 2

@@ -135,7 +135,7 @@ class Network:
 
 
 class NetworkMessage(_ModelConfig):  # type: ignore[misc]
-    """A network as the original's message `ModelConfig`; settings without a field there are left out.
+    """A network as the original's message `ModelConfig`; settings for which it has no field are omitted.
 
     Attributes:
         network: the network itself, which changes of the message do not reach; None in a message that was read.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that declare common groups of layers, such as a convolution with pooling."""
+"""Functions that declare common groups of layers, such as a convolution followed by pooling."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def img_conv_group(given: dict[str, Any]) -> LayerOutput:
 
 
 def small_vgg(input_image: LayerOutput, num_channels: int, num_classes: int) -> LayerOutput:
-    """Declare a small VGG network with batch normalization for 32x32 images."""
+    """Declare a small VGG network (Simonyan and Zisserman, 2014) with batch normalization, for 32x32 images."""
 
     found = input_image
     for filters, rates in ((64, [0.3, 0]), (128, [0.4, 0]), (256, [0.4, 0.4, 0]), (512, [0.4, 0.4, 0])):
@@ -126,7 +126,7 @@ def small_vgg(input_image: LayerOutput, num_channels: int, num_classes: int) -> 
 
 
 def vgg_16_network(input_image: LayerOutput, num_channels: int, num_classes: int = 1000) -> LayerOutput:
-    """Declare VGG with 13 convolutions and 3 fully connected layers."""
+    """Declare VGG-16 (Simonyan and Zisserman, 2014): 13 convolutions and 3 fully connected layers."""
     found, relu = input_image, activation.Relu()
     for filters, times in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
         channels = num_channels if found is input_image else None
@@ -167,7 +167,7 @@ text_conv_pool = sequence_conv_pool
     "weight_act=None, name=None"
 )
 def simple_attention(given: dict[str, Any]) -> LayerOutput:
-    """Declare additive attention: the weighted mean of a sequence, with weights from its rows and a decoder state.
+    """Declare additive attention (Bahdanau et al., 2014): a sequence's mean, weighted by its rows and a decoder state.
 
     Args:
         encoded_sequence: the sequence to average.
@@ -198,7 +198,7 @@ def dot_product_attention(
     softmax_param_attr: WeightAttr = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Declare the mean of `attended_sequence`, weighted by dot products of `encoded_sequence` and a state."""
+    """Declare dot-product attention: the mean of `attended_sequence`, weighted by `encoded_sequence` · state."""
     name = model.current().auto_name("dot_product_attention", name)
     spread = layer.expand(transformed_state, encoded_sequence, name=f"{name}_expand")
     products = layer.dot_prod(spread, encoded_sequence, name=f"{name}_dot-product")
@@ -216,7 +216,7 @@ def multi_head_attention(
     softmax_param_attr: WeightAttr = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Declare multi-head attention, the concatenation of weighted means of a sequence, one row per sample.
+    """Declare multi-head attention (Vaswani et al., 2017): concatenated weighted means of a sequence, one row each.
 
     Args:
         query: one row per sample, which is compared with each row of `key`.
@@ -263,7 +263,7 @@ def multi_head_attention(
 
 
 def inputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
-    """Check that the arguments are data layers; in v2, this has no other effect: ``feeding`` orders columns."""
+    """Check that the arguments are data layers. This has no other effect: in v2, ``feeding`` orders the columns."""
     for each in [*as_list(layers, "inputs"), *args]:
         require_layer(each, "inputs")
         if each.data_type is None:

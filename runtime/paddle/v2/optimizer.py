@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers: an update rule, a learning rate, and the learning rate's schedule.
+"""Optimizers of the v2 API: an update rule, a learning rate, and the learning rate's schedule.
 
 Creating an optimizer sets defaults for parameters that are declared later. When SGD is created, the defaults also
 replace momentum, decay or clipping of 0. As in the original, the defaults outlive the optimizer.
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ModelAverage:
-    """Averages parameters over the last average_window * updates updates, but at most max_average_window."""
+    """Averages parameters over a window: the last average_window * updates updates, at most max_average_window."""
 
     average_window: float
     max_average_window: int | None = None
@@ -145,7 +145,10 @@ class Optimizer:
 
 
 class Momentum(Optimizer):
-    """m = momentum * m - lr * g - lr * decay * w; w += m. ``sparse`` gives the form for sparse_update parameters."""
+    """SGD with momentum: m = momentum * m - lr * g - lr * decay * w; w += m.
+
+    ``sparse`` selects the equivalent rule for sparse_update parameters.
+    """
 
     rule = "momentum"
 

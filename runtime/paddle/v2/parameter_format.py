@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters in the original's formats: configurations as protobuf, values as blobs, and a tar of both.
+"""Parameters in the original's file formats: configurations as protobuf, values as blobs, and a tar of both.
 
 A configuration is a ParameterConfig message. As in the original, name, size, initial_mean, initial_std, dims,
 initial_strategy and initial_smart are always written; other fields only if they differ from the message's defaults.

@@ -37,7 +37,7 @@ Value = NDArray[np.float32]
 
 
 class Holder(Protocol):
-    """The interface of a trainer that has the parameters' newest values."""
+    """The interface of trainers, which have the newest values of the parameters."""
 
     def newest(self, name: str) -> Value:
         """Return the current value of a parameter, in any shape with the right number of elements."""
@@ -50,7 +50,7 @@ class Holder(Protocol):
 
 
 class Configurations(Protocol):
-    """The message of a network, as ``Topology(layers).proto()`` returns it."""
+    """The interface of a network's message, as ``Topology(layers).proto()`` returns it."""
 
     @property
     def parameters(self) -> Sequence[Message | ParameterConfig]:
@@ -58,7 +58,7 @@ class Configurations(Protocol):
 
 
 class Parameters:
-    """A network's parameters by name, in order of creation.
+    """The values of a network's parameters by name, in order of creation; float32 arrays.
 
     Attributes:
         unsent: names of the parameters whose values parameter servers never had.
@@ -119,7 +119,7 @@ class Parameters:
         self[parameter_name] = value
 
     def get_shape(self, key: str) -> tuple[int, ...]:
-        """Return the shape that `get` and `set` use for a parameter."""
+        """Return the shape that `get` and `set` use for a parameter, a tuple of dimensions."""
         return self.config(key).shape
 
     def get_grad(self, key: str) -> Value:
@@ -199,7 +199,7 @@ class Parameters:
             self._configs[config.name] = config
 
     def serialize(self, name: str, f: IO[Any]) -> None:
-        """Write one parameter's value with its 16-byte header."""
+        """Write one parameter's value, as a 16-byte header and raw float32 data."""
         binary(f).write(blob(self[name]))
 
     def deserialize(self, name: str, f: IO[Any]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots costs while a script trains, in a notebook or to a file, with matplotlib.
+"""Plots of costs during training, in a notebook or to a file, drawn with matplotlib.
 
 In a job, every curve is also reported to the launcher, for TensorBoard and the dashboard.
 """
@@ -36,7 +36,7 @@ class PlotData:
 
 
 class Ploter:
-    """Curves by title, drawn in one figure.
+    """A figure of several curves, such as the training and test cost, each with a title.
 
     If the environment has DISABLE_PLOT=True, nothing is drawn and matplotlib is not needed.
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling classes, which ``img_pool`` and ``pooling`` accept."""
+"""Pooling classes, which the layers ``img_pool`` and ``pooling`` accept as arguments."""
 
 from __future__ import annotations
 
 
 class BasePoolingType:
-    """Base class of poolings; ``name`` is the name in configurations."""
+    """Base class of pooling methods; ``name`` is the name in configurations."""
 
     name = ""
 

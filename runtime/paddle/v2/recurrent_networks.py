@@ -20,7 +20,7 @@ from paddle.v2.model import ZEROS
     "act=None, gate_act=None, state_act=None, mixed_layer_attr=None, lstm_cell_attr=None"
 )
 def simple_lstm(given: dict[str, Any]) -> LayerOutput:
-    """Declare a projection to the gates (``lstm_transform_<name>``) and an LSTM ``<name>``."""
+    """Declare an LSTM ``<name>`` with its projection of the input to the gates, ``lstm_transform_<name>``."""
     given["name"] = name = model.current().auto_name("lstm", given["name"])
     width = 4 * given["size"]
     gates = layer.mixed(
@@ -39,7 +39,7 @@ def simple_lstm(given: dict[str, Any]) -> LayerOutput:
     "naive=False"
 )
 def simple_gru(given: dict[str, Any]) -> LayerOutput:
-    """Declare a projection to the gates (``<name>_transform``) and a GRU ``<name>``; `naive` has no effect.
+    """Declare a GRU ``<name>`` with its projection of the input to the gates, ``<name>_transform``; ignores `naive`.
 
     As in the original, which runs the GRU as a group, the parameters are named after the group's step.
     """
@@ -181,7 +181,7 @@ def lstmemory_group(given: dict[str, Any]) -> Any:
 
 @takes(f"input, memory_boot=None, size=None, name=None, {_GRU_UNIT}")
 def gru_unit(given: dict[str, Any]) -> LayerOutput:
-    """Declare one step of a GRU ``<name>`` over rows projected to the gates, 3 D; `naive` has no effect."""
+    """Declare one GRU step ``<name>`` over rows that have been projected to the gates (3 D); `naive` has no effect."""
     width = width_of("gru_unit", 3, given["input"], given["size"])
     given["name"] = name = _name("gru_unit", given["name"])
     before = layer.memory(name=name, size=width, boot_layer=given["memory_boot"])

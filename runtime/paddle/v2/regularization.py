@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regularization that an optimizer applies to every parameter that does not have its own rate."""
+"""Regularization that an optimizer applies to every parameter without a decay rate of its own."""
 
 from __future__ import annotations
 

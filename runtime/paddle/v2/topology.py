@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Topology``: the network that output layers need, in a form for inspection and saving."""
+"""``Topology``: the network of given output layers, in a form for inspection and saving."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Layers = LayerOutput | Sequence[LayerOutput]
 
 
 class Topology:
-    """The network of the layers that ``layers`` and ``extra_layers`` need."""
+    """The network that consists of the given layers and all layers that they depend on."""
 
     def __init__(self, layers: Layers, extra_layers: Layers | None = None) -> None:
         self.layers = _listed(layers)

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class SGD:
-    """Trains ``parameters`` to minimize ``cost``.
+    """Trains a network: runs passes over data, and updates ``parameters`` by gradient descent on ``cost``.
 
     Args:
         cost: a cost layer, or several.
@@ -119,7 +119,7 @@ class SGD:
         self.first_pass = 0
 
     def get_topology_proto(self) -> NetworkMessage:
-        """Return the network's configuration as data."""
+        """Return the network as the original's message `ModelConfig`."""
         return self._topology.proto()
 
     def train(
@@ -150,7 +150,7 @@ class SGD:
             self._reporter.flush()
 
     def test(self, reader: Reader, feeding: Feeding = None) -> events.TestResult:
-        """Test the network on a reader's samples, without dropout.
+        """Evaluate the network on a reader's samples, in test mode.
 
         Return the cost per sample (NaN if none) and metrics.
         """
@@ -213,7 +213,7 @@ class SGD:
             self._machine.replace(name, value)
 
     def gradient(self, name: str) -> NDArray[np.float32] | None:
-        """Return the gradient of the last batch."""
+        """Return the gradient of a parameter in the last batch, or None."""
         return self._machine.gradient(name)
 
     def _train_pass(

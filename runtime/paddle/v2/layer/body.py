@@ -227,19 +227,19 @@ def _hoist(
     before: list[Operator] = []
     for op in body.ops:
         stays = op in constants or not set(op.writes).isdisjoint(kept)
-        if not stays and _goes_by_rows(op, at_once, changing, body):
+        if not stays and _works_by_rows(op, at_once, changing, body):
             at_once.update(op.writes)
             before.append(op)
     body.ops[:] = [op for op in body.ops if op not in constants and op not in before]
     items = {*rows, *at_once}
     for op in body.ops:
-        if _goes_by_rows(op, items, changing, body):
+        if _works_by_rows(op, items, changing, body):
             items.update(op.writes)
     movable = items & ({name for op in body.ops for name in op.writes} | at_once)
     behind: list[Operator] = []
     for op in reversed(list(body.ops)):
         needed = {*kept, *(name for each in body.ops if each is not op for name in each.reads)}
-        if needed.isdisjoint(op.writes) and _goes_by_rows(op, movable, changing, body):
+        if needed.isdisjoint(op.writes) and _works_by_rows(op, movable, changing, body):
             body.ops.remove(op)
             behind.insert(0, op)
     inside = {name for op in body.ops for name in op.writes}
@@ -256,7 +256,7 @@ def _hoist(
     )
 
 
-def _goes_by_rows(op: Operator, rows: Collection[str], changing: Collection[str], body: Block) -> bool:
+def _works_by_rows(op: Operator, rows: Collection[str], changing: Collection[str], body: Block) -> bool:
     """Return whether an operator works row by row and needs nothing else that changes from step to step."""
     slots = _ROW_BY_ROW.get(op.type)
     if slots is None or (op.type == "concat" and op.attrs.get("axis") != 1):

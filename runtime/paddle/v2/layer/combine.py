@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that combine or transform rows, with few weights or none."""
+"""Layers that combine or transform rows elementwise or by products, with few weights or none."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def dropout(input: LayerOutput, dropout_rate: float, name: str | None = None) ->
 
 @declares("a, b, scale=1, size=1, name=None, layer_attr=None")
 def cos_sim(a: LayerOutput, b: LayerOutput, scale: float, size: int) -> Made:
-    """Declare the scaled cosine similarity of two rows or, if size > 1, of ``a`` and each of `size` parts of ``b``."""
+    """Declare `scale` times the cosine similarity of two rows, or of ``a`` and each of `size` parts of ``b``."""
     require_layer(a, "cos_sim")
     require_layer(b, "cos_sim")
     require_size(b, a.size * size, "cos_sim")
@@ -146,7 +146,7 @@ def _conv_shift(emitter: Emitter, config: LayerConfig) -> Variable:
     has_bias=True,
 )
 def tensor(a: LayerOutput, b: LayerOutput, size: int, param_attr: WeightAttr) -> Made:
-    """Declare y_k = a W_k b^T for `size` learned matrices W_k."""
+    """Declare a bilinear tensor layer, y_k = a W_k bᵀ, with `size` learned matrices W_k."""
     inputs = as_list([a, b], "tensor")
     return Made(inputs, size, weights=[Weight([a.size, b.size, size], param_attr)])
 
@@ -188,7 +188,7 @@ def _power(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, weight, name=None, layer_attr=None", prefix="interpolation_layer", many=True)
 def interpolation(input: list[LayerOutput], weight: LayerOutput) -> Made:
-    """Declare the interpolation w * x + (1 - w) * y of two inputs, with a weight layer of size 1."""
+    """Declare the linear interpolation w * x + (1 - w) * y of two inputs, with a weight layer of size 1."""
     if len(input) != 2:
         raise UsageError(f"interpolation takes two inputs, got {len(input)}")
     require_size(weight, 1, "interpolation")
@@ -204,7 +204,7 @@ def _interpolation(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @takes("input, name=None, slope=1.0, intercept=0.0, layer_attr=None")
 def slope_intercept(given: dict[str, Any]) -> LayerOutput:
-    """Declare slope * x + intercept, element by element, with two constants."""
+    """Declare the affine function slope * x + intercept of each element, with two constants."""
     require_layer(given["input"], "slope_intercept")
     return affine(given.pop("input"), **given)
 
@@ -217,7 +217,7 @@ def _slope_intercept(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, name=None, param_attr=None, bias_attr=None", has_bias=True)
 def scale_shift(input: LayerOutput, param_attr: WeightAttr) -> Made:
-    """Declare w * x + b with one learned w and one learned b."""
+    """Declare the affine function w * x + b of each element, with one learned w and one learned b."""
     return Made([input], input.size, weights=[Weight([1, 1], param_attr)], bias_dims=[1, 1])
 
 
@@ -239,9 +239,9 @@ def prelu(
     num_channels: int | None,
     param_attr: WeightAttr,
 ) -> Made:
-    """Declare x where x > 0, otherwise w * x.
+    """Declare a parametric ReLU (He et al., 2015): x where x > 0, otherwise w * x.
 
-    Each group of ``partial_sum`` columns has one learned w, initially 0.25.
+    Each group of ``partial_sum`` columns shares a learned w, initially 0.25.
     """
     if channel_shared is not None:
         channels = num_channels or input.num_filters
@@ -268,7 +268,10 @@ def _prelu(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, factor_size, act=None, name=None, param_attr=None, layer_attr=None")
 def factorization_machine(input: LayerOutput, factor_size: int, param_attr: WeightAttr) -> Made:
-    """Declare second-order feature interactions: sum over factors of ((x V)^2 - x^2 V^2) / 2."""
+    """Declare second-order feature interactions (factorization machine): sum over factors of ((x V)^2 - x^2 V^2) / 2.
+
+    Source: Rendle, 2010.
+    """
     return Made([input], 1, weights=[Weight([input.size, factor_size], param_attr)])
 
 
@@ -286,7 +289,7 @@ def _factorization_machine(emitter: Emitter, config: LayerConfig) -> Variable:
     "inproj_attr=None, inproj_param_attr=None, inproj_bias_attr=True, layer_attr=None"
 )
 def gated_unit(given: dict[str, Any]) -> LayerOutput:
-    """Declare a fully connected layer times a sigmoid gate on the same input."""
+    """Declare a gated linear unit (Dauphin et al., 2017): a fully connected layer times a sigmoid gate on its input."""
     name, size = model.current().auto_name("gated_unit_layer", given["name"]), given["size"]
     value, gate = (
         fc(given["input"], size, act, f"{name}_{what}", *(given[f"{short}_{each}"] for each in _OF_FC))

@@ -44,7 +44,7 @@ class Window(NamedTuple):
 
 
 class Convolved(NamedTuple):
-    """Describes a convolution: filters, number of weights, initial values and output sizes."""
+    """The description of a convolution: filters, number of weights, initial values and output sizes."""
 
     attrs: dict[str, Any]
     weights: int
@@ -113,7 +113,7 @@ def img_conv(
     trans: bool,
     layer_type: str | None,
 ) -> Made:
-    """Declare a convolution (cross-correlation) of images, or its transpose; the default activation is Relu.
+    """Declare a convolution (cross-correlation) of images (N, C, H, W), or its transpose; default activation: Relu.
 
     A weight without ``initial_*`` starts as N(0, sqrt(2 / (filter_size^2 * channels))). Sizes are (x, y) pairs or one
     number. Unlike the original, ``param_attr`` is never changed, so it can be given to several layers.
@@ -160,7 +160,7 @@ def img_conv3d(
     trans: bool,
     layer_type: str | None,
 ) -> Made:
-    """Declare a convolution of volumes, or its transpose; the default activation is Relu.
+    """Declare a convolution of volumes (N, C, D, H, W), or its transpose; default activation: Relu.
 
     Sizes are (x, y, z) triples or one number. The data layer needs depth, height and width.
     """
@@ -238,7 +238,7 @@ def source_volume(emitter: Emitter, config: LayerConfig) -> Variable:
 
 
 def triple(given: int | Sequence[int], what: str, *, least: int) -> Sizes:
-    """Return a number or a triple (x, y, z) as (depth, vertical, horizontal).
+    """Return a size, a number or a triple (x, y, z), as (depth, vertical, horizontal).
 
     Raises:
         UsageError: a number is not an integer or is below `least`, or there are not three; the message begins with

@@ -78,7 +78,7 @@ def classification_cost(
     layer_attr: LayerAttr = None,
     coeff: float = 1.0,
 ) -> LayerOutput:
-    """Declare the cost -ln p[label] of a softmax layer, with the metric classification_error_evaluator.
+    """Declare the cross-entropy cost -ln p[label] of a softmax layer, and by default the metric classification_error.
 
     Args:
         input: a layer with softmax activation.
@@ -137,7 +137,7 @@ def _entropy(emitter: Emitter, value: Variable, label: Variable) -> Variable:
 def cross_entropy_with_selfnorm_cost(
     input: LayerOutput, label: LayerOutput, softmax_selfnorm_alpha: float
 ) -> Made:
-    """Declare the cost -ln(p[label] / Z) + alpha * ln(Z)^2, where Z is the sum of the row p."""
+    """Declare the self-normalized cross entropy -ln(p[label] / Z) + alpha * ln(Z)^2, with Z the sum of the row p."""
     _require_ids(label, "cross_entropy_with_selfnorm_cost")
     return Made([input, label], 1, {"alpha": float(softmax_selfnorm_alpha)})
 
@@ -152,7 +152,7 @@ def _cross_entropy_with_selfnorm(emitter: Emitter, config: LayerConfig) -> Varia
 
 @_cost("input, label, name=None, coeff=1.0, layer_attr=None", "multi_binary_label_cross_entropy")
 def multi_binary_label_cross_entropy_cost(input: LayerOutput, label: LayerOutput) -> Made:
-    """Declare the cost -(t ln p + (1 - t) ln(1 - p)), summed over columns; labels are 0/1 vectors, dense or sparse."""
+    """Declare the binary cross entropy -(t ln p + (1 - t) ln(1 - p)), summed over columns; labels are 0/1 vectors."""
     return _of_one_size([input, label], "multi_binary_label_cross_entropy_cost")
 
 
@@ -182,7 +182,7 @@ def _one_minus(emitter: Emitter, value: Variable) -> Variable:
     prefix="square_error_cost",
 )
 def square_error_cost(input: LayerOutput, label: LayerOutput) -> Made:
-    """Declare the cost (output - label)^2, summed over columns, without a factor of 1/2."""
+    """Declare the squared error (output - label)^2, summed over columns, without a factor of 1/2."""
     return _of_one_size([input, label], "square_error_cost")
 
 
@@ -212,7 +212,10 @@ def _sum_cost(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @_cost("left, right, label, weight=None, name=None, coeff=1.0, layer_attr=None")
 def rank_cost(left: LayerOutput, right: LayerOutput, label: LayerOutput) -> Made:
-    """Declare the cost ln(1 + e^o) - label * o, o = left - right; label: probability in [0, 1] that left is better."""
+    """Declare the RankNet cost ln(1 + e^o) - label * o with o = left - right (Burges et al., 2005).
+
+    The label is the probability, in [0, 1], that left is better.
+    """
     for side in (left, right) if is_index(label) else (left, right, label):
         require_size(side, 1, "rank_cost")
     return Made([left, right, label], 1)
@@ -256,7 +259,7 @@ def _lambda_cost(emitter: Emitter, config: LayerConfig) -> Variable:
     prefix="huber_regression_cost",
 )
 def huber_regression_cost(input: LayerOutput, label: LayerOutput, delta: float) -> Made:
-    """Declare the cost r^2 / 2 where |r| <= delta, otherwise delta * (|r| - delta / 2), summed over columns."""
+    """Declare the Huber cost, summed over columns: r^2 / 2 where |r| <= delta, otherwise delta * (|r| - delta / 2)."""
     if delta <= 0:
         raise UsageError(f"huber_regression_cost: delta must be positive, got {delta}")
     return Made([input, label], 1, {"delta": float(delta)})
@@ -264,7 +267,7 @@ def huber_regression_cost(input: LayerOutput, label: LayerOutput, delta: float) 
 
 @_cost("input, label, name=None, coeff=1.0, layer_attr=None", "huber_regression", prefix="smooth_l1_cost")
 def smooth_l1_cost(input: LayerOutput, label: LayerOutput) -> Made:
-    """Declare the cost r^2 / 2 where |r| < 1, otherwise |r| - 1/2, summed over columns, for r = output - label."""
+    """Declare the smooth L1 cost of r = output - label, summed over columns: r^2 / 2 if |r| < 1, else |r| - 1/2."""
     return Made([input, label], 1, {"delta": 1.0})
 
 
@@ -284,7 +287,7 @@ def _huber_regression(emitter: Emitter, config: LayerConfig) -> Variable:
     prefix="huber_classification_cost",
 )
 def huber_classification_cost(input: LayerOutput, label: LayerOutput) -> Made:
-    """Declare the cost -4a if a < -1, (1 - a)^2 if a <= 1, otherwise 0, where a = output * (2 label - 1)."""
+    """Declare the modified Huber cost of a = output * (2 label - 1): -4a if a < -1, (1 - a)^2 if a <= 1, else 0."""
     require_size(input, 1, "huber_classification_cost")
     _require_ids(label, "huber_classification_cost")
     return Made([input, label], 1)

@@ -21,7 +21,7 @@ def data(
     width: int | None = None,
     layer_attr: LayerAttr = None,
 ) -> LayerOutput:
-    """Declare an input of the network.
+    """Declare a data layer, an input of the network.
 
     Args:
         name: the name of the layer, which is also its key in ``feeding``.
@@ -41,7 +41,7 @@ def data(
 def declare_input(
     name: str, size: int, type: InputType | None, volume: tuple[int, int, int], layer_attr: LayerAttr
 ) -> LayerOutput:
-    """Declare an input of the network.
+    """Declare a data layer for a v2 script or a configuration file.
 
     Args:
         type: the input type; None if a data provider will give it.

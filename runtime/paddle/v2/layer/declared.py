@@ -21,7 +21,7 @@ from paddle.v2.model import Attrs
 
 
 class Made(NamedTuple):
-    """The parts of a layer that do not depend on its common arguments; see `build`."""
+    """The parts of a layer other than its common arguments; see `build`."""
 
     inputs: Sequence[LayerOutput]
     size: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that detect objects: prior boxes, the loss of a detector, and the boxes that it finds."""
+"""Object detection layers (SSD): prior boxes, the loss of a detector, and the boxes that it detects."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def multibox_loss(
     neg_overlap: float,
     background_id: int,
 ) -> Made:
-    """Declare the SSD loss of a batch.
+    """Declare the SSD loss of a batch (Liu et al., 2016).
 
     The row of every sample contains the loss of the whole batch, whose gradient counts once.
 
@@ -144,7 +144,7 @@ def detection_output(
     confidence_threshold: float,
     background_id: int,
 ) -> Made:
-    """Declare the detected boxes as rows of (sample, class, score, left, top, right, bottom).
+    """Declare the detected boxes, after non-maximum suppression: rows (sample, class, score, left, top, right, bottom).
 
     Args:
         input_loc: the layers of location codes, as in `multibox_loss`.

@@ -20,7 +20,7 @@ __all__ = ["BaseGeneratedInput", "GeneratedInput", "beam_search"]
 
 
 class BaseGeneratedInput:
-    """Base class of step inputs that represent the previously generated word."""
+    """Base class of inputs of `beam_search` that stand for the previously generated word."""
 
     def before_real_step(self) -> LayerOutput:
         """Declare the input that the step of `beam_search` receives."""
@@ -66,7 +66,7 @@ def beam_search(
     name: str | None = None,
     num_results_per_sample: int | None = None,
 ) -> LayerOutput:
-    """Declare the generation of the most likely sentences.
+    """Declare a beam search, which generates the most likely sentences word by word.
 
     `infer` returns the fields "prob" (samples, results) and "id".
 

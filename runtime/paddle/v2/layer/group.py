@@ -30,7 +30,7 @@ __all__ = ["StaticInput", "memory", "recurrent_group"]
 
 @dataclass(frozen=True)
 class StaticInput:
-    """An input of a group that every step sees as a whole, one row or sequence per sample; `is_seq` has no effect."""
+    """An input of a group that every step reads as a whole, one row or sequence per sample; `is_seq` has no effect."""
 
     input: LayerOutput
     is_seq: bool = False

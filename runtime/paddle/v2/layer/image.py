@@ -36,7 +36,7 @@ class Geometry(NamedTuple):
 
 
 def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
-    """Return a layer's geometry as an image; if height and width are not set, the image must be square."""
+    """Return the geometry of a layer as an image, which must be square if height and width are not set."""
     require_layer(layer, who)
     count = channels or layer.num_filters
     if not count:
@@ -59,7 +59,7 @@ def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
 
 
 def made_of_image(input: LayerOutput, image: Geometry, result: Geometry, attrs: Attrs) -> Made:
-    """Make a layer that maps images to images, given both geometries and the operator's attributes."""
+    """Describe a layer that maps images to images, given both geometries and the operator's attributes."""
     return Made([input], math.prod(result), {**image.attrs, **attrs}, image=result)
 
 
@@ -88,7 +88,7 @@ def pair(x: int | tuple[int, int], y: int | None, what: str, *, least: int) -> t
     "input, size, scale=0.0128, power=0.75, name=None, num_channels=None, layer_attr=None", prefix="crmnorm"
 )
 def img_cmrnorm(input: LayerOutput, size: int, scale: float, power: float, num_channels: int | None) -> Made:
-    """Declare response normalization across channels: x / (1 + scale / size * sum of squares)^power."""
+    """Declare local response normalization across channels: x / (1 + scale / size * sum of squares)^power."""
     image = geometry(input, num_channels, "img_cmrnorm")
     return made_of_image(input, image, image, {"n": size, "alpha": scale / size, "beta": power})
 
@@ -101,9 +101,9 @@ def _img_cmrnorm(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, name=None, param_attr=None")
 def cross_channel_norm(input: LayerOutput, param_attr: WeightAttr) -> Made:
-    """Declare a layer that divides each pixel's channels by their Euclidean length, and scales each channel.
+    """Declare L2 normalization across channels: each pixel's channels are divided by their norm, and scaled.
 
-    The scales are learned. The length is the square root of 1e-6 plus the sum of squares.
+    Each channel has a learned scale. The norm is the square root of 1e-6 plus the sum of squares.
     """
     image = geometry(input, None, "cross_channel_norm")
     weight = Weight([image.channels, 1], param_attr)
@@ -164,7 +164,7 @@ def _rotate(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, name=None, reshape_axis=None, act=None, layer_attr=None")
 def switch_order(input: LayerOutput, reshape_axis: int | None) -> Made:
-    """Declare a layer that transposes images to (N, H, W, C) and splits them into rows at an axis."""
+    """Declare a layer that transposes images to (N, H, W, C); the dimensions before `reshape_axis` become rows."""
     image = geometry(input, None, "switch_order")
     if reshape_axis not in (1, 2, 3):
         raise UsageError(f"switch_order: reshape_axis must be 1, 2 or 3, got {reshape_axis!r}")
@@ -181,7 +181,7 @@ def _switch_order(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, groups, num_channels=None, name=None, layer_attr=None", prefix="maxout_layer")
 def maxout(input: LayerOutput, groups: int, num_channels: int | None) -> Made:
-    """Declare the maximum of every ``groups`` neighboring channels."""
+    """Declare a maxout layer: the maximum over every ``groups`` neighboring channels (Goodfellow et al., 2013)."""
     image = geometry(input, num_channels, "maxout")
     if image.channels % groups:
         raise UsageError(f"maxout: {image.channels} channels cannot be split into groups of {groups}")

@@ -37,7 +37,7 @@ ONE_A_SAMPLE = Origin("", 0)
 
 
 class Meeting(NamedTuple):
-    """Two origins of sequence lengths that must agree, because a layer combines their rows pairwise.
+    """Two origins of sequence lengths that must agree, because one layer combines their rows pairwise.
 
     Attributes:
         layer: the name of the layer that combines them.

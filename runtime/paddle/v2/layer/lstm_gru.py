@@ -38,7 +38,7 @@ def lstmemory(
     state_act: Act,
     param_attr: WeightAttr,
 ) -> Made:
-    """Declare an LSTM with peepholes; its values are the hidden states.
+    """Declare an LSTM with peepholes over projected sequences; its value is the hidden states.
 
     Args:
         input: size 4 D: candidate, input, forget and output gate.
@@ -92,7 +92,7 @@ def _lstmemory(emitter: Emitter, config: LayerConfig) -> Variable:
 def grumemory(
     input: LayerOutput, size: int | None, reverse: bool, act: Act, gate_act: Act, param_attr: WeightAttr
 ) -> Made:
-    """Declare a GRU, h = (1 - z) h' + z candidate; its values are the hidden states.
+    """Declare a GRU over projected sequences, h = (1 - z) h' + z candidate; its value is the hidden states.
 
     Args:
         input: size 3 D: update z, reset and candidate.
@@ -249,7 +249,7 @@ def _lstm_step(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, arg_name, name=None, layer_attr=None", prefix="get_output_layer")
 def get_output(input: LayerOutput, arg_name: str) -> Made:
-    """Declare a further output of a layer, such as "state" of `lstm_step`."""
+    """Declare a layer that returns another output of a layer, such as "state" of `lstm_step`."""
     if arg_name not in input.outputs:
         raise UsageError(f"get_output: {input!r} has no output {arg_name!r}; it has {input.outputs}")
     return Made([input], input.size, {"arg_name": arg_name})

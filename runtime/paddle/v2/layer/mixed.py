@@ -220,7 +220,7 @@ def embedding(
     param_attr: WeightAttr = None,
     layer_attr: LayerAttr = None,
 ) -> LayerOutput:
-    """Declare a table lookup, which returns a row of the table [range of the input, size] for each id."""
+    """Declare an embedding layer, which returns a row of the table [range of the input, size] for each id."""
     name = model.current().auto_name("embedding", name)
     return mixed(size, [table_projection(input, size, param_attr)], name=name, layer_attr=layer_attr)
 
@@ -232,7 +232,7 @@ def concat(
     layer_attr: LayerAttr = None,
     bias_attr: BiasAttr = None,
 ) -> LayerOutput:
-    """Declare the concatenation of several layers, or of several projections, which can have a bias."""
+    """Declare the concatenation of the columns of several layers, or of several projections, which can have a bias."""
     items = [input] if isinstance(input, (LayerOutput, Projection)) else list(input)
     name = model.current().auto_name("concat", name)
     terms = [item for item in items if isinstance(item, Projection)]

@@ -26,7 +26,7 @@ def SubsequenceInput(input: LayerOutput) -> LayerOutput:  # noqa: N802 - the ori
 
 @declares("input, name=None, beam_size=1", prefix="kmax_seq_score_layer")
 def kmax_seq_score(input: LayerOutput, beam_size: int) -> Made:
-    """Declare the positions of the `beam_size` largest rows in each sequence or sub-sequence.
+    """Declare the positions of the `beam_size` rows with the largest score in each sequence or sub-sequence.
 
     A row of positions is padded with -1 if the sequence is shorter. `input` has size 1.
     """
@@ -89,7 +89,7 @@ def _sub_nested_seq(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @dataclass(frozen=True)
 class BeamInput:
-    """One expansion step of a beam search, for cross_entropy_over_beam.
+    """One expansion of a beam search, for `cross_entropy_over_beam`.
 
     Attributes:
         candidate_scores: scores of size 1; sequences in the first expansion, sequences of sequences in the others.
@@ -122,7 +122,7 @@ def _flat(input: BeamInput | Sequence[BeamInput]) -> list[LayerOutput]:
 
 
 def cross_entropy_over_beam(input: BeamInput | Sequence[BeamInput], name: str | None = None) -> LayerOutput:
-    """Declare the cost -ln p of the correct path among all paths of a beam search, one number per sample.
+    """Declare the globally normalized cost -ln p of the correct path among all paths of a beam search, one per sample.
 
     If the correct candidate is dropped, the search ends there, and the correct path is added as a further path.
 

@@ -44,7 +44,7 @@ def batch_norm(
     use_global_stats: bool | None = None,
     mean_var_names: tuple[str, str] | None = None,
 ) -> LayerOutput:
-    """Declare batch normalization per channel, or per column for non-images; the default activation is Relu.
+    """Declare batch normalization (Ioffe and Szegedy, 2015) per channel, or per column for non-images; Relu by default.
 
     With ``img3D``, the input is a volume. ``batch_norm_type`` has no effect; in the original, it selects an
     implementation.

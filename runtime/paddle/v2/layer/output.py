@@ -59,7 +59,7 @@ class LayerOutput:
 
     @property
     def outputs(self) -> list[str]:
-        """Names that `get_output` accepts."""
+        """The names that `get_output` accepts for this layer."""
         return ["default", "state"] if self.layer_type == "lstm_step" else ["default"]
 
     @property
@@ -236,7 +236,7 @@ def build(
 def affine(
     layer: LayerOutput, slope: float, intercept: float, name: str | None = None, layer_attr: LayerAttr = None
 ) -> LayerOutput:
-    """Declare slope * x + intercept."""
+    """Declare slope * x + intercept, element by element, with two constants."""
     return build(
         "slope_intercept",
         [layer],
@@ -284,7 +284,7 @@ def parse_network(
 
 
 def as_list(layers: LayerOutput | Sequence[LayerOutput], who: str) -> list[LayerOutput]:
-    """Return one layer or several as a list."""
+    """Return a layer or a sequence of layers as a list."""
     if not isinstance(layers, (list, tuple)):
         require_layer(layers, who)
     found = [layers] if isinstance(layers, LayerOutput) else list(layers)

@@ -39,7 +39,7 @@ def img_pool(
     ceil_mode: bool,
     exclude_mode: bool | None,
 ) -> Made:
-    """Declare pooling, Max by default; output sizes are rounded up, and averages exclude padding."""
+    """Declare pooling of images, Max by default; output sizes are rounded up, and averages exclude padding."""
     kind, exclusive = _pool_kind(pool_type, "img_pool", exclude_mode)
     image = geometry(input, num_channels, "img_pool")
     kernel = pair(pool_size, pool_size_y, "img_pool: pool_size", least=1)
@@ -138,7 +138,7 @@ def spp(
     pool_type: pooling.BasePoolingType | None,
     pyramid_height: int | None,
 ) -> Made:
-    """Declare spatial pyramid pooling: 1, 4, 16, ... cells over the image, concatenated in a row; Max by default.
+    """Declare spatial pyramid pooling (He et al., 2014): 1, 4, 16, ... cells over the image in one row; Max by default.
 
     A row has channels * (4^pyramid_height - 1) / 3 numbers.
     """
@@ -187,7 +187,7 @@ def roi_pool(
     spatial_scale: float,
     num_channels: int | None,
 ) -> Made:
-    """Declare the maxima over the cells of a grid in each region of interest; one row per region.
+    """Declare region-of-interest pooling: the maxima over a grid of cells in each region; one row per region.
 
     Args:
         input: images.

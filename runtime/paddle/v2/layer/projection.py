@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Projection:
-    """A projection that is not yet part of a layer; size 0 stands for the layer's size."""
+    """A term of ``mixed`` or ``concat`` that is not yet part of a layer; size 0 stands for the layer's size."""
 
     kind: str
     layers: tuple[LayerOutput, ...]

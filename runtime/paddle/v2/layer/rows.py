@@ -31,7 +31,7 @@ def _clip(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, name=None, layer_attr=None", prefix="sum_to_one_norm_layer")
 def sum_to_one_norm(input: LayerOutput) -> Made:
-    """Declare a layer that divides rows by their sums."""
+    """Declare L1 normalization of rows: a layer that divides each row by its sum."""
     return Made([input], input.size)
 
 
@@ -43,7 +43,7 @@ def _sum_to_one_norm(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, name=None, layer_attr=None", prefix="row_l2_norm_layer")
 def row_l2_norm(input: LayerOutput) -> Made:
-    """Declare a layer that divides rows by their L2 norms."""
+    """Declare L2 normalization of rows: a layer that divides each row by its L2 norm."""
     return Made([input], input.size)
 
 
@@ -81,7 +81,7 @@ def _resize(emitter: Emitter, config: LayerConfig) -> Variable:
     "input, num_repeats, as_row_vector=True, act=None, name=None, layer_attr=None", prefix="repeat_layer"
 )
 def repeat(input: LayerOutput, num_repeats: int, as_row_vector: bool) -> Made:
-    """Declare a layer that repeats rows: [x1 x2 x1 x2] if as_row_vector, otherwise [x1 x1 x2 x2]."""
+    """Declare a layer that repeats each row's columns: [x1 x2 x1 x2] if as_row_vector, otherwise [x1 x1 x2 x2]."""
     attrs = {"times": num_repeats, "as_row_vector": as_row_vector}
     return Made([input], input.size * num_repeats, attrs)
 
@@ -100,7 +100,7 @@ def _repeat(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("weights, vectors, size=None, name=None, layer_attr=None", prefix="linear_comb_layer")
 def linear_comb(weights: LayerOutput, vectors: LayerOutput, size: int | None) -> Made:
-    """Declare the weighted sum of M vectors of ``size`` in each row; the weights are M numbers per row."""
+    """Declare the linear combination of M vectors of ``size`` in each row, with M weights per row."""
     inputs = as_list([weights, vectors], "linear_comb")
     size = vectors.size // weights.size if size is None else size
     require_size(vectors, weights.size * size, "linear_comb")
@@ -145,7 +145,7 @@ def _ids(emitter: Emitter, config: LayerConfig) -> None:
 
 @declares("input, name=None, layer_attr=None", prefix="sampling_id_layer")
 def sampling_id(input: LayerOutput) -> Made:
-    """Declare an id for each row, sampled from the row's probabilities."""
+    """Declare a layer that samples an id for each row from the row's probabilities."""
     return Made([input], input.size)
 
 

@@ -164,7 +164,7 @@ def _sub_seq(emitter: Emitter, config: LayerConfig) -> Variable:
     "input, context_len, act=None, name=None, param_attr=None, layer_attr=None", prefix="row_conv_layer"
 )
 def row_conv(input: LayerOutput, context_len: int, param_attr: WeightAttr) -> Made:
-    """Declare the weighted sum of each row and its successors, `context_len` rows in all, with weights per column."""
+    """Declare a lookahead convolution: each row's `context_len` rows from itself on, summed with weights per column."""
     if context_len < 1:
         raise UsageError(f"row_conv: context_len must be at least 1, got {context_len}")
     weights = [Weight([context_len, input.size], param_attr)]

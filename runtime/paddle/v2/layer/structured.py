@@ -52,7 +52,7 @@ _among_many = partial(declares, many=True, has_bias=True, finish=_weigh_classes)
 
 @takes("input, label, size=None, weight=None, param_attr=None, name=None, coeff=1.0, layer_attr=None")
 def crf(given: dict[str, Any]) -> LayerOutput:
-    """Declare the negative log-likelihood of each sequence's tags.
+    """Declare a linear-chain CRF cost: the negative log-likelihood of each sequence's tags.
 
     The parameter [size + 2, size] contains the scores of first tags (row 0), of last tags (row 1), and of transitions.
     """
@@ -61,15 +61,18 @@ def crf(given: dict[str, Any]) -> LayerOutput:
 
 @takes("input, size, label=None, param_attr=None, name=None, layer_attr=None")
 def crf_decoding(given: dict[str, Any]) -> LayerOutput:
-    """Declare the best tags (field "id") and, with a label, 1 for each wrong tag and 0 for others (field "value")."""
+    """Declare the most likely tags of a linear-chain CRF (field "id").
+
+    With a label, field "value" is 1 for each wrong tag and 0 for others.
+    """
     return _tagging("crf_decoding", **given)
 
 
 @takes("input, label, size=None, name=None, norm_by_times=False, layer_attr=None")
 def ctc(given: dict[str, Any]) -> LayerOutput:
-    """Declare the CTC cost of unaligned labels, from probabilities whose last class is the blank.
+    """Declare the connectionist temporal classification (CTC) cost of unaligned labels; the last class is the blank.
 
-    Rows are used unchanged, even if they do not sum to 1.
+    Inputs are probabilities, which are used unchanged even if a row does not sum to 1.
     """
     return _unplaced("ctc", **given, blank=given["input"].size - 1)
 
@@ -98,7 +101,7 @@ def nce(
     num_neg_samples: int,
     neg_distribution: Sequence[float] | None,
 ) -> Made:
-    """Declare the noise-contrastive cost of classes; negatives are drawn uniformly or from `neg_distribution`.
+    """Declare the noise-contrastive estimation cost; negatives are drawn uniformly or from `neg_distribution`.
 
     A label is an integer or, for several true classes, a sparse_binary_vector.
     """
@@ -125,7 +128,7 @@ def nce(
 
 @_among_many("input, label, num_classes=None, name=None, bias_attr=None, param_attr=None, layer_attr=None")
 def hsigmoid(input: list[LayerOutput], label: LayerOutput, num_classes: int | None) -> Made:
-    """Declare the hierarchical softmax cost, the cost of the path to a class in a binary tree of all classes."""
+    """Declare the hierarchical sigmoid cost: the cross entropy of a class's path in a binary tree of all classes."""
     classes = _classes(label, num_classes, "hsigmoid")
     if classes < 3:
         raise UsageError(f"hsigmoid needs more than two classes, got {classes}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts batches of samples to a network's input arrays, and iterates over the batches of a pass."""
+"""DataFeeder converts batches of samples to a network's input arrays; Batches iterates over the batches of a pass."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a network: forward and backward passes on a batch, forward passes in test mode, and single layers on demand.
+"""GradientMachine: runs a network's forward and backward passes, forward passes in test mode, and single layers.
 
 The scope's arrays are the parameters: updates change or replace them, and ``Parameters`` reads and writes them here.
 The loss is the sum of all costs over the batch, each times its ``coeff``; reported costs do not include ``coeff``.
@@ -71,7 +71,7 @@ class _Runnable:
 
 
 class GradientMachine:
-    """A network with the values of its parameters. Not thread-safe.
+    """Runs a network with the values of its parameters, for training and inference. Not thread-safe.
 
     Args:
         parameters: the initial values, which training changes in place.

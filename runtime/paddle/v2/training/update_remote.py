@@ -138,7 +138,7 @@ class RemoteUpdater(Updater):
         try:
             rows = self._client.push_pull(gradients, num_samples, far, ids)
         except BaseException:
-            self._go_home()
+            self._unmap_weights()
             raise
         self._take(far)
         if ahead is not None:
@@ -146,7 +146,7 @@ class RemoteUpdater(Updater):
 
     def follow(self) -> bool:
         """Wait for a batch of the other trainers, and fetch the dense weights; see `Updater.follow`."""
-        self._go_home()
+        self._unmap_weights()
         if self._is_async or not self._client.follow():
             return False
         self._fetch()
@@ -154,7 +154,7 @@ class RemoteUpdater(Updater):
 
     def finish_pass(self) -> None:
         """Wait until every trainer has finished the pass, then fetch the dense weights."""
-        self._go_home()
+        self._unmap_weights()
         self._trained = 0  # a trainer may have fewer batches than the pass
         self._client.finish_pass()
         self._fetch()
@@ -167,7 +167,7 @@ class RemoteUpdater(Updater):
 
     def close(self) -> None:
         """Leave the job; the other trainers continue without this one."""
-        self._go_home()
+        self._unmap_weights()
         self._client.close()
 
     def _buffer(self, name: str) -> Value:
@@ -195,13 +195,13 @@ class RemoteUpdater(Updater):
             else:
                 self._machine.show(name, value)
         if lost:  # the server was started again, and its memory with it
-            self._go_home()
+            self._unmap_weights()
             self._client.pull(lost)
         if self._on_gpu:
             for name, value in {**far, **lost}.items():
                 self._machine.replace(name, value)
 
-    def _go_home(self) -> None:
+    def _unmap_weights(self) -> None:
         """Copy the weights out of shared memory that a server may change later."""
         if not self._on_gpu:
             for name in self._near:
