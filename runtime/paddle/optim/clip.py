@@ -22,13 +22,13 @@ Gradient: TypeAlias = Any
 
 
 def clip_by_value(g: Array, low: float, high: float) -> Array:
-    """Return g with every element limited to the range from `low` to `high`."""
+    """Clip each element of g to the range from `low` to `high`."""
     clipped: Array = np.clip(g, np.float32(low), np.float32(high))
     return clipped
 
 
 def clip_by_norm(g: Gradient, limit: float) -> Gradient:
-    """Return g · limit/|g| if |g| is more than `limit`, else g.
+    """Clip g by its L2 norm: return g · limit/|g| if |g| is more than `limit`, else g.
 
     Raises:
         ConfigError: `limit` is not a number above 0, or g contains NaN or infinity.
@@ -37,7 +37,7 @@ def clip_by_norm(g: Gradient, limit: float) -> Gradient:
 
 
 def clip_by_global_norm(gradients: Mapping[str, Gradient], limit: float) -> dict[str, Gradient]:
-    """Return each g · limit/max(limit, n), n being the norm of all gradients as one vector.
+    """Clip gradients by their global L2 norm n: return each g · limit/max(limit, n).
 
     Raises:
         ConfigError: `limit` is not a number above 0, or a gradient contains NaN or infinity.

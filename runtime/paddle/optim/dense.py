@@ -12,7 +12,7 @@ import numpy as np
 
 from paddle.errors import ConfigError
 from paddle.optim.clip import clip_by_value
-from paddle.optim.rules.rule import Array, Step, decay, penalised
+from paddle.optim.rules.rule import Array, Step, decay, penalized
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rate_of, rule_of
 
 # Elements per slice, so few that a rule's intermediate results stay in the processor's cache.
@@ -39,7 +39,7 @@ class DenseUpdater:
                 f"parameter {parameter.name}: {optimizer.rule} stores one number per row and needs a "
                 "sparse parameter; use adagrad or fluid_adagrad"
             )
-        if self._rule.penalises_gradient and parameter.momentum:
+        if self._rule.penalizes_gradient and parameter.momentum:
             raise ConfigError(
                 f"parameter {parameter.name}: {optimizer.rule} does not use a parameter's momentum, "
                 f"got {parameter.momentum}; set the rule's hyperparameters instead"
@@ -77,11 +77,11 @@ class DenseUpdater:
         by_slices = isinstance(value, np.ndarray) and not self._rule.needs_whole
         slice_size = _SLICE if by_slices else max(self._size, 1)
         step = self._step(learning_rate)
-        told = 0
+        announced = 0
         for start in range(0, self._size, slice_size):
-            if changing is not None and start == told:
-                told = min(start + max(slice_size, _ANNOUNCED), self._size)
-                changing(start, told)
+            if changing is not None and start == announced:
+                announced = min(start + max(slice_size, _ANNOUNCED), self._size)
+                changing(start, announced)
             part = slice(start, start + slice_size)
             self._update(
                 value[part], grad[part], {name: array[part] for name, array in self._state.items()}, step
@@ -89,7 +89,7 @@ class DenseUpdater:
 
     @property
     def batches(self) -> int:
-        """Return how many steps have been taken."""
+        """Return the number of steps that have been taken."""
         return self._batches
 
     @property
@@ -124,7 +124,7 @@ class DenseUpdater:
         parameter = self._parameter
         return Step(
             eta=rate_of(self._rule, self._optimizer, parameter, learning_rate),
-            l2=0.0 if parameter.l1 or self._rule.penalises_gradient else parameter.l2,
+            l2=0.0 if parameter.l1 or self._rule.penalizes_gradient else parameter.l2,
             mu=parameter.momentum,
             t=self._batches,
             first=self._batches == 1,
@@ -134,8 +134,8 @@ class DenseUpdater:
         parameter = self._parameter
         if parameter.clip:
             g = clip_by_value(g, -parameter.clip, parameter.clip)
-        if self._rule.penalises_gradient:
-            self._rule.update(w, penalised(g, w, parameter.l1, parameter.l2), state, step)
+        if self._rule.penalizes_gradient:
+            self._rule.update(w, penalized(g, w, parameter.l1, parameter.l2), state, step)
             return
         r = self._rule.update(w, g, state, step)
         if parameter.l1:

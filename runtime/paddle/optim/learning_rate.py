@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class LearningRate:
-    """The learning rate of one optimizer. Not thread-safe: it stores which segment it logged last."""
+    """The learning rate of one optimizer. Not thread-safe: it records the segment that was logged last."""
 
     def __init__(self, optimizer: OptimizerSpec) -> None:
         """Read the schedule.

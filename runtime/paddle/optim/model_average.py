@@ -20,7 +20,7 @@ _SPILL = 16_384
 
 
 class ModelAverage:
-    """Running sums of parameters. Not thread-safe."""
+    """Running sums of parameters, for their means over a window of updates. Not thread-safe."""
 
     def __init__(self, rate: float, max_window: int | None = None, min_window: int = MIN_WINDOW) -> None:
         """Start with an empty window.

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learning rate schedules: v2's, functions of samples processed (n), or segments of samples or passes; and Fluid's,
-functions of t, the updates made so far, 0 for the first.
+"""Learning rate schedules of v2 (functions of samples n, or segments of samples or passes) and Fluid (of updates t).
 
 The arguments of Fluid's schedules are text, `name:number,...`; a piecewise schedule has `boundary:rate,...` and ends
 with `inf:rate`. Every schedule may be preceded by a linear warm-up: `lr_warmup_steps:n,start_lr:a,end_lr:b`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Specifications of optimizers and parameters: plain values that are also sent to servers.
+"""Specifications of optimizers and parameters: plain values that trainers also send to servers.
 
 Both are immutable and validated when created. `from_json` accepts only what `to_json` returns: an unknown or missing
 field, or a field of the wrong type, raises an error that names it.
@@ -29,7 +29,7 @@ SCHEDULES = (*SAMPLE_SCHEDULES, *STEP_SCHEDULES)
 
 
 class RowGradient(NamedTuple):
-    """The gradient of some of a sparse parameter's rows.
+    """The sparse gradient of a parameter: only rows that a batch used.
 
     Attributes:
         rows: (n,) int64, strictly ascending.

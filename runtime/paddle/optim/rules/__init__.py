@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Update rules, one algorithm per module, with the variants of v2 and Fluid. The lowest layer of `optim`.
+"""Update rules (optimizers), one algorithm per module, with the variants of v2 and Fluid. The lowest layer of `optim`.
 
 All modules of this folder are loaded automatically and register themselves in `rules.table`.
 """

@@ -17,7 +17,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 @rule("adadelta", v2="AdaDelta(rho=0.95, epsilon=1e-6)")
 @dataclass(frozen=True)
 class Adadelta(Rule):
-    """AdaDelta; its state is decayed averages of squared gradients and of squared steps."""
+    """AdaDelta (Zeiler, 2012); its state is decayed averages of squared gradients and of squared steps."""
 
     rho: float = 0.95
     epsilon: float = 1e-6
@@ -61,7 +61,7 @@ class FluidAdadelta(Adadelta):
     has_momentum = False
     handles_rows = False
     follows_schedule = False
-    penalises_gradient = True
+    penalizes_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """Take one step of Fluid's AdaDelta, which changes `w` and `state` in place."""

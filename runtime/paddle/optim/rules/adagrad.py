@@ -17,7 +17,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 @rule("adagrad", v2="AdaGrad()")
 @dataclass(frozen=True)
 class Adagrad(Rule):
-    """AdaGrad; its state is the sum of squared gradients."""
+    """AdaGrad (Duchi et al., 2011); its state is the sum of squared gradients."""
 
     epsilon: float = 1e-6
 
@@ -60,7 +60,7 @@ class FluidAdagrad(Rule):
 
     keeps = ("s",)
     handles_rows = True
-    penalises_gradient = True
+    penalizes_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """Take one step of Fluid's AdaGrad, which changes `w` and `state` in place."""

@@ -19,7 +19,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 @rule("adam", v2="Adam(beta1=0.9, beta2=0.999, epsilon=1e-8)")
 @dataclass(frozen=True)
 class Adam(Rule):
-    """Adam; its state is decayed averages of gradients and of their squares."""
+    """Adam (Kingma and Ba, 2014); its state is decayed averages of gradients and of their squares."""
 
     beta1: float = 0.9
     beta2: float = 0.999
@@ -64,17 +64,17 @@ class Adam(Rule):
     ),
 )
 class FluidAdam(Adam):
-    """Adam as Fluid uses it: the formula of `adam`, with L1 and L2 as terms of the gradient.
+    """Fluid's Adam: the formula of `adam`, with L1 and L2 decay as terms of the gradient.
 
     Fluid updates all rows in every batch, which sparse parameters cannot do here; its lazy mode, which updates only the
     touched rows, is `LazyAdam`. In both, the correction by t counts all batches.
     """
 
-    penalises_gradient = True
+    penalizes_gradient = True
 
 
 @rule("lazy_adam")
 class LazyAdam(FluidAdam):
-    """Adam that leaves m and v of rows without a gradient unchanged; on dense parameters the same as Adam."""
+    """Fluid's lazy Adam: leaves m and v of rows without a gradient unchanged; on dense parameters the same as Adam."""
 
     handles_rows = True

@@ -20,7 +20,7 @@ _TINY = float(np.finfo(np.float32).tiny)
 @rule("adamax", v2="Adamax(beta1=0.9, beta2=0.999)")
 @dataclass(frozen=True)
 class Adamax(Rule):
-    """Adamax; its state is a decayed average of gradients and a decayed maximum of their magnitudes."""
+    """Adamax (Kingma and Ba, 2014); its state is decayed averages of gradients, and maxima of their magnitudes."""
 
     beta1: float = 0.9
     beta2: float = 0.999
@@ -61,7 +61,7 @@ class FluidAdamax(Rule):
     epsilon: float = 1e-8
 
     keeps = ("m", "u")
-    penalises_gradient = True
+    penalizes_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """Take one step of Fluid's Adamax, which changes `w` and `state` in place."""

@@ -56,7 +56,7 @@ class FluidDecayedAdagrad(Rule):
     epsilon: float = 1e-6
 
     keeps = ("G",)
-    penalises_gradient = True
+    penalizes_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """Take one step of Fluid's AdaGrad with decay, which changes `w` and `state` in place."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follow the regularised leader: n' = n + g²;  z += g − (n'^p − n^p)/η · w;  n = n'.
+"""FTRL, follow the regularized leader: n' = n + g²;  z += g − (n'^p − n^p)/η · w;  n = n'.
 
 W = (λ₁ sign(z) − z)/(n^p/η + 2λ₂) where |z| > λ₁, else 0.
 
-Source: McMahan and others, 2013. p is −lr_power, by default 0.5. λ₁ and λ₂ are the rule's own l1 and l2, not the
+Source: McMahan et al., 2013. p is −lr_power, by default 0.5. λ₁ and λ₂ are the rule's own l1 and l2, not the
 parameter's. w follows from z and n alone: an element whose |z| never exceeds λ₁ is exactly 0, from the first batch on.
 """
 
@@ -21,7 +21,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
     "ftrl",
     fluid=Fluid(
         "Ftrl(learning_rate, l1=0.0, l2=0.0, lr_power=-0.5, regularization=None, name=None)",
-        "Follow the regularised leader (FTRL). The rule uses l2; the original used l1 in its place.",
+        "Follow the regularized leader (FTRL). The rule uses l2; the original used l1 in its place.",
         "ftrl: Param SquaredAccumulator LinearAccumulator Grad LearningRate "
         "-> ParamOut SquaredAccumOut LinearAccumOut",
         {"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
@@ -30,14 +30,14 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 )
 @dataclass(frozen=True)
 class Ftrl(Rule):
-    """FTRL; its state is the sum of squared gradients (n), and the sum of gradients minus the change of w (z)."""
+    """FTRL (McMahan et al., 2013); its state is Σ g² (n), and the sum of gradients minus the change of w (z)."""
 
     l1: float = 0.0
     l2: float = 0.0
     lr_power: float = -0.5
 
     keeps = ("n", "z")
-    penalises_gradient = True
+    penalizes_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """Take one step of FTRL, which changes `w` and `state` in place."""

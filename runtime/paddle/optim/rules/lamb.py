@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer-wise Adam: m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  r = m/(√v + ε) + λw;  w −= η |w|/|r| · r.
+"""LAMB, layer-wise Adam: m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  r = m/(√v + ε) + λw;  w −= η |w|/|r| · r.
 
-Source: You and others, 2019; Fluid's variant: m and v are not bias-corrected, and a parameter whose values are all 0
+Source: You et al., 2019; Fluid's variant: m and v are not bias-corrected, and a parameter whose values are all 0
 stays 0. λ is weight_decay. The norms are the whole parameter's: see `lars_momentum`.
 """
 
@@ -32,7 +32,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 )
 @dataclass(frozen=True)
 class Lamb(Rule):
-    """LAMB; its state is decayed averages of gradients and of their squares."""
+    """LAMB (You et al., 2019); its state is decayed averages of gradients and of their squares."""
 
     beta1: float = 0.9
     beta2: float = 0.999
@@ -40,7 +40,7 @@ class Lamb(Rule):
     weight_decay: float = 0.01
 
     keeps = ("m", "v")
-    penalises_gradient = True
+    penalizes_gradient = True
     needs_whole = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer-wise rate: η' = ηκ|w|/(|g| + λ|w|), or η if a norm is 0;  v = μv + η'(g + λw);  w −= v.
+"""LARS, layer-wise rates: η' = ηκ|w|/(|g| + λ|w|), or η if a norm is 0;  v = μv + η'(g + λw);  w −= v.
 
 Source: You, Gitman and Ginsburg, 2017; κ is lars_coeff, λ lars_weight_decay. The norms are those of the whole
 parameter, which is therefore on one server; the original used the norms of each server's part.
@@ -28,14 +28,14 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 )
 @dataclass(frozen=True)
 class LarsMomentum(Rule):
-    """The LARS rule; its state is the velocity v."""
+    """LARS (You et al., 2017) with momentum; its state is the velocity v."""
 
     momentum: float = 0.9
     lars_coeff: float = 1e-3
     lars_weight_decay: float = 5e-4
 
     keeps = ("v",)
-    penalises_gradient = True
+    penalizes_gradient = True
     needs_whole = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:

@@ -13,7 +13,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 
 @rule("momentum", "sparse_momentum")  # for rows, the second rule is separate: see `optim.sparse`
 class Momentum(Rule):
-    """Gradient descent with momentum; plain gradient descent if μ = 0."""
+    """Gradient descent with momentum, or plain gradient descent if μ = 0; its state is the last step."""
 
     has_momentum = True
     handles_rows = True
@@ -47,7 +47,7 @@ class FluidMomentum(Rule):
     nesterov: float = 0.0
 
     keeps = ("v",)
-    penalises_gradient = True
+    penalizes_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """Take one step of Fluid's momentum, which changes `w` and `state` in place."""

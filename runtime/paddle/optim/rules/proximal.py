@@ -32,7 +32,7 @@ class ProximalGD(Rule):
     l1: float = 0.0
     l2: float = 0.0
 
-    penalises_gradient = True
+    penalizes_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """Take one step of proximal gradient descent, which changes `w` and `state` in place."""
@@ -58,7 +58,7 @@ class ProximalAdagrad(Rule):
     l2: float = 0.0
 
     keeps = ("m",)
-    penalises_gradient = True
+    penalizes_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """Take one step of proximal AdaGrad, which changes `w` and `state` in place."""

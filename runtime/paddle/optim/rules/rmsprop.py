@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Centerd RMSProp: G = ρG + (1 − ρ)g²;  F = ρF + (1 − ρ)g;  r = 1/√(G − F² + ε);  w −= η r (g + λw).
+"""Centered RMSProp: G = ρG + (1 − ρ)g²;  F = ρF + (1 − ρ)g;  r = 1/√(G − F² + ε);  w −= η r (g + λw).
 
 Source: Graves, 2013. With momentum: m = μm − η r (g + λw); w += m. The first g² enters G with weight 1. A row untouched
 for k batches has G and F decayed by ρ^k in one step.
@@ -18,7 +18,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 @rule("rmsprop", v2="RMSProp(rho=0.95, epsilon=1e-6)")
 @dataclass(frozen=True)
 class RMSProp(Rule):
-    """Centerd RMSProp; its state is decayed averages of gradients and of their squares."""
+    """Centered RMSProp (Graves, 2013); its state is decayed averages of gradients and of their squares."""
 
     rho: float = 0.95
     epsilon: float = 1e-6
@@ -28,7 +28,7 @@ class RMSProp(Rule):
     handles_rows = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> Array:
-        """Take one step of centerd RMSProp in place; return r, the factor on each element's rate."""
+        """Take one step of centered RMSProp in place; return r, the factor on each element's rate."""
         G, F = state["G"], state["F"]
         decayed_average(G, g * g, self.rho, step)
         decayed_average(F, g, self.rho, step._replace(first=False))
@@ -61,8 +61,8 @@ class RMSProp(Rule):
 class FluidRMSProp(Rule):
     """Fluid's RMSProp: G = ρG + (1 − ρ)g²;  m = μm + η g/√(G + ε);  w −= m.
 
-    Centerd: F = ρF + (1 − ρ)g, and G − F² in place of G. v2's rule is always centerd and gives the first g² the weight
-    1.
+    With `centered`, G − F² is used in place of G, where F = ρF + (1 − ρ)g. v2's rule is always centered and gives the
+    first g² the weight 1.
     """
 
     rho: float = 0.95
@@ -70,7 +70,7 @@ class FluidRMSProp(Rule):
     momentum: float = 0.0
     centered: float = 0.0
 
-    penalises_gradient = True
+    penalizes_gradient = True
 
     def states(self, mu: float) -> tuple[str, ...]:
         """Return the names of the state arrays: the mean of gradients is one of them only if `centered`."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Row-wise AdaGrad, for rows of sparse parameters: s += Σg²/width;  w −= η g/(√s + ε), with one s for a whole row.
 
-With width 16, a table stores 17 floats per row, where AdaGrad stores 32. Source: Naumov and others, 2019 (DLRM).
+With width 16, a table stores 17 floats per row, where AdaGrad stores 32. Source: Naumov et al., 2019 (DLRM).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from paddle.optim.rules.table import rule
 @rule("row_adagrad")
 @dataclass(frozen=True)
 class RowAdagrad(Rule):
-    """Row-wise AdaGrad.
+    """Row-wise AdaGrad (Naumov et al., 2019); its state is, per row, the sum of the mean squares of gradients.
 
-    Its state is, per row, the sum of the mean squares of the row's gradients. s may start above 0.
+    It can start above 0.
     """
 
     epsilon: float = 1e-10

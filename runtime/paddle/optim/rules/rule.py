@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of update rules, and steps that several of them share; L1 and L2 decay.
+"""The interface of update rules, and steps that several of them share, such as L1 and L2 decay.
 
 A rule works in place on float32 arrays of equal shape: a flat slice of a dense parameter, or rows of a sparse one. It
 is elementwise unless it declares that it needs whole parameters. It holds hyperparameters only; the caller keeps the
@@ -58,7 +58,7 @@ class Rule(ABC):
     """Whether the rule uses the learning rate schedule; if not, it uses the optimizer's base rate."""
     handles_rows: ClassVar[bool] = False
     """Whether sparse parameters can use the rule."""
-    penalises_gradient: ClassVar[bool] = False
+    penalizes_gradient: ClassVar[bool] = False
     """Whether L1 and L2 are terms of the gradient, as in Fluid, and not decay, as in v2."""
     needs_whole: ClassVar[bool] = False
     """Whether the rule computes norms, so that a parameter must be updated as a whole."""
@@ -74,11 +74,11 @@ class Rule(ABC):
 
     @abstractmethod
     def update(self, w: Array, g: Array, state: State, step: Step) -> Array | None:
-        """Update `w` and `state` in place; return r, the factor on each element's rate, if the rule has one."""
+        """Take one step, which changes `w` and `state` in place; return r, the factor on each rate, or None."""
 
 
 def descend(w: Array, g: Array, r: Array | None, state: State, step: Step) -> None:
-    """Take one step of gradient descent with momentum, in place: m = μm − η r (g + λw); w += m."""
+    """Take one step of gradient descent with momentum in place: m = μm − η r (g + λw); w += m."""
     d = g + step.l2 * w if step.l2 else g
     d = step.eta * d if r is None else step.eta * r * d
     if not step.mu:
@@ -97,8 +97,10 @@ def average(a: Array, sample: Array, rho: float) -> None:
 
 
 def decayed_average(average: Array, sample: Array, rho: float, step: Step) -> None:
-    """Update a decayed average of rows in place: average = ρ^k average + (1 − ρ) sample after k elapsed batches; the
-    first sample gets the weight 1."""
+    """Update a decayed average of rows in place: average = ρ^k average + (1 − ρ) sample, after k elapsed batches.
+
+    The first sample gets the weight 1.
+    """
     if isinstance(step.elapsed, float):  # dense: one number for all elements
         average *= rho
         average += sample if step.first else (1.0 - rho) * sample
@@ -126,8 +128,8 @@ def decay(w: Array, l1: Any, l2: Any) -> None:
         w *= 1.0 / (1.0 + l2)
 
 
-def penalised(g: Array, w: Array, l1: float, l2: float) -> Array:
-    """Return g + λ₁ sign(w) + λ₂w; g itself if both are 0. L2 has no factor ½."""
+def penalized(g: Array, w: Array, l1: float, l2: float) -> Array:
+    """Return the gradient with L1 and L2 terms, g + λ₁ sign(w) + λ₂w (g itself if both are 0). L2 has no factor ½."""
     if l1:
         signs: Any = np.sign(w)
         g = g + l1 * signs

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient descent: w −= ηg."""
+"""Stochastic gradient descent (SGD): w −= ηg."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from paddle.optim.rules.table import Fluid, rule
     ),
 )
 class SGD(Rule):
-    """Plain gradient descent; it has no state."""
+    """Plain stochastic gradient descent; it has no state."""
 
     handles_rows = True
-    penalises_gradient = True
+    penalizes_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """Take one step of gradient descent, which changes `w` and `state` in place."""

@@ -98,7 +98,7 @@ V2: dict[str, str] = {}
 
 
 def rule(*names: str, fluid: Fluid | None = None, v2: str = "") -> Callable[[_Class], _Class]:
-    """Register the decorated class under its names, with the rows from which Fluid and v2 make their classes."""
+    """Register the decorated class as the update rule of these rows, from which Fluid and v2 make their classes."""
 
     def add(cls: _Class) -> _Class:
         RULES.update(dict.fromkeys(names, cls))
