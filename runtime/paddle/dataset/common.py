@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.dataset.common`: the location of the cache, and functions that divide samples among trainers."""
+"""`paddle.dataset.common`: the cache of downloaded files, and functions that divide samples among trainers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CoNLL 2005, semantic role labeling: the Wall Street Journal test text; the training text is not public.
+"""CoNLL 2005, semantic role labeling: the Wall Street Journal test set; the training set is not public.
 
 A sample is one predicate of a sentence as nine lists, each as long as the sentence: the word ids; five lists that each
 repeat one word's id, of the words at positions -2, -1, 0, 1 and 2 relative to the predicate; the predicate's id; 1 at
@@ -37,17 +37,17 @@ fetch = fetching("conll05", DATA, WORDS, VERBS, LABELS, EMBEDDING)
 
 
 def get_dict() -> tuple[Ids, Ids, Ids]:
-    """Return the ids of all words, verbs and labels; B-X and I-X of a role are 2n and 2n + 1, O is last."""
+    """Return the dictionaries of words, verbs and labels (to ids); B-X, I-X of a role are 2n, 2n + 1, O is last."""
     return _numbered(WORDS), _numbered(VERBS), _labels()
 
 
 def get_embedding() -> str:
-    """Return the path of the trained word vectors: a header of 16 bytes, then float32 (44068, 32)."""
+    """Return the path of the pretrained word vectors: a header of 16 bytes, then float32 (44068, 32)."""
     return download(EMBEDDING[0], "conll05", EMBEDDING[1])
 
 
 def test() -> Reader[tuple[list[int], ...]]:
-    """Return a reader of the public test text, which the original also trains on."""
+    """Return a reader of the public test set, on which the original also trains."""
     words, verbs, labels = get_dict()
     path = download(DATA[0], "conll05", DATA[1])
 

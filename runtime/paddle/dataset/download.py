@@ -94,7 +94,7 @@ def download(url: str, module_name: str, md5sum: str | None = None, save_name: s
 
 
 def fetching(module_name: str, *files: tuple[str, str]) -> Callable[[], None]:
-    """Return the function `fetch` of a data set with these files, each (url, md5)."""
+    """Return the function `fetch` of a data set, which downloads these files, each (url, md5)."""
 
     def fetch() -> None:
         """Download all files into the cache."""

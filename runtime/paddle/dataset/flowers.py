@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flowers of 102 kinds from Oxford's Visual Geometry Group: 8,189 color images.
+"""Oxford 102 Flowers (Visual Geometry Group): 8,189 color images of 102 categories.
 
 A sample is the mapper's result for (bytes of a JPEG file, label from 0); the default mappers give (pixels
 (3 * 224 * 224,) float32 minus the means of blue, green and red, label). They need cv2 or Pillow. As in the original,
@@ -77,7 +77,7 @@ def valid(mapper: Mapper = test_mapper, buffered_size: int = 1024, use_xmap: boo
 
 
 def convert(path: str) -> None:
-    """Write all readers to recordio files of 1,000 samples in a folder."""
+    """Write all readers to recordio files of 1,000 samples in the folder `path`."""
     convert_reader(path, train(), 1000, "flowers_train")
     convert_reader(path, test(), 1000, "flowers_test")
     convert_reader(path, valid(), 1000, "flowers_valid")

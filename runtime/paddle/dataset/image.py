@@ -60,7 +60,7 @@ def resize_short(im: Image, size: int) -> Image:
 
 
 def to_chw(im: Image, order: Sequence[int] = (2, 0, 1)) -> Image:
-    """Reorder the axes of an image: (height, width, channels) becomes (channels, height, width)."""
+    """Transpose an image: by default, (height, width, channels) becomes (channels, height, width)."""
     if im.ndim != len(order):
         raise ConfigError(
             f"to_chw: order {tuple(order)} has {len(order)} axes, but the image has {im.ndim} (shape {im.shape})"
@@ -81,7 +81,7 @@ def random_crop(im: Image, size: int, is_color: bool = True) -> Image:
 
 
 def left_right_flip(im: Image) -> Image:
-    """Flip an image horizontally."""
+    """Flip an image horizontally: the first column becomes the last."""
     return im[:, ::-1]
 
 
@@ -213,8 +213,8 @@ def _resized(im: NDArray[np.float64], size: int, axis: int) -> NDArray[np.float6
     place = (np.arange(size) + 0.5) * (before / size) - 0.5  # the center of each new pixel in old coordinates
     left = np.floor(place).astype(np.int64)
     total = np.zeros((*im.shape[:axis], size, *im.shape[axis + 1 :]))
-    for neighbour in range(-1, 3):
-        at = left + neighbour
+    for neighbor in range(-1, 3):
+        at = left + neighbor
         weight = _cubic(np.abs(place - at)).reshape(-1, *[1] * (im.ndim - axis - 1))
         total += weight * np.take(im, np.clip(at, 0, before - 1), axis)
     return total

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Movie reviews from IMDb: 25,000 for training and 25,000 for testing, half of them positive.
+"""IMDb movie reviews, for sentiment analysis: 25,000 for training and 25,000 for testing, half of them positive.
 
 A sample is (word ids, label): label 0 is positive, 1 is negative. Positive and negative reviews alternate.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Penn Treebank as prepared by Mikolov: 42,068 sentences to train a language model, 3,370 to test it.
+"""Penn Treebank, as prepared by Mikolov: 42,068 sentences to train a language model, and 3,370 to validate it.
 
 A sentence is framed by <s> and <e>; words that are not in the dictionary become <unk>.
 """
@@ -27,7 +27,7 @@ fetch = fetching("imikolov", (URL, MD5))
 
 
 class DataType(IntEnum):
-    """The kind of sample: n consecutive word ids, or a sentence and the same sentence shifted by one word."""
+    """The form of samples: n consecutive word ids, or a sentence and the same sentence shifted by one word."""
 
     NGRAM = 1
     SEQ = 2

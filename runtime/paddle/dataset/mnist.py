@@ -40,7 +40,7 @@ def test() -> Reader[Sample]:
 
 
 def fetch() -> None:
-    """Download all files into the cache."""
+    """Download all files of MNIST into the cache."""
     for name, md5 in (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS):
         download(URL_PREFIX + name, "mnist", md5)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MovieLens 1M: a million ratings of films, with information about users and films.
+"""MovieLens 1M: a million ratings of movies, with information about users and movies.
 
 A sample is [user id, gender (0 male, 1 female), index into age_table, job, movie id, [category ids], [title word ids],
 [2 * stars - 5]]. About one rating in ten is for testing; the selection never changes.
@@ -32,7 +32,7 @@ _TITLE = re.compile(r"^(.*)\((\d+)\)$")
 
 @dataclass(frozen=True)
 class MovieInfo:
-    """A film, with its id, categories, and title without the year."""
+    """A movie, with its id, categories, and title without the year."""
 
     index: int
     categories: tuple[str, ...]
@@ -78,7 +78,7 @@ def user_info() -> dict[int, UserInfo]:
 
 
 def movie_info() -> dict[int, MovieInfo]:
-    """Return film id -> MovieInfo for all films."""
+    """Return movie id -> MovieInfo for all movies."""
     return _movies(_path())
 
 
@@ -93,7 +93,7 @@ def movie_categories() -> dict[str, int]:
 
 
 def max_movie_id() -> int:
-    """Return the highest film id; ids have gaps."""
+    """Return the highest movie id; ids have gaps."""
     return max(movie_info())
 
 
@@ -108,7 +108,7 @@ def max_job_id() -> int:
 
 
 def fetch() -> None:
-    """Download the file into the cache."""
+    """Download the archive of MovieLens 1M into the cache."""
     _path()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MQ2007 of LETOR 4.0, learning to rank: queries with documents.
+"""MQ2007 of LETOR 4.0, for learning to rank: queries with documents and their relevance.
 
 Each document has 46 features and a relevance from 0 to 2.
 
@@ -54,7 +54,7 @@ Features = NDArray[np.float64]
 
 
 class Query:
-    """One document of a query.
+    """A document that was found for a query, with its features and relevance.
 
     Attributes:
         query_id: the number of the query.
@@ -80,7 +80,7 @@ class Query:
 
 
 class QueryList:
-    """The documents of one query."""
+    """A query: the list of its documents."""
 
     def __init__(self, querylist: Iterable[Query] | None = None) -> None:
         """Create the list from documents.
@@ -184,7 +184,7 @@ def load_from_text(filepath: str, shuffle: bool = True, fill_missing: float = -1
 
 
 def fetch() -> str:
-    """Download the file into the cache and return its path."""
+    """Download the archive of MQ2007 into the cache and return its path."""
     return download(URL, "MQ2007", MD5)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Film reviews of the NLTK corpus movie_reviews: 1,600 for training and 400 for testing, half of them positive.
+"""Movie reviews of the NLTK corpus movie_reviews: 1,600 for training and 400 for testing, half of them positive.
 
 A sample is (word ids, label): label 0 is negative, 1 is positive; negative and positive reviews alternate. As in the
 original, `train()` and `test()` return a generator instead of a reader: pass `train` itself where a reader is expected.
@@ -37,12 +37,12 @@ def get_word_dict() -> list[tuple[str, int]]:
 
 
 def train() -> Iterator[Sample]:
-    """Yield the first 1,600 reviews."""
+    """Yield the 1,600 training samples, which come first in the corpus."""
     yield from _samples()[:NUM_TRAINING_INSTANCES]
 
 
 def test() -> Iterator[Sample]:
-    """Yield the reviews after the first 1,600."""
+    """Yield the 400 test samples, which follow the training samples in the corpus."""
     yield from _samples()[NUM_TRAINING_INSTANCES:]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boston housing: 404 training and 102 test districts, with 13 features and a house price in thousands of dollars.
+"""UCI Boston housing: 404 training and 102 test districts, with 13 features and a house price in thousands of dollars.
 
 A sample is (features (13,) float64, price (1,) float64). Features are scaled by (x - mean) / (max - min) over
 all 506 rows.
@@ -50,13 +50,13 @@ fetch = fetching("uci_housing", (URL, MD5))
 
 
 def train() -> Reader[Sample]:
-    """Return a reader of the first 80 percent of the rows."""
+    """Return a reader of the training samples, the first 80 percent of the rows."""
     rows = _scaled(download(URL, "uci_housing", MD5))
     return _reader(rows[: int(len(rows) * TRAIN_SHARE)])
 
 
 def test() -> Reader[Sample]:
-    """Return a reader of the remaining rows."""
+    """Return a reader of the test samples, the last 20 percent of the rows."""
     rows = _scaled(download(URL, "uci_housing", MD5))
     return _reader(rows[int(len(rows) * TRAIN_SHARE) :])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PASCAL VOC 2012, segmentation: one class per pixel of a photograph.
+"""PASCAL VOC 2012, semantic segmentation: photographs with one class per pixel.
 
 A sample is (pixels (height, width, 3) uint8: red, green, blue; classes (height, width) uint8: 0 background, 1 to 20
 objects, 255 borders). Reading the photographs needs cv2 or Pillow; those libraries convert label images to colors, so

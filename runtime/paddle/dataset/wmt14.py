@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WMT 2014, a subset: English sentences and their French translations, with dictionaries of 30,000 words.
+"""WMT 2014, a subset for machine translation: English sentences and French translations, dictionaries of 30,000 words.
 
 A sample is (source ids from <s> to <e>, <s> and the target ids, the target ids and <e>). <s> is 0, <e> 1, <unk> 2.
 """
@@ -51,7 +51,7 @@ def gen(dict_size: int) -> Reader[Sample]:
 
 
 def get_dict(dict_size: int, reverse: bool = True) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Return both dictionaries: number -> word, or word -> number with reverse=False."""
+    """Return the source and the target dictionary: id -> word or, with reverse=False, word -> id."""
     source, target = _dictionaries(download(URL_TRAIN, "wmt14", MD5_TRAIN), dict_size)
     if not reverse:
         return source, target

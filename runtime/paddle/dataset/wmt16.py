@@ -54,13 +54,13 @@ def validation(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> 
 
 
 def get_dict(lang: str, dict_size: int, reverse: bool = False) -> dict[Any, Any]:
-    """Return the dictionary of a language: word -> number, or number -> word with reverse=True."""
+    """Return the dictionary of a language: word -> id, or id -> word with reverse=True."""
     words = _dictionary(_path(), _checked(lang), dict_size)
     return {number: word for word, number in words.items()} if reverse else words
 
 
 def fetch() -> None:
-    """Download the file into the cache."""
+    """Download the archive of WMT 2016 into the cache."""
     _path()
 
 

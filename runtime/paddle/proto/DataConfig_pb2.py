@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protobuf messages that describe sources of data."""
+"""The protobuf messages that describe data sources."""
 
 from __future__ import annotations
 

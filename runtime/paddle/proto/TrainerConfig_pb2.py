@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protobuf messages that describe a training: the network, the data and the optimization."""
+"""The protobuf messages that describe a training run: the network, the data and the optimization."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _RANGES: Mapping[str, tuple[int, int]] = {
 
 
 class MessageTypeError(PaddleError, TypeError):
-    """A value of the wrong type was given to a field of a message."""
+    """Raised when a field of a message is set to a value of the wrong type; also a TypeError."""
 
 
 class Field(NamedTuple):

@@ -66,7 +66,7 @@ class Repeated(list[Any]):
 
 
 class Message:
-    """The base class of messages; the keyword arguments are values of fields."""
+    """Base class of protobuf messages; keyword arguments set fields."""
 
     __slots__ = ("_is_set", "_values")
     FIELDS: ClassVar[Mapping[str, Field]] = {}

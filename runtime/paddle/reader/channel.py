@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class ClosedError(Exception):
-    """The channel's consumer has left, or another producer has failed."""
+    """Raised when a channel's consumer has left, or another producer has failed."""
 
 
 class Channel(Generic[T]):

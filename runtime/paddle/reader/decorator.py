@@ -24,7 +24,7 @@ _ENDED = object()
 
 
 class ComposeNotAligned(PaddleError, ValueError):
-    """The readers given to `compose` have different numbers of samples."""
+    """Raised when the readers given to `compose` have different numbers of samples."""
 
 
 def map_readers(func: Callable[..., U], *readers: Reader[Any]) -> Reader[U]:
@@ -114,7 +114,7 @@ def cache(reader: Reader[T]) -> Reader[T]:
 
 
 def check_positive(function: str, **sizes: int) -> None:
-    """Raise ConfigError for the first of the named sizes that is below 1."""
+    """Check that the named sizes are at least 1; raise ConfigError for the first that is not."""
     for name, size in sizes.items():
         if size < 1:
             raise ConfigError(f"{function}: {name} must be at least 1, got {size}")
@@ -125,7 +125,7 @@ def _as_tuple(sample: Any) -> tuple[Any, ...]:
 
 
 class Fake:
-    """Repeats the first sample `max_num` times per pass, to measure without files: `fake(reader, max_num)`."""
+    """A decorator for speed tests without files: `fake(reader, max_num)` yields the first sample `max_num` times."""
 
     def __init__(self) -> None:
         self.data: Any = None

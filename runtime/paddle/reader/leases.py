@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tasks of one data set in a pass: waiting, leased and finished; see `tasks`."""
+"""The tasks of one data set in a pass: which are waiting, leased or finished; see `tasks`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of samples, as trainers read them."""
+"""`batch`, which groups a reader's samples into minibatches, as trainers read them."""
 
 from __future__ import annotations
 

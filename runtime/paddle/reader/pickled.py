@@ -35,7 +35,7 @@ _KEYS = (str, bytes, int, float, type(None))
 
 
 class PickleRefused(PaddleError, ValueError):
-    """A pickle is damaged, or contains an unsupported type; it was not unpickled."""
+    """Raised when a pickle is damaged or contains an unsupported type; nothing was unpickled."""
 
 
 def loads(raw: bytes, classes: Collection[str] = ()) -> Any:

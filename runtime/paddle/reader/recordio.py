@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""recordio files: records in chunks, each with a checksum and a compressor.
+"""recordio files: sequences of binary records in compressed chunks with checksums.
 
 A chunk is a header of five uint32, little endian, and its records, compressed as one: uint32 length | bytes, each.
 The header is magic | checksum | compressor | size | records in files of v2 and its Go tools, and magic | records |
@@ -28,7 +28,7 @@ _FIELDS, _LENGTH = struct.Struct("<5I"), struct.Struct("<I")
 
 
 class Compressor(enum.IntEnum):
-    """The compression of a chunk's records."""
+    """The method by which the records of a chunk are compressed."""
 
     NoCompress = 0
     Snappy = 1
@@ -47,7 +47,7 @@ _SIZES_AT = [layout.value.index("size") for layout in Layout]
 
 
 class RecordFileError(PaddleError, ValueError):
-    """A file is damaged, or not a recordio file.
+    """Raised when a file is damaged or is not a recordio file.
 
     Attributes:
         path: the path of the file.
@@ -66,7 +66,7 @@ class _Header(NamedTuple):
 
 
 def read_records(path: str | PathLike[str]) -> Iterator[bytes]:
-    """Yield the records of a file, one chunk in memory at a time.
+    """Yield the records (bytes) of a file, one chunk in memory at a time.
 
     Raises:
         RecordFileError: at the first damaged or truncated chunk, after the records before it.
@@ -128,7 +128,7 @@ def _end(file: BinaryIO, path: str | PathLike[str]) -> int:
 
 
 class Writer:
-    """Writes a file, which is renamed into place when it is closed. Not thread-safe.
+    """Writes records to a recordio file, which is renamed into place when it is closed. Not thread-safe.
 
     As a context manager, the writer closes the file at the end, and discards it after an error.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snappy's framing format, used for recordio chunks.
+"""Snappy compression in its framing format, used for recordio chunks.
 
 A stream is frames: uint8 type | uint24 length | content. Types: 0xff is the stream's identifier; 0x00 holds a masked
 CRC-32C and a compressed block, 0x01 one that is stored as is, of at most 64 KiB of data each; 0x80 to 0xfe are skipped.
@@ -24,11 +24,11 @@ _U32 = struct.Struct("<I")
 
 
 class SnappyError(PaddleError, ValueError):
-    """Data is damaged, or not in snappy's format."""
+    """Raised when data is damaged or is not in Snappy's format."""
 
 
 def decompress(data: bytes, most: int) -> bytes:
-    """Decompress a stream.
+    """Decompress a stream in the framing format.
 
     CRCs are not checked, because recordio has its own CRC over the whole stream.
 
@@ -66,7 +66,7 @@ def decompress(data: bytes, most: int) -> bytes:
 
 
 def compress(data: bytes) -> bytes:
-    """Compress data to a stream."""
+    """Compress data to a stream in the framing format."""
     out = [_IDENTIFIER]
     for start in range(0, len(data), BLOCK):
         block = data[start : start + BLOCK]

@@ -51,7 +51,7 @@ class _Saving:
 
 @dataclass(slots=True)
 class TaskQueues:
-    """All data sets of a job. Not thread-safe.
+    """The task queues of all data sets of a job. Not thread-safe.
 
     A repeated question gets the same answer, so a client can send it again.
 
@@ -115,7 +115,7 @@ class TaskQueues:
                 client.lost_at = self.clock()
 
     def tick(self) -> None:
-        """Return tasks to the queue if their leases have expired or their trainers are disconnected for `LOST_S`."""
+        """Return tasks to the queue if their lease has expired, or their trainer has been disconnected for `LOST_S`."""
         now = self.clock()
         for name, data in self._datasets.items():
             for number, lease in list(data.leases.items()):

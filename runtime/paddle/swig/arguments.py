@@ -27,14 +27,14 @@ class _Slot:
 
 
 class Arguments:
-    """The slots of a batch, in the order of a network's inputs or outputs."""
+    """The inputs or outputs of a network for one batch, in slots: one slot per layer."""
 
     def __init__(self, slots: Sequence[_Slot] = ()) -> None:
         self._slots = list(slots)
 
     @staticmethod
     def createArguments(slotNum: int) -> Arguments:
-        """Return arguments with the given number of empty slots."""
+        """Return an object with the given number of empty slots."""
         return Arguments([_Slot() for _ in range(slotNum)])
 
     @staticmethod
@@ -51,11 +51,11 @@ class Arguments:
         return len(self._slots)
 
     def setSlotValue(self, idx: int, mat: Matrix) -> None:
-        """Set the numbers of a slot: one row per sample, or one per item of a sequence."""
+        """Set the dense values of a slot: one row per sample, or one per item of a sequence."""
         self._slots[idx].value = mat.array
 
     def setSlotIds(self, idx: int, vec: IVector) -> None:
-        """Set the integers of a slot: one per sample, or one per item of a sequence."""
+        """Set the integer ids of a slot: one per sample, or one per item of a sequence."""
         self._slots[idx].ids = vec.array
 
     def setSlotSequenceStartPositions(self, idx: int, vec: IVector) -> None:

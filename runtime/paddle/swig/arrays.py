@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 
 class Matrix:
-    """A float32 matrix."""
+    """A float32 matrix; `useGpu` has no effect."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -67,7 +67,7 @@ class Matrix:
 
 
 class Vector:
-    """A float32 vector, such as the values of a parameter."""
+    """A float32 vector, such as the values of a parameter; `useGpu` has no effect."""
 
     dtype: type[Any] = np.float32
 
@@ -102,15 +102,15 @@ class Vector:
         self.array[at] = value
 
     def getSize(self) -> int:
-        """Return the number of items."""
+        """Return the number of elements."""
         return len(self)
 
     def getData(self) -> list[Any]:
-        """Return all items."""
+        """Return all elements as a list."""
         return list(self)
 
     def copyFrom(self, src: Vector) -> None:
-        """Overwrite all items with those of another vector."""
+        """Overwrite all elements with those of another vector."""
         self.array[...] = src.array
 
     def copyToNumpyArray(self) -> Array:
@@ -122,7 +122,7 @@ class Vector:
         return self.array
 
     def copyFromNumpyArray(self, data: Array) -> None:
-        """Overwrite all items with those of an array of the same length."""
+        """Overwrite all elements with those of an array of the same length."""
         self.array[...] = data
 
 

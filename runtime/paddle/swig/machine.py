@@ -32,7 +32,7 @@ _FIELDS = ("value", "id")
 
 
 class Parameter:
-    """One parameter of a machine."""
+    """A parameter of a gradient machine."""
 
     def __init__(self, machine: GradientMachine, number: int, config: ParameterConfig) -> None:
         self._machine, self._number, self._config = machine, number, config
@@ -68,7 +68,7 @@ class Parameter:
 
 
 class GradientMachine:
-    """A network with the values of its parameters.
+    """A network with the values of its parameters, which computes outputs and gradients.
 
     Attributes:
         network: its data layers have open types, which are set by those of the arguments.
@@ -202,7 +202,7 @@ class GradientMachine:
 
 
 class Trainer:
-    """Trains a machine with the optimizer of a configuration's `settings`."""
+    """Trains a gradient machine with the optimizer that a configuration's `settings` select."""
 
     def __init__(self, config: TrainerConfig, machine: GradientMachine) -> None:
         self._machine = machine
@@ -267,11 +267,11 @@ class Trainer:
         self._cost = self._samples = 0.0
 
     def testOneDataBatch(self, size: int, args: Arguments) -> None:
-        """Test a batch and add its cost to the running test."""
+        """Test one batch, and add its cost to that of the test period."""
         machine, feed = self._machine.prepared(args)
         self._cost += machine.test(feed).cost
         self._samples += size
 
     def finishTestPeriod(self) -> float:
-        """End the test and return its cost per sample."""
+        """End the test period and return its cost per sample."""
         return self._cost / max(self._samples, 1.0)

@@ -55,7 +55,7 @@ sparse_vector_sub_sequence = sparse_float_vector_sub_sequence
 
 
 class CacheType:
-    """How a provider caches samples between passes."""
+    """The method by which a provider caches samples between passes."""
 
     NO_CACHE = 0
     CACHE_PASS_IN_MEM = 1
@@ -113,7 +113,7 @@ class CheckInputTypeWrapper:
 
 
 class CheckWrapper:
-    """Compares each sample with the input types: logs a mismatch, then skips the sample or raises an error."""
+    """Checks each sample against the input types: logs a mismatch, then skips the sample or raises an error."""
 
     def __init__(
         self, generator: Generate, input_types: Sequence[InputType], check_fail_continue: bool, logger: Logger

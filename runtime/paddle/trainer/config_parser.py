@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads configuration files of `paddle train`: `parse_config`, and the names that a file can use without an import."""
+"""The parser of configuration files of `paddle train`, and the names that these files can use without an import."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _data(source: DataSource, is_test: bool) -> dict[str, Any]:
 
 
 def parse_config(trainer_config: str | Callable[[], None], config_arg_str: str = "") -> TrainerConfig:
-    """Parse a configuration file.
+    """Parse a configuration file, and return the configuration that it declares.
 
     Args:
         trainer_config: path of a file, or a function that makes the calls of one.
@@ -158,7 +158,7 @@ def parse_optimizer_config(optimizer_conf: Callable[[], None], config_arg_str: s
 
 
 def reset_parser() -> None:
-    """Forget all declared layers and parameters."""
+    """Discard all declared layers and parameters."""
     model.reset()
 
 
@@ -197,7 +197,7 @@ def default_momentum(val: float) -> None:
 
 
 def default_decay_rate(val: float) -> None:
-    """Set the default L2 rate of parameters."""
+    """Set the default L2 decay rate of parameters."""
     model.current().defaults.decay_rate = float(val)
 
 
@@ -229,7 +229,7 @@ model_type = _without_effect("model_type", "the layers determine the type of the
 
 
 def Inputs(*args: str) -> None:  # noqa: N802 - the original's name
-    """Declare, by the names of data layers, which of them take the columns of a provider's samples, in order."""
+    """Declare the data layers, by name, that take the columns of a provider's samples, in order."""
     current().inputs = [layer.name for layer in _named(args, "Inputs")]
 
 

@@ -173,7 +173,7 @@ def test(session: Session, log: Logger, *, is_local: bool) -> None:
 
 
 def time(session: Session, log: Logger, *, is_local: bool) -> None:
-    """Train on ten batches, then log the time that test_period further batches take."""
+    """Train on ten batches, then log the time that the next test_period batches take."""
     flags, trainer = session.flags, session.trainer(is_local=is_local)
     measured = int(flags["test_period"]) or _WARM_UP
     batches = session.train_batches()

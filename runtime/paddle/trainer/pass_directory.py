@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Directories of parameters, as `paddle train` saves them after a pass: ``<save_dir>/pass-00003``.
+"""Directories of parameters that `paddle train` saves after each pass: ``<save_dir>/pass-00003``.
 
 A directory has a file for each parameter, with its name (16-byte header and float32 values); a copy of the
 configuration, whose name is in ``path.txt``; and, written last, ``done``.

@@ -25,7 +25,7 @@ Batches = Iterator[list[Sample]]
 
 
 class SampleSource:
-    """One data source: its provider and its files.
+    """A data source: a provider and the files that it reads.
 
     Attributes:
         name: name of the provider, with its module.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of a configuration file besides its layers: inputs, outputs, settings and data sources.
+"""The parts of a configuration file other than its layers: inputs, outputs, settings and data sources.
 
 Functions that a configuration file calls change the `current` configuration.
 """
@@ -19,7 +19,7 @@ from paddle.v2.optimizer import Optimizer
 
 @dataclass(frozen=True)
 class DataSource:
-    """A data source.
+    """A data source of a configuration: a data provider and its files.
 
     Attributes:
         files: a list file with one path per line, or the paths.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learning methods in their v1 form, and `settings`, which turns one into an optimizer of ``paddle.v2``.
+"""Learning methods in their v1 form, and `settings`, which makes one into an optimizer of ``paddle.v2``.
 
 A learning method has a name and its own hyperparameters; all other values are arguments of `settings`.
 """
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Optimizer:
-    """Base class of learning methods."""
+    """Base class of learning methods, the v1 form of optimizers."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
         """Return the learning method under the names of the original's configuration."""
@@ -120,7 +120,7 @@ for _made in (
 
 
 class BaseRegularization(Optimizer):
-    """Base class of regularizations."""
+    """Base class of regularization methods."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
         """Return no arguments, because the decay rate is a default of parameters."""
@@ -142,7 +142,7 @@ class L2Regularization(regularization.L2Regularization, BaseRegularization):
 
 @dataclass(frozen=True)
 class ModelAverage(optimizer.ModelAverage, Optimizer):
-    """Saves the mean of the latest values, over average_window times the number of updates so far."""
+    """Model averaging: saves the mean of the values over a window, average_window times the updates so far."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
         """Return the arguments of model averaging by name."""

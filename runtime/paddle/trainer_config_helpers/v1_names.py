@@ -43,7 +43,7 @@ def layer_name(name: str) -> str:
 
 
 def missing(module: str, name: str, known: Iterable[str]) -> AttributeError:
-    """Return the error for a name that a module does not have."""
+    """Return the AttributeError for a name that a module does not have."""
     near = difflib.get_close_matches(name, list(known), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The original's tools for configuration files and their parameters: show, draw and merge."""
+"""The original's tools for configuration files and their parameters: print, draw and merge."""
 
 from paddle import later, second_names
 

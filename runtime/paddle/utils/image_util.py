@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images for providers and predictors of 2016: (channels, height, width) arrays, or (height, width) without colors.
+"""Image preprocessing for providers and predictors of 2016: (channels, height, width) arrays, or gray (height, width).
 
 `load_image`, `resize_image` and `decode_jpeg` need Pillow. Random crops use numpy's global generator.
 """
@@ -42,7 +42,7 @@ def load_image(img_path: str | os.PathLike[str], is_color: bool = True) -> Any:
 
 
 def decode_jpeg(jpeg_string: bytes) -> Image:
-    """Return the image in the bytes of a file."""
+    """Decode the bytes of an image file; return (channels, height, width), or (height, width) for a gray image."""
     try:
         found = np.array(_pillow().open(io.BytesIO(jpeg_string)))
     except OSError as error:
@@ -57,17 +57,17 @@ def resize_image(img: Any, target_size: int) -> Any:
 
 
 def flip(im: Image) -> Image:
-    """Return the mirror image, left and right exchanged."""
+    """Flip an image horizontally."""
     return im[..., ::-1]
 
 
 def crop_img(im: Image, inner_size: int, color: bool = True, test: bool = True) -> Image:
-    """Return a square of `inner_size` pixels: the center, or in training a random one that is flipped half of the time.
+    """Crop a square of `inner_size` pixels: from the center or, in training, at random and flipped half of the time.
 
     A smaller image is first surrounded by zeros.
 
     Raises:
-        ConfigError: the image does not have the dimensions that `color` says.
+        ConfigError: the number of dimensions does not match `color`.
     """
     if im.ndim != (3 if color else 2):
         raise ConfigError(f"crop_img: color={color} needs {3 if color else 2} dimensions, got {im.shape}")
@@ -83,7 +83,7 @@ def crop_img(im: Image, inner_size: int, color: bool = True, test: bool = True) 
 def preprocess_img(
     im: Image, img_mean: ArrayLike, crop_size: int, is_train: bool, color: bool = True
 ) -> Image:
-    """Return a crop without its mean, flat, as a provider yields it; see `crop_img`."""
+    """Crop an image, subtract the mean, and return a flat array, as a provider yields it; see `crop_img`."""
     cropped = crop_img(im.astype(np.float32), crop_size, color, not is_train)
     return np.asarray(cropped - np.asarray(img_mean, np.float32)).ravel()
 
@@ -91,7 +91,7 @@ def preprocess_img(
 def load_meta(
     meta_path: str | os.PathLike[str], mean_img_size: int, crop_size: int, color: bool = True
 ) -> Image:
-    """Return the center of the mean image in a file of numpy with the item `data_mean`, float32.
+    """Return the center of the mean image in a numpy file's item `data_mean`, as float32.
 
     Raises:
         ModelFileError: the file cannot be read, or its mean has another size.
@@ -112,7 +112,7 @@ def load_meta(
 
 
 def oversample(img: Sequence[Image], crop_dims: Sequence[int]) -> Image:
-    """Return ten crops of each (height, width, channels) image: the corners and the center, and these flipped.
+    """Crop ten parts of each (height, width, channels) image: the corners and the center, and these flipped.
 
     Args:
         crop_dims: height and width of the crops.
@@ -165,7 +165,7 @@ class ImageTransformer:
         self.channel_swap = self._of_three("channel_swap", order)
 
     def set_mean(self, mean: ArrayLike | None) -> None:
-        """Set the mean; None: none is subtracted."""
+        """Set the mean to subtract; None: no mean is subtracted."""
         found = None if mean is None else np.asarray(mean, np.float32)
         self.mean = found[:, None, None] if found is not None and found.ndim == 1 else found
 

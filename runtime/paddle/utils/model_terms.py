@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads arguments, projections and operators from the original's messages; see `model_config`."""
+"""Converts arguments, projections and operators from the original's messages; see `model_config`."""
 
 from __future__ import annotations
 
@@ -100,14 +100,14 @@ _ACTIVATIONS = {"linear": activation.Linear} | {
 
 
 def activation_of(name: str) -> activation.Base:
-    """Return the activation of a name."""
+    """Return the activation object for a name in a message."""
     if name not in _ACTIVATIONS:
         raise ModelFileError(f"activation {name!r} is unknown")
     return _ACTIVATIONS[name]()
 
 
 def pool_type_of(name: str) -> Any:
-    """Return the pooling of a name."""
+    """Return the pooling object for a name in a message."""
     if name not in _POOLS:
         raise ModelFileError(f"pool_type {name!r} is unknown")
     return _POOLS[name]()
@@ -198,7 +198,7 @@ _PROJECTIONS: Mapping[str, Callable[[LayerOutput, int, ParameterAttribute, Any],
 
 
 def operator(config: Any, first: LayerOutput, second: LayerOutput) -> Projection:
-    """Return the operator over two inputs of a layer."""
+    """Return the operator with two layers as inputs that a message describes."""
     if config.type == "dot_mul":
         return layer.dotmul_operator(first, second, config.dotmul_scale)
     if config.type not in ("conv", "convt"):
