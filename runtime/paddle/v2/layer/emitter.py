@@ -53,10 +53,10 @@ class Layer(NamedTuple):
 
 
 ONE_LEVEL = (
-    "layer {layer!r} operates on sub-sequences, but its input {input!r} has only one "
-    "level of sequences: declare the underlying data layer with two levels, such as "
-    "integer_value_sub_sequence, or use the level TO_NO_SEQUENCE"
+    "layer {layer!r} operates on sub-sequences, but its input {input!r} has only one level of sequences: declare the "
+    "underlying data layer with two levels, such as integer_value_sub_sequence, or use the level TO_NO_SEQUENCE"
 )
+FED = "@fed"
 LAYERS: dict[str, Layer] = {}
 """Type of a layer -> its entry, from the module with its declaration."""
 
@@ -131,8 +131,7 @@ class Emitter:
 
     def emit(self, config: LayerConfig) -> None:
         """Emit one layer to the current block."""
-        self._layer, outer_layer = config.name, self._layer
-        entry = LAYERS[config.type]
+        self._layer, outer_layer, entry = config.name, self._layer, LAYERS[config.type]
         nested = [] if entry.by_levels or not entry.sequences else self._join(config, entry)
         value = entry.emit(self, config)
         for room, name, whole in nested:
@@ -304,7 +303,8 @@ class Emitter:
         return self.op("lookup_table", {"W": self.parameter(parameter), "Ids": ids}, attrs)
 
     def input(self, name: str, shape: Sequence[int], dtype: str, levels: int = 0) -> Variable:
-        """Return a variable that is fed, with `levels` of sequences."""
+        """Return a variable that is fed, with `levels` of sequences; a parameter can have the same name."""
+        name = f"{name}{FED}" if name in self.parameters else name
         return self.block.create_var(
             name=name, shape=list(shape), dtype=dtype, stop_gradient=True, lod_level=levels
         )

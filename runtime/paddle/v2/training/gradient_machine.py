@@ -22,7 +22,7 @@ from paddle.graph.scope import fetched
 from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.optim.spec import RowGradient
 from paddle.v2.errors import UsageError, UsageTypeError
-from paddle.v2.layer.emitter import Emitter, frame_of
+from paddle.v2.layer.emitter import FED, Emitter, frame_of
 from paddle.v2.layer.lengths import check_lengths, meetings
 from paddle.v2.model import GRADIENT
 from paddle.v2.network import Network
@@ -171,7 +171,7 @@ class GradientMachine:
         return dict(zip(layers, map(_rows, results), strict=True))
 
     def lookups(self, parameter: str) -> list[str]:
-        """Return the names of the fed variables whose ids select rows of a parameter."""
+        """Return the names of the fed values whose ids select rows of a parameter."""
         block = self._runnable(is_test=False).program.global_block()
         found = [op for op in block.ops if op.type == "lookup_table" and parameter in op.inputs["W"]]
         others = [
@@ -181,7 +181,7 @@ class GradientMachine:
             raise UsageError(
                 f"parameter {parameter!r} is sparse_update, but operator {others[0]!r} needs the whole parameter"
             )
-        return list(dict.fromkeys(op.inputs["Ids"][0] for op in found))
+        return list(dict.fromkeys(op.inputs["Ids"][0].removesuffix(FED) for op in found))
 
     def set_rows(self, parameter: str, rows: NDArray[np.int64], values: Value) -> None:
         """Set the rows of a sparse parameter (unique, ascending) that the next runs use."""
@@ -235,7 +235,9 @@ class GradientMachine:
 
     def _run(self, runnable: _Runnable, feed: Feed, wanted: Sequence[Variable | str], step: int) -> list[Any]:
         frames = {frame_of(name): np.array([-1, *frame]) for name, frame in runnable.emitter.frames.items()}
-        return self._executor.run(runnable.program, {**frames, **feed}, wanted, self.scope, step)
+        twice = self.network.parameters.keys() & feed.keys()
+        fed = {f"{name}{FED}" if name in twice else name: value for name, value in {**frames, **feed}.items()}
+        return self._executor.run(runnable.program, fed, wanted, self.scope, step)
 
     def _runnable(self, *, is_test: bool, moves_statistics: bool = True) -> _Runnable:
         found = self._runnables.get((is_test, moves_statistics))

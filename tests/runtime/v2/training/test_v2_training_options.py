@@ -244,3 +244,27 @@ def test_arguments_that_an_optimizer_ignores_are_logged(
         getattr(paddle.optimizer, name)(learning_rate=0.1, **given)
     assert bool(caplog.messages) is bool(ignored)
     assert re.search(ignored, "".join(caplog.messages))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_data_layer_and_a_parameter_can_have_the_same_name(sparse: bool) -> None:
+    def trained(table: str, weight: str) -> list[np.ndarray]:
+        words = layer.data("words", data_type.integer_value_sequence(5))
+        x = layer.data("x", data_type.dense_vector(2))
+        rows = layer.embedding(words, 2, param_attr=attr.Param(name=table, sparse_update=sparse))
+        out = layer.fc(
+            [layer.pooling(rows), x], 1, param_attr=[attr.Param(name="up"), attr.Param(name=weight)]
+        )
+        cost = layer.sum_cost(out)
+        parameters = paddle.parameters.create(cost)
+        for number, name in enumerate((table, "up", weight)):
+            values = np.random.default_rng(number).normal(size=parameters.get_shape(name))
+            parameters.set(name, values.astype(np.float32))
+        trainer = paddle.trainer.SGD(cost, parameters, paddle.optimizer.Momentum(learning_rate=0.1))
+        trainer.train(lambda: iter([[([1, 3], [1.0, 2.0])]]), num_passes=2)
+        return [parameters.get(name) for name in (table, weight)]
+
+    with model.fresh():
+        expected = trained("table", "weight")
+    for found, each in zip(trained("words", "x"), expected, strict=True):
+        np.testing.assert_array_equal(found, each)
