@@ -85,7 +85,6 @@ def _listed(given: Variable | Sequence[Variable]) -> list[Variable]:
 
 def _mark_sparse(block: Block) -> None:
     """Mark the gradients that are selected rows: those of sparse tables, and sums of only such gradients."""
-    within = _looked_up_within(block)
     for op in block.ops:
         written: tuple[str, ...] = ()
         if op.attrs.get("is_sparse") and op.type.endswith("_grad"):
@@ -93,7 +92,8 @@ def _mark_sparse(block: Block) -> None:
         elif op.type == "sum" and all(map(block.is_sparse, op.reads)):
             written = op.writes
         else:
-            written = tuple(grad for name, grad in _wanted_of_bodies(op) if name in within)
+            rows = cast("tuple[str, ...]", op.attrs.get("rows", ()))
+            written = tuple(grad for name, grad in _wanted_of_bodies(op) if name in rows)
         for name in written:
             variable = block.find(name)
             if isinstance(variable, Variable):
@@ -106,16 +106,3 @@ def _wanted_of_bodies(op: graph.Operator) -> Iterator[tuple[str, str]]:
     grads = parameters or (name for names in op.outputs.values() for name in names)
     wanted = op.attrs.get("wanted_parameters" if parameters else "wanted", ())
     return zip(cast("tuple[str, ...]", wanted), grads, strict=False)
-
-
-def _looked_up_within(block: Block) -> set[str]:
-    """Return the variables that the bodies of operators read only in sparse lookups."""
-    rows, others = set[str](), set[str]()
-    for op in (op for body in block.program.blocks if body.idx for op in body.ops):
-        tables = (
-            {*op.inputs.get("W", ()), *op.inputs.get("Weight", ())} if op.attrs.get("is_sparse") else set()
-        )
-        rows |= tables
-        if "sub_block" not in op.attrs:
-            others |= {*op.reads} - tables
-    return rows - others

@@ -140,7 +140,8 @@ def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
     smooth = frozenset(name for name in numbers if allowed(block.reach(name), set()))
     bounded = {name: block.reach(name).error_bounds for name in smooth}
     bounds = {name: each for name, each in bounded.items() if each is not None}
-    derivation = Derivation(smooth, partial(_by_name, seed=seed, xp=xp), bounds)
+    tables = block.tables_within(block.ops)
+    derivation = Derivation(smooth, partial(_by_name, seed=seed, xp=xp), bounds, tables)
     return CompiledBody(calls, numbers, tuple(reads), tuple(written), tuple(block.ops), derivation)
 
 

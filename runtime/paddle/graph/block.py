@@ -175,6 +175,21 @@ class Block:
             waiting.extend(self.program.blocks[idx] for idx in around if idx >= 0)
         return None
 
+    def tables_within(self, ops: Iterable[Operator]) -> frozenset[str]:
+        """Return the variables that the bodies of operators read only in sparse lookups."""
+        rows, others = set[str](), set[str]()
+        bodies = [number for op in ops if isinstance(number := op.attrs.get("sub_block"), int)]
+        while bodies:
+            for op in self.program.blocks[bodies.pop()].ops:
+                if isinstance(number := op.attrs.get("sub_block"), int):
+                    bodies.append(number)
+                    continue
+                tables = (*op.inputs.get("W", ()), *op.inputs.get("Weight", ()))
+                tables = tables if op.attrs.get("is_sparse") else ()
+                rows.update(tables)
+                others.update({*op.reads}.difference(tables))
+        return frozenset(rows - others)
+
     def visible_vars(self) -> dict[str, Variable]:
         """Return the variables of this block and of the enclosing ones; inner names hide outer ones."""
         around = self.program.blocks[self.parent_idx].visible_vars() if self.parent_idx >= 0 else {}

@@ -52,11 +52,13 @@ class Derivation:
         smooth: the variables that can have gradients.
         make: makes the calls.
         bounds: the `Variable.error_bounds` of the variables that have them.
+        tables: the variables that bodies of the operators read only in sparse lookups.
     """
 
     smooth: frozenset[str]
     make: Maker
     bounds: Mapping[str, Mapping[str, float]]
+    tables: frozenset[str]
     known: dict[Any, Any] = field(default_factory=dict)
 
     def required(self, ops: Sequence[Operator], wanted: frozenset[str]) -> set[str]:
@@ -77,7 +79,7 @@ class Derivation:
         key = (op.type, id(op), arrived, required)
         found = self.known.get(key)
         if found is None:
-            steps = (_step(each, required, self.make) for each in _rules(op, arrived, required))
+            steps = (_step(each, required, self.make) for each in _rules(op, arrived, required, self.tables))
             found = self.known[key] = [step for step in steps if step.writes]
             if not found:
                 raise BackwardError(
@@ -152,7 +154,9 @@ def _add(grads: dict[str, Any], name: str, value: Any) -> None:
     grads[name] = sum_([grads[name], value]) if name in grads else value
 
 
-def _rules(op: Operator, arrived: frozenset[str], required: frozenset[str]) -> list[GradOp]:
+def _rules(
+    op: Operator, arrived: frozenset[str], required: frozenset[str], tables: frozenset[str]
+) -> list[GradOp]:
     twin = Operator(
         op.type,
         op.inputs,
@@ -160,7 +164,7 @@ def _rules(op: Operator, arrived: frozenset[str], required: frozenset[str]) -> l
         op.attrs,
     )
     reached = {_new(op, name) for name in arrived}
-    return gradient_of(twin, reached, BodyGradients(set(required), reached))
+    return gradient_of(twin, reached, BodyGradients(set(required), reached, tables))
 
 
 def _step(grad_op: GradOp, required: frozenset[str], make: Maker) -> _Step:

@@ -8,7 +8,7 @@ The gradient of `x` is the variable `x@GRAD`. Where several operators read `x`, 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from paddle.graph import unique_name
@@ -75,7 +75,9 @@ class Builder:
         for name in sorted(reached):
             self._settle(name)
             self._clip(name)
-        found = gradient_of(op, reached, BodyGradients(self.required, reached))
+        found = gradient_of(
+            op, reached, BodyGradients(self.required, reached, self.block.tables_within([op]))
+        )
         wanted = [{slot: self._wanted(names) for slot, names in each.outputs.items()} for each in found]
         kept = [
             pair
@@ -245,6 +247,7 @@ class BodyGradients:
 
     required: set[str]
     reached: set[str]
+    tables: Collection[str] = ()
 
     def wanted(self, names: Sequence[str]) -> list[str]:
         """Return those of the names, each once, whose gradient must be computed."""
@@ -253,3 +256,7 @@ class BodyGradients:
     def arriving(self, names: Sequence[str]) -> list[str]:
         """Return those of the names, each once, for which later operators have computed a gradient."""
         return [name for name in dict.fromkeys(names) if name in self.reached]
+
+    def rows(self, names: Sequence[str]) -> list[str]:
+        """Return those of the names that bodies read only in sparse lookups: their gradients are selected rows."""
+        return [name for name in names if name in self.tables]

@@ -38,7 +38,7 @@ from paddle.fluid.run.feeds import joined, keep_persistable, split_feed
 from paddle.fluid.run.flags import checks_finite
 from paddle.fluid.run.places import CUDAPlace, Place
 from paddle.fluid.run.scope import Scope
-from paddle.ops.base.selected_rows import SelectedRows, concatenated, selected
+from paddle.ops.base.selected_rows import SelectedRows, concatenated
 
 
 class DataParallel:
@@ -250,8 +250,8 @@ class DataParallel:
 def _total(values: list[Any]) -> Any:
     if len(values) == 1:
         return values[0]
-    if any(isinstance(value, SelectedRows) for value in values):
-        return concatenated([selected(value) for value in values])
+    if isinstance(values[0], SelectedRows):
+        return concatenated(values)
     total = values[0]
     for value in values[1:]:
         total = total + value

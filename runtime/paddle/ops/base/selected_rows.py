@@ -12,6 +12,7 @@ import numpy as np
 from paddle.backend import Array, array_module
 from paddle.ops.base import kernels
 from paddle.ops.base.errors import InputError, ShapeError
+from paddle.ops.base.lod import zeros_like
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +116,12 @@ def _sorted(rows: Array) -> tuple[Array, Array]:
     return keys & ((1 << bits) - 1), keys >> bits
 
 
-def selected(value: Any) -> SelectedRows:
-    """Return the nonzero rows of an array (n, ...), such as the gradient of a table from a body that did not run."""
-    if isinstance(value, SelectedRows):
-        return value
-    rows = array_module(value).flatnonzero(value.reshape(len(value), -1).any(axis=1))
-    return SelectedRows(rows, value[rows], len(value), is_merged=True)
+def no_gradient(value: Any, is_sparse: bool) -> Any:
+    """Return the gradient of a value on which nothing depends: zeros or, if is_sparse, no rows."""
+    if not is_sparse:
+        return zeros_like(value)
+    rows = array_module(value).empty(0, np.int64)
+    return SelectedRows(rows, value[:0], len(value), is_merged=True)
 
 
 def concatenated(parts: Sequence[SelectedRows]) -> SelectedRows:

@@ -15,8 +15,8 @@ from typing import Any
 
 from paddle.backend import Array
 from paddle.ops.base.body import Body, Tape
-from paddle.ops.base.lod import zeros_like
 from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
+from paddle.ops.base.selected_rows import no_gradient
 
 _ATTRS = {"sub_block": int, "is_scalar_condition": False, "is_test": False}
 _Names = Mapping[str, Sequence[str]]
@@ -56,13 +56,19 @@ def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, object], bodies:
             "conditional_block_grad",
             {"Scope": outputs["Scope"], "Input": wanted, "Out@GRAD": [name + GRAD for name in arriving]},
             {"Input@GRAD": [name + GRAD for name in wanted]},
-            {"arriving": [name.removesuffix("@AFTER") for name in arriving], "wanted": wanted},
+            {
+                "arriving": [name.removesuffix("@AFTER") for name in arriving],
+                "wanted": wanted,
+                "rows": bodies.rows(wanted),
+            },
         )
     ]
 
 
 @operator(
-    "conditional_block_grad", "Scope Input* Out@GRAD+* -> Input@GRAD+*", attrs={"arriving": (), "wanted": ()}
+    "conditional_block_grad",
+    "Scope Input* Out@GRAD+* -> Input@GRAD+*",
+    attrs={"arriving": (), "wanted": (), "rows": ()},
 )
 def conditional_block_grad(
     tape: Tape | None,
@@ -71,13 +77,15 @@ def conditional_block_grad(
     *,
     arriving: tuple[str, ...],
     wanted: tuple[str, ...],
+    rows: tuple[str, ...],
 ) -> list[Any]:
     """Propagate gradients through the block if it ran; otherwise to the unchanged variables."""
     grads = dict(zip(arriving, douts, strict=True))
     if tape is not None:
         tape.back(grads, frozenset(wanted))
     return [
-        grads[name] if name in grads else zeros_like(value) for name, value in zip(wanted, given, strict=True)
+        grads[name] if name in grads else no_gradient(value, name in rows)
+        for name, value in zip(wanted, given, strict=True)
     ]
 
 
@@ -105,11 +113,17 @@ def _maker_while_loop(
 ) -> list[GradOp]:
     arriving, wanted = bodies.arriving(outputs["Out"]), bodies.wanted(inputs["X"])
     given = {"StepScopes": outputs["StepScopes"], "X": wanted, "Out@GRAD": [name + GRAD for name in arriving]}
-    own = {"arriving": [name.removesuffix("@AFTER") for name in arriving], "wanted": wanted}
+    own = {
+        "arriving": [name.removesuffix("@AFTER") for name in arriving],
+        "wanted": wanted,
+        "rows": bodies.rows(wanted),
+    }
     return [GradOp("while_grad", given, {"X@GRAD": [name + GRAD for name in wanted]}, own)]
 
 
-@operator("while_grad", "StepScopes X+* Out@GRAD+* -> X@GRAD+*", attrs={"arriving": (), "wanted": ()})
+@operator(
+    "while_grad", "StepScopes X+* Out@GRAD+* -> X@GRAD+*", attrs={"arriving": (), "wanted": (), "rows": ()}
+)
 def while_grad(
     tapes: tuple[Tape, ...],
     x: list[Any],
@@ -117,11 +131,13 @@ def while_grad(
     *,
     arriving: tuple[str, ...],
     wanted: tuple[str, ...],
+    rows: tuple[str, ...],
 ) -> list[Any]:
     """Return the gradients of X, propagated back through the iterations, the last one first."""
     grads = dict(zip(arriving, douts, strict=True))
     for tape in reversed(tapes):
         tape.back(grads, frozenset(wanted))
     return [
-        grads[name] if name in grads else zeros_like(value) for name, value in zip(wanted, x, strict=True)
+        grads[name] if name in grads else no_gradient(value, name in rows)
+        for name, value in zip(wanted, x, strict=True)
     ]

@@ -33,6 +33,7 @@ from paddle.ops.base.lod import (
 )
 from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
 from paddle.ops.base.segments import TimeSteps, at, lengths, ranges
+from paddle.ops.base.selected_rows import no_gradient
 from paddle.ops.recurrent.unroll import Names, summed, unroll, unroll_back
 
 
@@ -227,6 +228,7 @@ def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, Any], bodies: An
                 "reverse": attrs["reverse"],
                 "arriving": arriving,
                 "wanted": [name for names in wanted.values() for name in names],
+                "rows": bodies.rows(wanted["Parameters"]),
             },
         )
     ]
@@ -236,7 +238,7 @@ def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, Any], bodies: An
     "dynamic_recurrent_grad",
     "Inputs+* Statics+*? States+*? Parameters*? StepScopes Outputs@GRAD* -> "
     "Inputs@GRAD*? Statics@GRAD*? States@GRAD*? Parameters@GRAD*?",
-    attrs={"before": (), "after": (), "level": 0, "reverse": False, "arriving": (), "wanted": ()},
+    attrs={"before": (), "after": (), "level": 0, "reverse": False, "arriving": (), "wanted": (), "rows": ()},
 )
 def dynamic_recurrent_grad(
     inputs: list[Any],
@@ -252,6 +254,7 @@ def dynamic_recurrent_grad(
     reverse: bool,
     arriving: tuple[str, ...],
     wanted: tuple[str, ...],
+    rows: tuple[str, ...],
     names: _Names,
 ) -> tuple[list[Array], list[Array], list[Array], list[Any]]:
     """Return the gradients of the inputs and initial states, by backpropagation through the steps."""
@@ -281,7 +284,7 @@ def dynamic_recurrent_grad(
         [unranked(value[name], [step.get(name) for step in found.steps], steps) for name in asked["Statics"]],
         [unranked(value[name], [dfirst.get(name)], steps) for name in asked["States"]],
         [
-            found.fixed[name] if name in found.fixed else zeros_like(value[name])
+            found.fixed[name] if name in found.fixed else no_gradient(value[name], name in rows)
             for name in asked["Parameters"]
         ],
     )

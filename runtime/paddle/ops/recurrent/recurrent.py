@@ -14,6 +14,7 @@ from paddle.ops.base.body import Body, Tape
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import plain, zeros_like
 from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
+from paddle.ops.base.selected_rows import no_gradient
 from paddle.ops.recurrent.unroll import Names, summed, unroll, unroll_back
 
 _ATTRS = {
@@ -78,6 +79,7 @@ def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, Any], bodies: An
                 "states": attrs["states"],
                 "reverse": attrs["reverse"],
                 "arriving": arriving,
+                "rows": bodies.rows(wanted["parameters"]),
                 **{f"wanted_{slot}": names for slot, names in wanted.items()},
             },
         )
@@ -93,6 +95,7 @@ def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, Any], bodies: An
         "states": (),
         "reverse": False,
         "arriving": (),
+        "rows": (),
         "wanted_inputs": (),
         "wanted_initial_states": (),
         "wanted_parameters": (),
@@ -109,6 +112,7 @@ def recurrent_grad(
     states: tuple[str, ...],
     reverse: bool,
     arriving: tuple[str, ...],
+    rows: tuple[str, ...],
     wanted_inputs: tuple[str, ...],
     wanted_initial_states: tuple[str, ...],
     wanted_parameters: tuple[str, ...],
@@ -136,7 +140,8 @@ def recurrent_grad(
     ]
     fixed = dict(zip(names["parameters"], parameters, strict=True))
     dfixed = [
-        found.fixed[name] if name in found.fixed else zeros_like(fixed[name]) for name in wanted_parameters
+        found.fixed[name] if name in found.fixed else no_gradient(fixed[name], name in rows)
+        for name in wanted_parameters
     ]
     return dinputs, dfirst, dfixed
 

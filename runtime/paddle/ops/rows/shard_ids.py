@@ -18,7 +18,7 @@ from paddle.backend import Array, array_module
 from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.ops.base.registry import Spec, operator
-from paddle.ops.base.selected_rows import SelectedRows, selected
+from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.base.shapes import product
 
 _INT64 = np.dtype("int64")
@@ -113,9 +113,8 @@ def split_byref(x: Array, *, sections: tuple[int, ...]) -> list[Array]:
 
 
 @operator("split_selected_rows", "X -> Out*", attrs={"height_sections": ()}, infer=_infer_sparse)
-def split_selected_rows(x: Any, *, height_sections: tuple[int, ...]) -> list[SelectedRows]:
+def split_selected_rows(x: SelectedRows, *, height_sections: tuple[int, ...]) -> list[SelectedRows]:
     """Return the rows of each range, numbered from its start."""
-    x = selected(x)
     parts = []
     end = 0
     for height in height_sections:

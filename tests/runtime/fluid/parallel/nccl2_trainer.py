@@ -75,6 +75,25 @@ def _wide() -> Any:
     return loss
 
 
+def _branches() -> Any:
+    """Look rows up in a condition, and in one within another, only where a batch has a flag."""
+    layers = fluid.layers
+    x, flag, ids = layers.data("x", [4]), layers.data("flag", [1]), layers.data("ids", [1], dtype="int64")
+    last, zero = layers.scale(x, 1.0), layers.zeros([1], "float32")
+
+    def add_rows(table: str) -> None:
+        with layers.ConditionalBlock([layers.less_than(zero, layers.mean(flag))], True).block():
+            found = layers.embedding(ids, [9, 4], is_sparse=True, param_attr=table)
+            layers.assign(layers.elementwise_add(last, layers.elementwise_mul(found, flag)), last)
+
+    add_rows("outer")
+    with layers.ConditionalBlock([layers.less_than(zero, layers.ones([1], "float32"))], True).block():
+        add_rows("inner")
+    loss = layers.mean(layers.square(layers.fc(last, 1)))
+    fluid.optimizer.Adagrad(0.1).minimize(loss)
+    return loss
+
+
 def _sequences(rng: np.random.Generator, words: int) -> list[npt.NDArray[np.int64]]:
     return [rng.integers(0, words, (int(length), 1)) for length in rng.integers(1, 5, BATCH)]
 
@@ -104,12 +123,19 @@ def _simnet_batch(rng: np.random.Generator) -> Feed:
     return {name: _sequences(rng, 30) for name in ("query", "good", "bad")}
 
 
+def _branches_batch(rng: np.random.Generator) -> Feed:
+    x, ids = rng.standard_normal((BATCH, 4)).astype("f4"), rng.integers(0, 9, (BATCH, 1))
+    flags = np.repeat(rng.permutation([0, 1]), BATCH // 2)
+    return {"x": x, "ids": ids, "flag": flags[:, None].astype("f4")}
+
+
 MODELS: dict[str, tuple[Callable[[], Any], Callable[[np.random.Generator], Feed]]] = {
     "mnist": (_mnist, _mnist_batch),
     "word2vec": (_word2vec, _word2vec_batch),
     "ctr": (_ctr, _ctr_batch),
     "simnet": (_simnet, _simnet_batch),
     "wide": (_wide, _wide_batch),
+    "branches": (_branches, _branches_batch),
 }
 
 
