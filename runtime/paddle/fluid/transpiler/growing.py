@@ -104,7 +104,13 @@ def _growing_table(
         raise FluidError(
             f"embedding {name!r} is distributed and has no update: call minimize before transpile"
         )
-    rows, width = block.var(name).shape
+    table = block.var(name)
+    if table.dtype.name != "float32":
+        raise FluidError(
+            f"embedding {name!r} is distributed and {table.dtype}, but servers store rows as float32: give "
+            "dtype='float32', or omit is_distributed"
+        )
+    rows, width = table.shape
     return GrowingTable(name, pairs[name], (rows, width), _begins(name, startup))
 
 

@@ -277,12 +277,14 @@ def test_asynchronous_trainers_learn_with_a_distributed_embedding() -> None:
 
 
 def misused(
-    two_tables: bool = False, padding_idx: int | None = None, is_sparse: bool = True
+    two_tables: bool = False, padding_idx: int | None = None, is_sparse: bool = True, dtype: str = "float32"
 ) -> Callable[[], Any]:
     def net() -> Any:
         ids = fluid.layers.data("ids", [1], dtype="int64")
         attr = fluid.ParamAttr(name="table", initializer=BEGIN)
-        rows = fluid.layers.embedding(ids, [10, 4], is_sparse, True, padding_idx, param_attr=attr)
+        rows = fluid.layers.embedding(
+            ids, [10, 4], is_sparse, True, padding_idx, param_attr=attr, dtype=dtype
+        )
         if two_tables:
             rows = rows + fluid.layers.embedding(ids, [10, 4], param_attr=attr)
         loss = fluid.layers.mean(fluid.layers.fc(rows, 1))
@@ -298,6 +300,7 @@ def misused(
         (misused(two_tables=True), "all its lookups must be is_distributed and is_sparse"),
         (misused(is_sparse=False), "all its lookups must be is_distributed and is_sparse"),
         (misused(padding_idx=3), "padding_idx is not supported"),
+        (misused(dtype="float64"), "'table' is distributed and float64"),
     ],
 )
 def test_a_distributed_embedding_that_servers_cannot_serve_is_refused(
