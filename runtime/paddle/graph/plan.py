@@ -282,6 +282,8 @@ def _missing(variable: Variable | None, name: str, feeds: set[str]) -> str:
     """Return advice for the user about a missing value."""
     if variable is None:
         return "; the program has no variable of that name"
+    if variable.elsewhere:
+        return f"; {variable.elsewhere}"
     return f"; fed variables: {sorted(feeds) or 'none'}; feed {name!r} as well"
 
 

@@ -25,6 +25,7 @@ class Variable:
         persistable: whether the value is stored in the scope between runs; otherwise it is freed at the end of a run.
         stop_gradient: whether the variable gets no gradient and passes none on; data variables should set it.
         lod_level: 0 for plain batches, 1 for sequences, 2 for sequences of sequences.
+        elsewhere: the reason why no operator computes the variable, if other processes do.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Variable:
         self.persistable = persistable
         self.stop_gradient = stop_gradient
         self.lod_level = lod_level
+        self.elsewhere = ""
 
     @property
     def error_bounds(self) -> Mapping[str, float] | None:

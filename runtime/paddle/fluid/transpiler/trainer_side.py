@@ -88,7 +88,18 @@ def remove_updates(program: Program) -> None:
     """Remove the updates and the learning-rate operators, which run on the servers, from a trainer's program."""
     block = program.global_block()
     gone = (OpRole.OPTIMIZE, *_LEARNING_RATE)
-    block.ops = [op for op in block.ops if not (isinstance(op, Operator) and op.role in gone)]
+    kept = []
+    for op in block.ops:
+        if not (isinstance(op, Operator) and op.role in gone):
+            kept.append(op)
+            continue
+        for name in op.writes:
+            block.reach(
+                name
+            ).elsewhere = (
+                "the parameter servers compute it, and trainers do not receive it: remove it from fetch_list"
+            )
+    block.ops = kept
     program.touch()
 
 

@@ -11,6 +11,7 @@ import pytest
 import paddle.fluid as fluid
 from paddle.errors import ConfigError, PserverLost
 from paddle.fluid.transpiler import PSDispatcher
+from paddle.graph.errors import FeedError
 from tests.runtime.fluid.transpiled_net import EPS, SERVERS, net, server_blocks, transpiled, types
 
 
@@ -88,6 +89,20 @@ def test_servers_that_cannot_be_are_told_by_transpile(pservers: str, why: str) -
     net()
     with pytest.raises(ConfigError, match=f"pservers: endpoint .*{why}"):
         fluid.DistributeTranspiler().transpile(0, pservers=pservers, trainers=2)
+
+
+def test_a_rate_that_only_servers_compute_is_not_to_be_fed() -> None:
+    rates: list[Any] = []
+
+    def optimizer() -> Any:
+        rates.append(fluid.layers.exponential_decay(0.1, 10, 0.5))
+        return fluid.optimizer.SGD(rates[0])
+
+    net(optimizer)
+    program = transpiled().get_trainer_program(wait_port=False).clone(for_test=True)
+    feed = {"x": np.zeros((2, 1000), "float32"), "y": np.zeros((2, 1), "float32")}
+    with pytest.raises(FeedError, match=f"{rates[0].name}.*servers compute it.*remove it from fetch_list"):
+        fluid.Executor(fluid.CPUPlace()).run(program, feed, fetch_list=rates)
 
 
 @pytest.mark.parametrize("trainers", ["2", 2.0, None])
