@@ -51,6 +51,7 @@ from paddle.graph import unique_name
 
 if TYPE_CHECKING:
     from paddle.fluid import (
+        communicator,
         contrib,
         dataset,
         evaluator,
@@ -79,10 +80,10 @@ __all__ = [
     "DataFeedDesc", "DataFeeder", "DataLoader", "DatasetFactory", "DistributeTranspiler",
     "DistributeTranspilerConfig", "ExecutionStrategy", "Executor", "LoDTensor", "LoDTensorArray",
     "ParallelExecutor", "ParamAttr", "Program", "PyReader", "Scope", "SelectedRows", "Tensor",
-    "WeightNormParamAttr", "average", "backward", "clip", "contrib", "core", "cpu_places", "create_lod_tensor",
-    "create_random_int_lodtensor", "cuda_pinned_places", "cuda_places", "data", "dataset", "default_main_program",
-    "default_startup_program", "embedding", "evaluator", "executor", "framework", "global_scope",
-    "gradients", "in_dygraph_mode", "incubate", "initializer", "install_check", "io", "is_compiled_with_cuda", "layers",
+    "WeightNormParamAttr", "average", "backward", "clip", "communicator", "contrib", "core", "cpu_places",
+    "create_lod_tensor", "create_random_int_lodtensor", "cuda_pinned_places", "cuda_places", "data", "dataset",
+    "default_main_program", "default_startup_program", "embedding", "evaluator", "executor", "framework",
+    "global_scope", "gradients", "in_dygraph_mode", "incubate", "initializer", "install_check", "io", "is_compiled_with_cuda", "layers",
     "memory_optimize", "metrics", "name_scope", "nets", "one_hot", "optimizer", "param_attr", "profiler",
     "program_guard", "recordio_writer", "regularizer", "release_memory", "scope_guard", "transpiler",
     "unique_name",
@@ -103,6 +104,7 @@ __getattr__, __dir__ = later.attributes(
     __name__,
     {
         ".async_executor": "AsyncExecutor DataFeedDesc",
+        ".communicator": "",
         ".contrib": "",
         ".contrib.inferencer": "Inferencer",
         ".contrib.trainer": "BeginEpochEvent BeginStepEvent CheckpointConfig EndEpochEvent EndStepEvent Trainer",

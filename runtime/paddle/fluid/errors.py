@@ -36,14 +36,13 @@ class ModelFileError(FluidError, errors.ModelFileError):
 ABSENT: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(
-            ("Calibrator", "QuantizeTranspiler"),
+            ("Calibrator", "QuantizationFreezePass", "QuantizationTransformPass", "QuantizeTranspiler"),
             "8-bit integer computation is not supported: save the float32 model with fluid.io.save_inference_model",
         ),
         "Compressor": "pruning, distillation and architecture search are not supported: train the smaller network",
         "multi_download": "call HDFSClient.download for this trainer's share of client.lsr(hdfs_path)",
         "multi_upload": "call HDFSClient.upload for each file",
         "dygraph": "only static programs are supported: use fluid.layers",
-        "communicator": "use DistributeTranspiler with sync_mode=False",
         "get_grad_op_desc": "append_backward appends gradient operators to the program",
         "graphviz": "fluid.net_drawer.draw_graph and fluid.debugger.draw_block_graphviz write graphs for dot",
         "with_inference_optimize": "run the program that load_inference_model returns",

@@ -76,7 +76,7 @@ class DistributeTranspilerConfig:
         mode: "pserver" or "nccl2".
         print_log: ignored.
         wait_port: whether `get_trainer_program` waits for the servers.
-        runtime_split_send_recv: not supported: gradients are split by operators.
+        runtime_split_send_recv: ignored: operators split gradients.
         sync_mode: False: asynchronous; None or True: the argument of `transpile` decides.
         nccl_comm_num: number of connections between ranks.
         use_hierarchical_allreduce: whether to reduce within groups first.

@@ -232,8 +232,6 @@ class DistributeTranspiler:
             raise FluidError(
                 "enable_dc_asgd is a correction on parameter servers, which mode 'nccl2' does not use: omit it"
             )
-        if config.runtime_split_send_recv:
-            raise FluidError("runtime_split_send_recv is not supported: gradients are split by operators")
 
     def _check_endpoint(self, endpoint: str) -> None:
         if endpoint not in self.pserver_endpoints:

@@ -88,3 +88,16 @@ def test_modules_of_layers_have_what_other_modules_of_layers_have(module: str) -
     found = importlib.import_module(f"paddle.fluid.layers.{module}")
     for name in ("concat", "fc", "data", "While", "sigmoid", "accuracy", "assign"):
         assert getattr(found, name) is getattr(fluid.layers, name)
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("slim.core", "Compressor"),
+        ("slim.quantization", "QuantizationTransformPass"),
+        ("quantize.quantize_transpiler", "QuantizeTranspiler"),
+    ],
+)
+def test_a_name_that_is_left_out_is_explained_in_its_own_module_too(module: str, name: str) -> None:
+    with pytest.raises(ImportError, match=f"{name} .* is not available; .* not supported"):
+        exec(f"from paddle.fluid.contrib.{module} import {name}")

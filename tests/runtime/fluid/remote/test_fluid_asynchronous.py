@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.backend import Device
+from paddle.fluid.errors import FluidError
 from paddle.fluid.remote.distribution import serving_operator
 from paddle.fluid.remote.served_program import ServedProgram
 from paddle.pserver.server.engine import Engine
@@ -52,6 +54,36 @@ def test_asynchronous_training_ends_where_one_machine_does_after_as_many_samples
     job = TranspiledJob(line, sync=False, config=config)
     losses = job.run(lambda at: job.train(at, feeds[at::2]))
     assert float(np.mean([each[-15:] for each in losses])) == pytest.approx(expected, rel=0.05)
+
+
+def test_a_script_with_a_communicator_trains_like_one_process() -> None:
+    feeds, config = noisy_lines(4), fluid.DistributeTranspilerConfig(runtime_split_send_recv=True)
+    job = TranspiledJob(line, trainers=1, sync=False, config=config)
+
+    def work(at: int) -> list[float]:
+        exchange = fluid.communicator.Communicator(job.transpiled(at)[1])
+        exchange.start()
+        losses = job.train(at, feeds)
+        assert exchange.is_running()
+        exchange.stop()
+        assert not exchange.is_running()
+        return losses
+
+    np.testing.assert_allclose(job.run(work), [one_process(line, feeds)[0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        (lambda: built(line)[0], "sends no gradients"),
+        (lambda: TranspiledJob(line).transpiled(0)[1], "sync_mode=False"),
+    ],
+)
+def test_a_communicator_needs_the_program_of_an_asynchronous_trainer(
+    program: Callable[[], fluid.Program], why: str
+) -> None:
+    with pytest.raises(FluidError, match=why):
+        fluid.communicator.Communicator(program())
 
 
 def served(config: fluid.DistributeTranspilerConfig | None = None) -> tuple[ServedProgram, fluid.Scope]:
