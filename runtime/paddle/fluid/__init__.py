@@ -76,17 +76,16 @@ sys.modules |= {
 }
 
 __all__ = [
-    "AsyncExecutor", "BuildStrategy", "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "CompiledProgram",
-    "DataFeedDesc", "DataFeeder", "DataLoader", "DatasetFactory", "DistributeTranspiler",
-    "DistributeTranspilerConfig", "ExecutionStrategy", "Executor", "LoDTensor", "LoDTensorArray",
-    "ParallelExecutor", "ParamAttr", "Program", "PyReader", "Scope", "SelectedRows", "Tensor",
-    "WeightNormParamAttr", "average", "backward", "clip", "communicator", "contrib", "core", "cpu_places",
-    "create_lod_tensor", "create_random_int_lodtensor", "cuda_pinned_places", "cuda_places", "data", "dataset",
-    "default_main_program", "default_startup_program", "embedding", "evaluator", "executor", "framework",
-    "global_scope", "gradients", "in_dygraph_mode", "incubate", "initializer", "install_check", "io", "is_compiled_with_cuda", "layers",
-    "memory_optimize", "metrics", "name_scope", "nets", "one_hot", "optimizer", "param_attr", "profiler",
-    "program_guard", "recordio_writer", "regularizer", "release_memory", "scope_guard", "transpiler",
-    "unique_name",
+    "AsyncExecutor", "BuildStrategy", "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "CompiledProgram", "DataFeedDesc",
+    "DataFeeder", "DataLoader", "DatasetFactory", "DistributeTranspiler", "DistributeTranspilerConfig",
+    "ExecutionStrategy", "Executor", "LoDTensor", "LoDTensorArray", "ParallelExecutor", "ParamAttr", "Program",
+    "PyReader", "Scope", "SelectedRows", "Tensor", "WeightNormParamAttr", "average", "backward", "clip",
+    "communicator", "contrib", "core", "cpu_places", "create_lod_tensor", "create_random_int_lodtensor",
+    "cuda_pinned_places", "cuda_places", "data", "dataset", "default_main_program", "default_startup_program",
+    "embedding", "evaluator", "executor", "framework", "global_scope", "gradients", "in_dygraph_mode", "incubate",
+    "initializer", "install_check", "io", "is_compiled_with_cuda", "layers", "memory_optimize", "metrics",
+    "name_scope", "nets", "one_hot", "optimizer", "param_attr", "profiler", "program_guard", "recordio_writer",
+    "regularizer", "release_memory", "scope_guard", "transpiler", "unique_name",
 ]  # fmt: skip
 
 second_names.install(
