@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -59,9 +60,12 @@ def _pserver(arguments: Sequence[str]) -> int:
         return 0
     log = glog.open_log(glog.PSERVER, echo=True)
     try:
+        gc.disable()
         # zmq loads here, so that `paddle version` works without it.
         from paddle.pserver import command
 
+        gc.freeze()  # modules last as long as the server: the collector and the exit need not traverse them
+        gc.enable()
         return command.run(arguments, JobEnvironment.read())
     except PaddleError as error:
         log.error("%s", error)
