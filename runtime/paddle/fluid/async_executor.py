@@ -29,10 +29,10 @@ __all__ = ["AsyncExecutor", "DataFeedDesc"]
 
 
 class DataFeedDesc:
-    """Describes the input files of `AsyncExecutor.run`. By default, slots are sparse and unused.
+    """A description of the input files for `AsyncExecutor.run`: their slots and the batch size.
 
     Attributes:
-        proto_desc: the parsed description, as a DataFeedDesc message.
+        proto_desc: the parsed description, in which slots are sparse and unused by default.
     """
 
     def __init__(self, proto_file: str) -> None:
@@ -87,7 +87,7 @@ class DataFeedDesc:
 
 
 class AsyncExecutor:
-    """Runs programs on files with several threads that update shared parameters without locks."""
+    """Trains a program on files with several threads, which update shared parameters without locks (Hogwild)."""
 
     def __init__(self, place: CPUPlace | None = None, run_mode: str = "") -> None:
         """Create an executor.

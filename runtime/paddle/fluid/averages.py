@@ -31,7 +31,7 @@ _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
 
 
 def load_values(kept: Collection[Variable], values: Mapping[str, Any]) -> None:
-    """Set variables in the current scope from a mapping of names to values.
+    """Set variables in the current scope to the values in a mapping from names to arrays.
 
     Raises:
         FluidError: a name is missing, or a value has a different shape.
@@ -146,7 +146,10 @@ class ModelAverage(_Averages):
         return [each.name for kept in self._kept.values() for each in kept.values()]
 
     def load(self, stat_dict: Mapping[str, Any]) -> None:
-        """Set sums and counts in the current scope from a mapping of names to values; see `Optimizer.load`."""
+        """Load sums and counts into the current scope from a mapping of names to arrays; see `Optimizer.load`.
+
+        See `Optimizer.load`.
+        """
         load_values([each for kept in self._kept.values() for each in kept.values()], stat_dict)
 
     def backward(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""append_backward and gradients: extend the core's functions with the operator roles that transpilers search for."""
+"""append_backward and gradients: the core's automatic differentiation, with operator roles for transpilers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def gradients(
     target_gradients: Variable | Sequence[Variable | None] | None = None,
     no_grad_set: Collection[Name] | None = None,
 ) -> list[Variable | None]:
-    """Append the operators that compute gradients of targets with respect to given variables; return the gradients."""
+    """Append the operators that compute the gradients of targets with respect to inputs; return the gradients."""
     given = [target_gradients] if isinstance(target_gradients, Variable) else target_gradients
     made = backward.gradients(_listed(targets), _listed(inputs), given, no_grad_set)
     for block in {id(each.block): cast(Block, each.block) for each in _listed(targets)}.values():

@@ -173,7 +173,7 @@ def set_gradient_clip(
 
 
 def append_gradient_clip_ops(pairs: Sequence[_Pair]) -> list[_Pair]:
-    """Append the operators that clip all gradients; return the pairs with the clipped gradients, in the same order.
+    """Append the operators that clip gradients by their parameters' clips; return (parameter, clipped gradient) pairs.
 
     Raises:
         FluidError: members of one group have different norms.

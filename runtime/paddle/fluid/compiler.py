@@ -23,7 +23,7 @@ __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]
 
 
 class CompiledProgram:
-    """A program that runs on several devices after a call of `with_data_parallel`."""
+    """A program that runs on several devices in data parallel, once `with_data_parallel` has been called."""
 
     def __init__(self, program_or_graph: Program) -> None:
         if not isinstance(program_or_graph, Program):
@@ -42,9 +42,7 @@ class CompiledProgram:
         num_trainers: int | None = None,
         trainer_id: int | None = None,
     ) -> CompiledProgram:
-        """Configure the program to run on several devices.
-
-        Each computes a part of the batch, and gradients are averaged.
+        """Configure data-parallel execution: each device computes a part of the batch, and gradients are averaged.
 
         Args:
             loss_name: ignored: all losses of the program are trained.
@@ -73,7 +71,7 @@ class CompiledProgram:
     def run(
         self, executor: Executor, feed: Any, fetch_list: Sequence[Name], scope: Scope, return_numpy: bool
     ) -> list[Any]:
-        """Run the program; `Executor.run` calls this."""
+        """Run the program on its devices and return the fetched values; called by `Executor.run`."""
         if self._settings is None:
             return executor.run(self._program, feed, list(fetch_list), scope=scope, return_numpy=return_numpy)
         return run_parallel(self._over(executor), self._program, feed, fetch_list, scope, return_numpy)

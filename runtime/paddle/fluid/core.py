@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`fluid.core`: the names in the original's C++ module that scripts use."""
+"""`fluid.core`: the names of the original's C++ module that scripts use."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class op_proto_and_checker_maker:  # noqa: N801 - the original's name
 
 
 def kEmptyVarName() -> str:  # noqa: N802 - the original's names, here and below
-    """Return the name that stands for no variable."""
+    """Return the name that stands for "no variable" in an operator's slot."""
     return EMPTY
 
 
@@ -75,12 +75,12 @@ def kTempVarName() -> str:  # noqa: N802
 
 
 def kGradVarSuffix() -> str:  # noqa: N802
-    """Return the suffix that turns a variable's name into the name of its gradient."""
+    """Return the suffix of gradients, `@GRAD`, which follows the variable's name."""
     return "@GRAD"
 
 
 def kZeroVarSuffix() -> str:  # noqa: N802
-    """Return the suffix that turns a variable's name into the name of a variable of zeros with its shape."""
+    """Return the suffix of variables that contain zeros in the shape of another variable."""
     return "@ZERO"
 
 

@@ -52,7 +52,7 @@ class DataFeeder:
 
     @property
     def feed_names(self) -> list[str]:
-        """The names of the variables that are fed."""
+        """The names of the fed variables, in the order of a sample's fields."""
         return [variable.name for variable in self._variables]
 
     def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, LoDTensor]:
@@ -95,7 +95,7 @@ class DataFeeder:
     def decorate_reader(
         self, reader: _Reader, multi_devices: bool, num_places: int | None = None, drop_last: bool = True
     ) -> _Reader:
-        """Return a reader that yields feeds: dicts or, with `multi_devices`, lists of one dict per place.
+        """Turn a reader of minibatches into one of feeds: dicts or, with `multi_devices`, lists of one dict per place.
 
         Args:
             reader: yields minibatches.

@@ -40,7 +40,7 @@ class DatasetFactory:
 
 
 class DatasetBase:
-    """Base class of datasets, with their common settings: files, slots, a pipe command, threads and the batch size.
+    """Base class of datasets: files, slots, pipe command, batch size and threads.
 
     Attributes:
         thread_num: number of threads that read and parse files, and number of threads that train; a single thread keeps
@@ -92,13 +92,13 @@ class DatasetBase:
         self.thread_num = max(1, int(thread_num))
 
     def set_filelist(self, filelist: Sequence[str]) -> None:
-        """Set the files that each pass reads."""
+        """Set the paths of the files that each pass reads."""
         if isinstance(filelist, str):
             raise FluidTypeError(f"set_filelist: expected a list of files, got the string {filelist!r}")
         self._files = tuple(map(str, filelist))
 
     def set_hdfs_config(self, fs_name: str, fs_ugi: str) -> None:
-        """Set the file system name and the `user,password` for files whose paths begin with hdfs: or afs:."""
+        """Set the name and the `user,password` of the file system for paths that begin with hdfs: or afs:."""
         self._hdfs = (fs_name, fs_ugi)
 
     def desc(self) -> str:
@@ -106,7 +106,7 @@ class DatasetBase:
         return str(self._description)
 
     def batches(self, threads: int = 0) -> Iterator[Samples]:
-        """Yield the batches of a pass.
+        """Yield the batches of one pass over the files.
 
         Args:
             threads: reading threads; 0: the value of `set_thread`.
@@ -123,7 +123,7 @@ class DatasetBase:
 
 
 class QueueDataset(DatasetBase):
-    """Streams its files during training and rereads them in each pass."""
+    """A dataset that streams its files during training and rereads them in each pass."""
 
     feed_name = "MultiSlotDataFeed"
 
@@ -147,7 +147,7 @@ class FileInstantDataset(QueueDataset):
 
 
 class InMemoryDataset(DatasetBase):
-    """Holds all samples in memory, where they can be shuffled.
+    """A dataset that holds all samples in memory, where they can be shuffled.
 
     To make shuffles repeatable, call Python's `random.seed(n)`.
     """
@@ -228,7 +228,7 @@ class InMemoryDataset(DatasetBase):
         self._held = self._order = None
 
     def get_memory_data_size(self, fleet: Any = None) -> int:
-        """Return the number of samples in memory."""
+        """Return the number of this process's samples in memory; `fleet` is ignored."""
         return 0 if self._held is None else self._held.count
 
     def get_shuffle_data_size(self, fleet: Any = None) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of Fluid scripts in addition to the core's, and replacements for names of Fluid 1.5 that are not available.
+"""Errors of Fluid in addition to the core's, and messages for names of Fluid 1.5 that are not available.
 
 Each error is also a subclass of the exception that users of Fluid expect.
 """
@@ -52,7 +52,7 @@ ABSENT: Mapping[str, str] = MappingProxyType(
 
 
 def answering(module: str, *also: str, depth: int = 1) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a module that searches other modules, or raises an error that names a replacement.
+    """Return a module's `__getattr__`, which searches other modules or raises an error that names a replacement.
 
     Args:
         module: name of the module, for messages.

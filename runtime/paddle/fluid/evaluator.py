@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluators, which accumulate metrics over minibatches in variables of a program.
+"""Evaluators, which accumulate metrics over minibatches in variables of a program (superseded by `fluid.metrics`).
 
-`fluid.metrics` needs no variables.
+The classes of `fluid.metrics` accumulate in Python instead.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executor: feeds a program, runs it and fetches values; the core's executor runs the operators."""
+"""Executor: feeds a program, runs it and fetches values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Compiled(Protocol):
     def run(
         self, executor: Executor, feed: Any, fetch_list: Sequence[Name], scope: Scope, return_numpy: bool
     ) -> list[Any]:
-        """Run the program on the executor's devices, and return the fetched values as `Executor.run` does."""
+        """Run the program on its own devices, and return the fetched values as `Executor.run` does."""
 
 
 class Batches(Protocol):
@@ -266,7 +266,7 @@ class Executor:
         fetch_info: Sequence[str] | str | None = None,
         print_period: int = 100,
     ) -> None:
-        """Run only the forward pass of a program on each batch of a dataset; see `train_from_dataset`."""
+        """Run a program's forward pass on each batch of a dataset, without updates; see `train_from_dataset`."""
         target = default_main_program() if program is None else program
         if isinstance(target, Program):
             target = target.clone()
@@ -327,7 +327,7 @@ def _one_feed(feed: Any) -> Mapping[str, Any]:
 
 
 def given(value: Any, name: Name, return_numpy: bool) -> Any:
-    """Return a fetched value as an array or, if not return_numpy, as a LoDTensor, which can hold sequences.
+    """Return a fetched value as an array or, if return_numpy is False, as a LoDTensor.
 
     Raises:
         RunError: an array is requested, but the value has sequences.

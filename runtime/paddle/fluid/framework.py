@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that scripts import from `fluid.framework`: programs and their parts."""
+"""`fluid.framework`: programs and their parts, under the names that scripts import."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def grad_var_name(var_name: str) -> str:
 
 
 def in_dygraph_mode() -> bool:
-    """Return False, because programs are always built before they run."""
+    """Return False: there is no imperative mode (dygraph); programs are always built before they run."""
     return False
 
 

@@ -32,7 +32,7 @@ class Initializer(ABC):
 
 
 class _Operator(Initializer):
-    """Prepends an operator with these attributes; a seed of 0 is replaced with the program's."""
+    """Initializer that prepends an operator with these attributes; a seed of 0 is replaced with the program's."""
 
     def __init__(self, op_type: str, **attrs: object) -> None:
         self._type, self._attrs = op_type, attrs

@@ -27,9 +27,9 @@ __all__ = ["run_check"]
 
 
 def run_check() -> None:
-    """Train one step on one device and one step on two, and print that the installation works.
+    """Train one step on one device and one step on two; print a message if the installation works.
 
-    The check uses separate programs, names and a separate scope.
+    The check uses its own programs, names and scope.
 
     Raises:
         RunError: a step gave a wrong result.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves and loads models in the original's file formats; also has the readers under their old names.
+"""Saving and loading of models in the original's file formats; the module also has readers under their old names.
 
 An inference model is a folder that contains a pruned program, `__model__`, and the variables that this program needs.
 """
@@ -100,14 +100,14 @@ def save_inference_model(
     export_for_deployment: bool = True,
     program_only: bool = False,
 ) -> list[str]:
-    """Save the part of a program that computes the targets from the feeds; the program stays unchanged.
+    """Save the part of a program that computes targets from feeds, and its parameters, for inference.
 
     Args:
         dirname: the folder, which is created.
         feeded_var_names: names of the fed variables, in order.
         target_vars: variables or names to be fetched, in order.
         executor: ignored.
-        main_program: the program to save; None: the default main program.
+        main_program: the program, which stays unchanged; None: the default main program.
         model_filename: file name of the program; None: `__model__`.
         params_filename: one file for all variables; None: one file per variable.
         export_for_deployment: ignored.
@@ -157,7 +157,7 @@ def load_inference_model(
     params_filename: str | None = None,
     pserver_endpoints: Sequence[str] | None = None,
 ) -> tuple[Program, list[str], list[Variable]]:
-    """Load a model and set its variables in the global scope; return (program, names to feed, variables to fetch).
+    """Load a model and set its variables in the global scope; return (program, feed names, fetch variables).
 
     Raises:
         ModelFileError: a file is missing or damaged.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LayerHelper, with which layers create names, parameters, initial values, temporaries, biases and activations.
+"""LayerHelper: creates a layer's names, parameters, temporaries, bias and activation.
 
 The layer `fc_0` has parameters `fc_0.w_0` and `fc_0.b_0`, and temporaries `fc_0.tmp_0`, `fc_0.tmp_1`, ... The argument
 `name` replaces `fc_0`.
@@ -26,7 +26,7 @@ __all__ = ["LayerHelper", "VarType", "append_LARS"]
 
 
 class LayerHelper:
-    """Builds one layer in the current block of the default programs.
+    """Helper for functions that build one layer in the current block of the default programs.
 
     Attributes:
         name: the name of the layer.
@@ -70,7 +70,7 @@ class LayerHelper:
     def apply(
         self, type: str, inputs: Names, attrs: Mapping[str, object] | None = None, stop_gradient: bool = False
     ) -> Variable:
-        """Append an operator with one new output, and return that output."""
+        """Append an operator with one new output variable, and return that variable."""
         (result,) = self.apply_all(type, inputs, attrs)
         result.stop_gradient = stop_gradient
         return result
@@ -129,7 +129,7 @@ class LayerHelper:
         )
 
     def set_variable_initializer(self, variable: Variable, initializer: Initializer) -> None:
-        """Initialize a persistable variable in the startup program."""
+        """Append an initializer for a persistable variable to the startup program."""
         block = self.startup_program.global_block()
         twin = block.create_var(variable.name, variable.shape, variable.dtype, persistable=True)
         initializer(twin, block)
@@ -165,7 +165,7 @@ class LayerHelper:
         return self.plain_parameter(known, shape, dtype)
 
     def plain_parameter(self, attr: ParamAttr, shape: Sequence[int], dtype: npt.DTypeLike) -> Parameter:
-        """Add a parameter with the given name and initializer."""
+        """Add a parameter to both programs, with the name and the initializer that `attr` gives."""
         assert attr.name is not None
         assert attr.initializer is not None
         known = attr.attributes()
@@ -175,7 +175,7 @@ class LayerHelper:
         return block.create_parameter(attr.name, shape, dtype, attr.trainable, None, **known)
 
     def bias(self, shape: Sequence[int], dtype: npt.DTypeLike) -> Parameter | None:
-        """Return a bias, or None if `bias_attr` is False."""
+        """Create the bias parameter and return it, or None if `bias_attr` is False."""
         return (
             None
             if self.bias_attr is None

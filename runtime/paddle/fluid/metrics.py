@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics accumulated over minibatches in Python, with update, eval and reset. A program computes DetectionMAP."""
+"""Metrics that are accumulated over minibatches in Python, by update, eval and reset (DetectionMAP: in a program)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MetricBase(ABC):
         self._name = name or type(self).__name__
 
     def reset(self) -> None:
-        """Set all numbers and arrays to 0, and other attributes to None, as the original does."""
+        """Reset the metric: set all numbers and arrays to 0, and other attributes to None, as the original does."""
         for name, value in self.get_config().items():
             if isinstance(value, (np.ndarray, np.generic)):
                 setattr(self, name, np.zeros_like(value))
@@ -46,7 +46,7 @@ class MetricBase(ABC):
 
     @abstractmethod
     def eval(self) -> Any:
-        """Return the metric's value over all minibatches since the last reset."""
+        """Compute the metric over all minibatches since the last reset."""
 
 
 class CompositeMetric(MetricBase):
@@ -68,7 +68,7 @@ class CompositeMetric(MetricBase):
             metric.reset()
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Update all metrics with a minibatch's predictions and labels."""
+        """Update all metrics of the group with a minibatch's predictions and labels."""
         for metric in self._metrics:
             metric.update(preds, labels)
 
@@ -151,13 +151,13 @@ class ChunkEvaluator(MetricBase):
         self.num_correct_chunks = 0
 
     def update(self, num_infer_chunks: Any, num_label_chunks: Any, num_correct_chunks: Any) -> None:
-        """Add the counts of a minibatch."""
+        """Add a minibatch's numbers of predicted, labeled and correctly predicted chunks."""
         self.num_infer_chunks += int(np.asarray(num_infer_chunks).reshape(-1)[0])
         self.num_label_chunks += int(np.asarray(num_label_chunks).reshape(-1)[0])
         self.num_correct_chunks += int(np.asarray(num_correct_chunks).reshape(-1)[0])
 
     def eval(self) -> tuple[float, float, float]:
-        """Return the precision, recall and F1 of all chunks so far."""
+        """Return the precision, recall and F1 score of all chunks since the last reset."""
         right = self.num_correct_chunks
         precision = right / self.num_infer_chunks if self.num_infer_chunks else 0.0
         recall = right / self.num_label_chunks if self.num_label_chunks else 0.0
@@ -181,7 +181,7 @@ class EditDistance(MetricBase):
         self.instance_error += int((each != 0).sum())
 
     def eval(self) -> tuple[float, float]:
-        """Return the mean distance and the fraction of sequences with errors.
+        """Return the mean distance and the fraction of sequences with errors since the last reset.
 
         Raises:
             FluidError: no sequence was added.
@@ -318,7 +318,7 @@ class WeightedAverage:
         self._weight += weight
 
     def eval(self) -> Any:
-        """Return the mean of all values so far.
+        """Return the weighted mean of all values since the last reset.
 
         Raises:
             FluidError: no value was added.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers, which append the backward pass, clipping, weight decay, and an update operator per parameter (by name).
+"""Optimizers, which append the backward pass, clipping, weight decay, and an update operator for each parameter.
 
 The state of an update is stored in persistable variables `<parameter>_<name>_0` with the parameter's shape.
 """
@@ -128,7 +128,7 @@ class Optimizer:
     def apply_optimize(
         self, loss: Variable, startup_program: Program | None, params_grads: Sequence[Pair]
     ) -> list[Operator]:
-        """Append, to the loss's program, the operators that update parameters; see `apply_gradients`."""
+        """Append the operators that update parameters to the loss's program; see `apply_gradients`."""
         program = cast(Program, loss.block.program)
         with program_guard(program, startup_program or default_startup_program()):
             return self.apply_gradients(params_grads)
@@ -161,7 +161,7 @@ class Optimizer:
         return [each.name for each in self._states]
 
     def load(self, stat_dict: Mapping[str, Any]) -> None:
-        """Set the optimizer's state in the current scope from values by name; see `get_opti_var_name_list`.
+        """Load the optimizer's state into the current scope from arrays by name; see `get_opti_var_name_list`.
 
         Raises:
             FluidError: a name is missing, or a value has a different shape.
@@ -204,7 +204,7 @@ class Optimizer:
         return block.append_op(rule.op_type, inputs, outputs, {**self._attributes(), **exempt})
 
     def _finish_update(self, block: Block, parameters_and_grads: Sequence[Pair]) -> Any:
-        """Append what follows all updates: the powers of the betas are multiplied."""
+        """Append the operators that follow all updates, which multiply the powers of the betas."""
         program = cast(Program, block.program)
         for parameter, grad in parameters_and_grads:
             with program._optimized_guard([parameter, grad]), name_scope("optimizer"):
@@ -235,7 +235,7 @@ class Optimizer:
         fill_value: float = 0.0,
         shape: Sequence[int] | None = None,
     ) -> Variable:
-        """Create a persistable variable of a parameter, of its shape and dtype by default; return it."""
+        """Create and return a persistable variable for a parameter's state, by default with its shape and dtype."""
         own = self._accumulators.setdefault(name, {})
         if param.name in own:
             raise FluidError(

@@ -67,7 +67,7 @@ class ParallelExecutor:
     def run(
         self, fetch_list: Sequence[Name], feed: Any = None, feed_dict: Any = None, return_numpy: bool = True
     ) -> list[Any]:
-        """Run the program; return the fetched values, concatenated over places.
+        """Run the program on all places; return the fetched values, concatenated over places.
 
         Args:
             fetch_list: variables or names.

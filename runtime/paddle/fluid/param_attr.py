@@ -71,7 +71,7 @@ class WeightNormParamAttr(ParamAttr):
         gradient_clip: BaseGradientClipAttr | None = None,
         do_model_average: bool = False,
     ) -> None:
-        """Take the arguments of `ParamAttr` after dim, in the original's order."""
+        """Create the attributes; the arguments after dim are those of `ParamAttr`, in the original's order."""
         super().__init__(
             name, initializer, learning_rate, regularizer, trainable, gradient_clip, do_model_average
         )

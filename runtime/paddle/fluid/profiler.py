@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""profiler: records the run times of operators, for a printed table and a trace file for chrome://tracing."""
+"""profiler: measures the run times of operators, for a printed table and a trace file for chrome://tracing."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def profiler(
 def cuda_profiler(
     output_file: str, output_mode: str | None = None, config: Sequence[str] | None = None
 ) -> Iterator[None]:
-    """Log that nvprof recordings are not supported, and do nothing else.
+    """Log a warning that nvprof recordings are not supported, and do nothing else.
 
     Raises:
         FluidError: output_mode is neither "kvp" nor "csv".

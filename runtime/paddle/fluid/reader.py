@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyReader and DataLoader: minibatches from Python generators, prefetched by a thread.
+"""PyReader and DataLoader: readers of minibatches from Python generators, prefetched by a thread.
 
 By default, a reader is part of its program, whose runs need no feed and raise EOFException at the end of a pass. An
 iterable reader yields feeds instead.

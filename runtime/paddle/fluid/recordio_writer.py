@@ -23,7 +23,7 @@ _Batches = Callable[[], Iterable[Any]]
 def create_recordio_writer(
     filename: str, compressor: Compressor = Compressor.Snappy, max_num_records: int = 1000
 ) -> Iterator[RecordIOWriter]:
-    """Open a file for writing within the context.
+    """Within the context, write batches to a recordio file.
 
     It appears under its name at the end, or is discarded after an error.
     """

@@ -40,7 +40,7 @@ class _Decoder:
         self._cell.leave()
 
     def keep_state(self, init: InitState) -> tuple[Variable, Keep]:
-        """Return a state's variable within a step, and a function that sets its value for the next step."""
+        """Return a state's variable in the current step, and a function that sets the state for the next step."""
         raise NotImplementedError
 
     def _inside(self, what: str) -> None:
@@ -76,7 +76,7 @@ class TrainingDecoder(_Decoder):
         return self.dynamic_rnn.static_input(x)
 
     def output(self, *outputs: Variable) -> None:
-        """Declare the outputs of each step."""
+        """Declare variables as the outputs of each step."""
         self._inside("output")
         self.dynamic_rnn.output(*outputs)
 
@@ -162,7 +162,7 @@ class BeamSearchDecoder(_Decoder):
         layers.fill_constant([1], "bool", 0, out=self._continues)
 
     def decode(self) -> None:
-        """Define the usual step: embedding, cell, projection, softmax, beam search.
+        """Define the standard step: embedding, cell, projection, softmax, and beam search.
 
         Raises:
             FluidError: input_var_dict has a key that is not an input of the cell.

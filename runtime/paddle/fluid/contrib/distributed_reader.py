@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""distributed_batch_reader: gives each trainer its share of the minibatches."""
+"""distributed_batch_reader: gives each trainer its own share of a reader's minibatches."""
 
 from __future__ import annotations
 

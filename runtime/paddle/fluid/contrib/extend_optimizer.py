@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoupled weight decay: w = w − c·w before the update (Loshchilov and Hutter, 2019)."""
+"""Decoupled weight decay, as in AdamW: w = w − c·w before the update (Loshchilov and Hutter, 2019)."""
 
 from __future__ import annotations
 

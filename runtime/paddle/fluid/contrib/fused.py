@@ -24,9 +24,9 @@ def fused_elemwise_activation(
     scale: float = 0.0,
     save_intermediate_out: bool = True,
 ) -> Variable:
-    """Return unary(binary(x, y)), or binary(x, unary(y)) if the binary function comes first in the list.
+    """Append a binary and a unary elementwise operation: unary(binary(x, y)) or binary(x, unary(y)).
 
-    This appends the layers with the given names; the executor fuses them where it can.
+    The order in `functor_list` is that of the formula. The executor fuses the operators where it can.
 
     Args:
         x: first operand.

@@ -26,7 +26,7 @@ class _Listed(NamedTuple):
 
 
 class HDFSClient:
-    """Runs `<hadoop_home>/bin/hadoop fs -D<name>=<value> ... -<command> ...` for each call and waits for it to exit.
+    """A client for HDFS: runs `<hadoop_home>/bin/hadoop fs -<command> ...` for each call and waits for it to exit.
 
     Methods that change or copy files return whether they succeeded; the log contains the reason for a failure.
     """
@@ -46,17 +46,17 @@ class HDFSClient:
         return self._run(["-test", "-e", str(hdfs_path)]).returncode == 0
 
     def is_dir(self, hdfs_path: str | None = None) -> bool:
-        """Return whether a path is a folder."""
+        """Return whether an HDFS path is a folder."""
         return self._run(["-test", "-d", str(hdfs_path)]).returncode == 0
 
     def delete(self, hdfs_path: str) -> bool:
-        """Remove a file, or a folder with its contents. A missing path counts as success."""
+        """Remove a file, or a folder with its contents, from HDFS. A missing path counts as success."""
         if not self.is_exist(hdfs_path):
             return True
         return self._done(["-rmr" if self.is_dir(hdfs_path) else "-rm", hdfs_path])
 
     def rename(self, hdfs_src_path: str, hdfs_dst_path: str, overwrite: bool = False) -> bool:
-        """Move a path; if `overwrite`, first remove an existing destination."""
+        """Move an HDFS path; if `overwrite`, first remove an existing destination."""
         if not self.is_exist(hdfs_src_path):
             _log.error("rename: %s does not exist", hdfs_src_path)
             return False
@@ -65,7 +65,7 @@ class HDFSClient:
         )
 
     def makedirs(self, hdfs_path: str) -> bool:
-        """Create a folder and its missing parents."""
+        """Create an HDFS folder and its missing parents."""
         return self.is_exist(hdfs_path) or self._done(["-mkdir", "-p", hdfs_path])
 
     @staticmethod
@@ -74,11 +74,11 @@ class HDFSClient:
         os.makedirs(local_path, exist_ok=True)
 
     def ls(self, hdfs_path: str) -> list[str]:
-        """Return the sorted paths in a folder; an empty list if the folder does not exist."""
+        """Return the sorted paths in an HDFS folder; an empty list if the folder does not exist."""
         return sorted(each.path for each in self._listed("-ls", hdfs_path))
 
     def lsr(self, hdfs_path: str, only_file: bool = True, sort: bool = True) -> list[str]:
-        """Return the paths in a folder and its subfolders.
+        """Return the paths in an HDFS folder and its subfolders.
 
         Args:
             hdfs_path: the folder.
@@ -89,7 +89,7 @@ class HDFSClient:
         return [each.path for each in (sorted(found, key=lambda each: each.time) if sort else found)]
 
     def download(self, hdfs_path: str, local_path: str, overwrite: bool = False, unzip: bool = False) -> bool:
-        """Copy a file or folder to this machine.
+        """Copy a file or folder from HDFS to this machine; return whether this succeeded.
 
         Args:
             hdfs_path: the source.
@@ -115,7 +115,7 @@ class HDFSClient:
         return True
 
     def upload(self, hdfs_path: str, local_path: str, overwrite: bool = False, retry_times: int = 5) -> bool:
-        """Copy a file or folder from this machine to the Hadoop file system.
+        """Copy a file or folder from this machine to HDFS; return whether this succeeded.
 
         Args:
             hdfs_path: the destination.
@@ -131,7 +131,7 @@ class HDFSClient:
         return any(self._done(["-put", local_path, hdfs_path]) for _ in range(max(1, retry_times)))
 
     def _makes_room(self, path: str, overwrite: bool) -> bool:
-        """Remove an existing destination if `overwrite`; return whether the destination is free."""
+        """Remove an existing destination if `overwrite`; return whether the destination does not exist then."""
         if not self.is_exist(path):
             return True
         if not overwrite:

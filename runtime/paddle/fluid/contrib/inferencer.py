@@ -56,7 +56,7 @@ class Inferencer:
             self._program = CompiledProgram(self._program).with_data_parallel()
 
     def infer(self, inputs: Mapping[str, Any], return_numpy: bool = True) -> list[Any]:
-        """Return the predicted values for a minibatch.
+        """Compute and return the predictions for a minibatch.
 
         Args:
             inputs: arrays or LoDTensors, by the name of the data variable.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer: a layer object that creates its parameters at the first call and reuses them in later calls."""
+"""Layer: a layer object, which creates its parameters in its first call and reuses them in later calls."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Layer:
         dtype: npt.DTypeLike | None = None,
         type: VarType = VarType.LOD_TENSOR,
     ) -> Variable:
-        """Add a variable to the current block."""
+        """Add a variable to the current block and return it."""
         own = name or unique_name.generate(f"{self._full_name}._generated_var")
         return self._helper.block.create_var(own, dtype=dtype, persistable=bool(persistable), type=type)
 
@@ -125,7 +125,7 @@ class Layer:
     def state_dict(
         self, destination: dict[str, Any] | None = None, include_sublayers: bool = True
     ) -> dict[str, Any]:
-        """Return the values of the parameters in the current scope, as a dict from name to array.
+        """Return the parameters' values in the current scope, as a dict from names to arrays.
 
         Args:
             destination: dict that the values are added to; None: a new dict.
@@ -137,7 +137,7 @@ class Layer:
         return found
 
     def load_dict(self, stat_dict: Mapping[str, Any], include_sublayers: bool = True) -> None:
-        """Set parameters in the current scope to the values under their names; other parameters stay unchanged.
+        """Set parameters in the current scope from a dict of arrays by name; other parameters stay unchanged.
 
         Raises:
             FluidError: a value has a different shape.
@@ -152,10 +152,10 @@ class Layer:
                 global_scope().set(each.name, value)
 
     def train(self) -> None:
-        """Do nothing."""
+        """Do nothing; test mode is a property of programs. See the class."""
 
     def eval(self) -> None:
-        """Do nothing."""
+        """Do nothing; test mode is a property of programs. See the class."""
 
     def clear_gradients(self) -> None:
         """Do nothing: every run computes new gradients."""

@@ -67,7 +67,9 @@ def convert_dist_to_sparse_program(program: Program) -> Program | None:
 def load_persistables_for_inference(
     dirname: str, executor: object, program: Program | None, lookup_table_var_name: str
 ) -> Program:
-    """Load the variables of trainer 0 and the rows of all servers into the current scope; return the program.
+    """Load trainer 0's saved variables and all servers' saved rows into the current scope.
+
+    Return the program.
 
     Args:
         dirname: the folder passed to `save_persistables`, with the files of all servers in `__lookup_table__`.

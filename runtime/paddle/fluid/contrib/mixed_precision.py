@@ -96,7 +96,7 @@ def decorate(
     decr_ratio: float = 0.8,
     use_dynamic_loss_scaling: bool = False,
 ) -> OptimizerWithMixedPrecision:
-    """Return an optimizer that trains in mixed precision; without a GPU, it trains in float32 and warns once.
+    """Wrap an optimizer so that it trains in mixed precision. Without a GPU, it trains in float32 and warns once.
 
     Args:
         optimizer: the optimizer to wrap.
@@ -119,7 +119,7 @@ def decorate(
 
 
 class OptimizerWithMixedPrecision:
-    """An optimizer that trains in mixed precision with a scaled loss, as `decorate` returns it."""
+    """An optimizer that trains in mixed precision with loss scaling; `decorate` creates it."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class OptimizerWithMixedPrecision:
         no_grad_set: Collection[Name] | None = None,
         callbacks: Sequence[object] | None = None,
     ) -> list[Pair]:
-        """Rewrite the program and append the backward pass; return (parameter, unscaled gradient) pairs."""
+        """Insert casts, scale the loss and append the backward pass; return (parameter, unscaled gradient) pairs."""
         program: Program = loss.block.program  # type: ignore[assignment]
         with program_guard(program, startup_program or default_startup_program()):
             self._scaling = layers.create_global_var(

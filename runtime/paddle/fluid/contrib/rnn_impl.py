@@ -134,7 +134,7 @@ def basic_gru(
     dtype: npt.DTypeLike = "float32",
     name: str = "basic_gru",
 ) -> tuple[Variable, Variable]:
-    """Append stacked GRU layers; return the states of all steps and the last states.
+    """Append stacked GRU layers; return all steps' states and the last states.
 
     Args:
         input: (batch, steps, n), or (steps, batch, n) if not batch_first.
@@ -184,7 +184,7 @@ def basic_lstm(
     dtype: npt.DTypeLike = "float32",
     name: str = "basic_lstm",
 ) -> tuple[Variable, Variable, Variable]:
-    """Append stacked LSTM layers; return the states of all steps, the last states and the last cells.
+    """Append stacked LSTM layers; return all steps' states, the last states and the last cells.
 
     Arguments and shapes are those of `basic_gru` and `BasicLSTMUnit`. init_cell has the shape of init_hidden; give both
     or neither.

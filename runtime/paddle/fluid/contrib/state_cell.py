@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StateCell, the states of a decoder with the function that computes a step, and InitState, an initial value."""
+"""StateCell, a decoder's states and the function that computes a step, and InitState, a state's initial value."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Decoder(Protocol):
 
 
 class StateCell:
-    """Named states and inputs of a step; an updater function computes the new states from them.
+    """The recurrent cell of a decoder: named states and inputs, and an updater function that computes the new states.
 
     In `with decoder.block():`, a step calls `compute_state(inputs)`, then `get_state` or `out_state`, and finally
     `update_states()`.
@@ -130,7 +130,7 @@ class StateCell:
         return self._now[state_name]
 
     def get_input(self, input_name: str) -> Variable:
-        """Return an input of the step.
+        """Return the variable of a step's input.
 
         Raises:
             FluidError: the input is unknown or has no value.
@@ -141,7 +141,7 @@ class StateCell:
         return found
 
     def set_state(self, state_name: str, state_value: Variable) -> None:
-        """Set a state to a variable for the rest of the step."""
+        """Set a state to a variable for the rest of the current step."""
         self.get_state(state_name)
         self._now[state_name] = state_value
 

@@ -16,7 +16,7 @@ _UNITS = ("B", "KB", "MB")
 
 
 def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
-    """Estimate the memory for the outputs of block 0.
+    """Estimate the memory that the outputs of block 0 need.
 
     Return (lower bound, upper bound, unit), with unit "B", "KB" or "MB".
 
@@ -53,9 +53,9 @@ def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
 
 
 def op_freq_statistic(program: Program) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """Count block 0's operators, and the pairs "first->second"; return both with the most frequent first.
+    """Count the operators of block 0 and the pairs of successive operators; return both counts, most frequent first.
 
-    A pair consists of the operator that last wrote an input, and the operator that reads this input. Parameters do not
+    A pair "first->second" is the operator that last wrote an input, and the operator that reads it. Parameters do not
     count as inputs. Operators that write only parameters are omitted.
 
     Raises:

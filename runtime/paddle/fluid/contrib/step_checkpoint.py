@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class CheckpointConfig:
-    """Settings that determine where and when `Trainer` saves checkpoints.
+    """Settings of `Trainer` for checkpoints: their directory, interval and maximum number.
 
     Attributes:
         epoch_id: the restored checkpoint's epoch.
@@ -41,11 +41,11 @@ class CheckpointConfig:
         epoch_interval: int = 1,
         step_interval: int = 10,
     ) -> None:
-        """Set where and how often to save.
+        """Set the location and the interval of checkpoints.
 
         Args:
             checkpoint_dir: parent directory of the checkpoints; None: the current directory.
-            max_num_checkpoints: how many checkpoints to keep; older ones are deleted.
+            max_num_checkpoints: maximum number of checkpoints; older ones are deleted.
             epoch_interval: save only in every n-th epoch.
             step_interval: save after every n-th step of such an epoch.
 

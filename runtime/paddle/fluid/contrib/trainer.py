@@ -210,7 +210,7 @@ class Trainer:
         reader: Callable[[], Iterable[Any]],
         feed_order: Sequence[str] | Mapping[str, int] | None = None,
     ) -> list[float]:
-        """Return the mean over minibatches of the first element of each `train_func` output.
+        """Evaluate the model; return the mean over minibatches of the first element of each `train_func` output.
 
         Raises:
             FluidError: the reader has no minibatch, or feed_order does not fit the program.
@@ -227,7 +227,7 @@ class Trainer:
         return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
 
     def save_params(self, param_path: str) -> None:
-        """Save all persistable variables in a directory that `Inferencer` and `param_path` can load."""
+        """Save all persistable variables in a directory, from which `Inferencer` or a new `Trainer` can load them."""
         with self._guards():
             io.save_persistables(self.exe, param_path, self.train_program)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers in programs: operators that create readers, and the source of batches for `read` operators.
+"""Reader operators: operators that create chains of readers, the sources of batches for `read` operators.
 
 A startup program creates the first reader of a chain, from files or random numbers. Operators of the main program wrap
 that reader once; they shuffle, batch, prefetch or preprocess. Resetting any reader restarts the whole chain.
@@ -32,7 +32,7 @@ _AHEAD = 4
 
 
 class FileReader:
-    """A reader in a chain, stored in a scope like any other value. Thread-safe.
+    """A reader in a chain of readers, stored in a scope like any other value. Thread-safe.
 
     Attributes:
         shape: the shape of the reader's variable.

@@ -19,7 +19,7 @@ CLOCKS = 4
 
 
 def rule_line(optimizer: OptimizerSpec) -> str:
-    """Return the line that names a rule and its hyperparameters."""
+    """Return the line of text that names a rule and its hyperparameters in a file."""
     return " ".join((optimizer.rule, *sorted(optimizer.hyper)))
 
 

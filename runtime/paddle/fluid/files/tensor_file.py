@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes values in the original's file format, little-endian.
+"""Reads and writes tensors in the original's binary format (little-endian).
 
 LoDTensor: uint32 0 | uint64 levels | per level: uint64 bytes, uint64 offsets | tensor.
 Tensor: uint32 0 | int32 length | TensorDesc {1: dtype, 2: dims...} | raw data.

@@ -4,8 +4,7 @@
 A file appears under its name only when it is complete.
 
 A trainer that has proved that it has the job's key can make a server write to any path. On an unencrypted connection,
-any
-peer that reaches the port can choose the path. Files are then restricted to the server's working directory and the
+any peer that reaches the port can choose the path. Files are then restricted to the server's working directory and the
 system's temporary directory, must have the names of tables, and replace only files of tables.
 """
 
@@ -47,7 +46,7 @@ _RULE = "rule "
 
 
 def plain_wire_folders() -> tuple[Path, ...]:
-    """Return the folders to which a server may write if connections are not encrypted.
+    """Return the folders to which a server may write for trainers on unencrypted connections.
 
     The working directory is excluded if it is `/`, because that contains every file.
     """
@@ -119,7 +118,7 @@ def is_parameter(var: Variable) -> bool:
 
 
 def is_persistable(var: Variable) -> bool:
-    """Return whether a variable persists between runs and can be saved."""
+    """Return whether a variable is persistable and can be saved: feeds, fetches and readers cannot."""
     return var.persistable and var.type not in _NEVER
 
 

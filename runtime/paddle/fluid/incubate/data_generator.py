@@ -20,7 +20,7 @@ _Sample = Sequence[tuple[str, Sequence[Any]]]
 
 
 class DataGenerator:
-    """Base class of both generators. A script overrides `generate_sample` and calls `run_from_stdin`."""
+    """Base class of generators: a script overrides `generate_sample` and calls `run_from_stdin`."""
 
     def __init__(self) -> None:
         self._proto_info: list[tuple[str, str]] | None = None
@@ -80,14 +80,14 @@ class DataGenerator:
 
 
 class MultiSlotStringDataGenerator(DataGenerator):
-    """Writes samples whose values are already strings as MultiSlot text, unchanged."""
+    """A generator whose samples have strings as values, which it writes unchanged."""
 
     def _gen_str(self, line: _Sample) -> str:
         return _joined((str(len(values)), *values) for _, values in _checked(line))
 
 
 class MultiSlotDataGenerator(DataGenerator):
-    """Writes samples of numbers as MultiSlot text."""
+    """A generator whose samples have numbers as values."""
 
     def _gen_str(self, line: _Sample) -> str:
         fields = _checked(line)

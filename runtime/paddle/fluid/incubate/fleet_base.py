@@ -42,7 +42,7 @@ class Fleet:
     is_collective = False
 
     def __init__(self) -> None:
-        """Create a fleet without a job; `init` sets its role."""
+        """Create a fleet without a role; `init` sets it."""
         self.main_program: Program | None = None
         self.startup_program: Program | None = None
         self._origin_program: Program | None = None
@@ -93,7 +93,7 @@ class Fleet:
         return self._roles.worker_num()
 
     def worker_index(self) -> int:
-        """Return this worker's number, which counts from 0."""
+        """Return this worker's index, which counts from 0."""
         return self._roles.worker_index()
 
     def server_num(self) -> int:
@@ -101,7 +101,7 @@ class Fleet:
         return self._roles.server_num()
 
     def server_index(self) -> int:
-        """Return this server's number, which counts from 0."""
+        """Return this server's index, which counts from 0."""
         return self._roles.server_index()
 
     def worker_endpoints(self, to_string: bool = False) -> list[str] | str:
@@ -113,7 +113,7 @@ class Fleet:
         return _joined(self._roles.get_pserver_endpoints(), to_string)
 
     def split_files(self, files: Sequence[str]) -> list[str]:
-        """Return this worker's share of a list of files, which is consecutive; shares differ by at most one file.
+        """Return this worker's share of a list of files: consecutive paths; shares differ by at most one file.
 
         Raises:
             FluidError: the argument is not a list.
@@ -183,7 +183,7 @@ class Fleet:
     def save_persistables(
         self, executor: Executor, dirname: str, main_program: Program | None = None
     ) -> None:
-        """Save the values of all persistable variables, including those on servers."""
+        """Save the values of all persistable variables in a folder, including those on servers."""
         io.save_persistables(executor, dirname, main_program or self.main_program)
 
     def _made(self, method: str) -> tuple[Program, Program]:
@@ -226,7 +226,7 @@ class Fleet:
 
 
 class DistributedOptimizer:
-    """An optimizer whose `minimize` distributes the program."""
+    """A wrapper of an optimizer whose `minimize` also distributes the program."""
 
     def __init__(self, fleet: Fleet, optimizer: Any, strategy: DistributeTranspilerConfig) -> None:
         """Wrap an optimizer of `fluid.optimizer`."""

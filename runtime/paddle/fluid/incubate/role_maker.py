@@ -19,7 +19,7 @@ class Role:
 
 
 class RoleMakerBase:
-    """Base class of role makers, which know the processes of a job and their roles.
+    """Base class of role makers, which know the processes of a job and their roles; `fleet.init` takes one.
 
     Attributes:
         is_collective: whether the job has no servers, so that workers exchange gradients among themselves.
@@ -162,10 +162,10 @@ class PaddleCloudRoleMaker(RoleMakerBase):
 
 
 class MPISymetricRoleMaker(RoleMakerBase):
-    """Splits the ranks of an MPI job into workers and servers in the original; not supported in this package."""
+    """The original's role maker for MPI jobs, in which each node is a worker and a server; not supported."""
 
     def __init__(self) -> None:
-        """Raise NotAvailableError: this role maker is not supported.
+        """Raise FluidError: this role maker is not supported.
 
         Raises:
             FluidError: always; its text names the replacement.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""While, Switch, ConditionalBlock, IfElse and ParallelDo, which run blocks of operators."""
+"""Control-flow layers that run blocks of operators: While, Switch, ConditionalBlock, IfElse and ParallelDo."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _when(condition: Variable) -> AbstractContextManager[None]:
 
 
 class Switch:
-    """Runs the first of several blocks whose condition is true.
+    """Runs the first of several blocks whose condition is true (if, elif, else).
 
     Inside `with Switch() as switch:`, use `with switch.case(cond): ...` and `with switch.default(): ...`.
     """
@@ -154,7 +154,7 @@ class IfElse:
         return self._inputs[x.name][0 if self._way else 1]
 
     def output(self, *outs: Variable) -> None:
-        """Declare the outputs of this branch."""
+        """Declare the outputs of this branch; both branches must declare the same number."""
         if self._way is None:
             raise FluidError("IfElse.output must be called inside true_block or false_block")
         self._outputs[self._way] += outs
@@ -196,7 +196,7 @@ class ParallelDo:
         return nullcontext()
 
     def read_input(self, var: Variable) -> Variable:
-        """Return the variable, for use in the block."""
+        """Return an input of the block: the variable itself."""
         return var
 
     def write_output(self, var: Variable) -> None:

@@ -173,7 +173,7 @@ class DynamicRNN(_Unrolled):
         need_reorder: bool = False,
         dtype: npt.DTypeLike = "float32",
     ) -> Variable:
-        """Return a memory with one row per sequence.
+        """Return a memory (recurrent state) with one row per sequence.
 
         Its first value is `init`, or rows of `shape` filled with `value`.
         """
@@ -194,7 +194,7 @@ class DynamicRNN(_Unrolled):
         self._update(ex_mem, new_mem)
 
     def output(self, *outputs: Variable) -> None:
-        """Declare the outputs of a step; the RNN's results have the LoD of the step inputs."""
+        """Declare variables as outputs of each step; the RNN's results have the LoD of the step inputs."""
         for each in outputs:
             self._output("output", each)
 
@@ -242,7 +242,7 @@ class StaticRNN(_Unrolled):
         init_batch_dim_idx: int = 0,
         ref_batch_dim_idx: int = 1,
     ) -> Variable:
-        """Return a memory, a variable whose value each step passes to the next.
+        """Return a memory (recurrent state), a variable whose value each step passes to the next.
 
         Its initial value is `init`, or an array of `shape` filled with `init_value`, with as many rows as `batch_ref`.
         """
@@ -361,7 +361,7 @@ merge_lod_tensor = layer(
     "print_tensor_shape=True, print_tensor_lod=True, print_phase='both'"
 )
 def Print(given: dict[str, Any]) -> Variable:  # noqa: N802 (the name that scripts use)
-    """Return the input unchanged; each run prints its first `summarize` values (-1: all) to standard error.
+    """Return the input unchanged; each run prints its first `summarize` values to standard error.
 
     Args:
         first_n: number of runs that print; -1: all runs.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""get_places: lists the devices that a program can run on."""
+"""get_places: returns the devices on which a program can run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["get_places"]
 
 
 def get_places(device_count: int | None = None, device_type: str | None = None) -> list[Place]:
-    """Return a list of places, for example for `CompiledProgram.with_data_parallel`.
+    """Return a list of devices (places), for example for `CompiledProgram.with_data_parallel`.
 
     Args:
         device_count: number of places; None: all selected GPUs, or CPU_NUM places of the processor.

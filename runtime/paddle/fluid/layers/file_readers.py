@@ -51,7 +51,7 @@ class ReaderVariable:
         self._first = name
 
     def around(self, type: str, attrs: dict[str, Any], **inputs: Any) -> ReaderVariable:
-        """Append an operator that wraps this reader in a new one, and return the new reader."""
+        """Append an operator that wraps this reader in a new reader, and return the new reader."""
         made = ReaderVariable(unique_name.generate(type), self.fields, persistable=False)
         made._first = self._first
         default_main_program().global_block().append_op(
@@ -96,7 +96,7 @@ def open_recordio_file(
     pass_num: int = 1,
     for_parallel: bool = True,
 ) -> ReaderVariable:
-    """Return a reader of the batches in a recordio file that `recordio_writer` wrote; see `open_files`."""
+    """Return a reader of the batches in a recordio file that `recordio_writer` created; see `open_files`."""
     return _opened(
         "create_recordio_file_reader", {"filename": str(filename)}, shapes, lod_levels, dtypes, pass_num
     )
@@ -158,7 +158,7 @@ def batch(reader: ReaderVariable, batch_size: int) -> ReaderVariable:
 
 
 class Preprocessor:
-    """Applies a block of layers to each batch of a reader.
+    """A reader that applies a block of layers to each batch of another reader.
 
     preprocessor = fluid.layers.Preprocessor(reader)
     with preprocessor.block():

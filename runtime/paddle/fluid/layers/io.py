@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs of a program: `layers.data` (before Fluid 1.6), `fluid.data` (from 1.6), readers, and load."""
+"""Inputs of programs: `layers.data` (before Fluid 1.6), `fluid.data` (from 1.6), readers, and load."""
 
 from __future__ import annotations
 
@@ -130,12 +130,12 @@ def py_reader(
 def create_py_reader_by_data(
     capacity: int, feed_list: Sequence[Variable], name: str | None = None, use_double_buffer: bool = True
 ) -> PyReader:
-    """Return a reader for variables created by `data`; see `py_reader`."""
+    """Return a reader that fills variables created by `data`; see `py_reader`."""
     return _Unread(feed_list, capacity, name)
 
 
 def read_file(reader: PyReader | ReaderVariable) -> Variable | list[Variable]:
-    """Return the variables that each run fills with a batch: a single variable, or a list."""
+    """Read a reader's next batch in each run; return the batch's variable, or a list of variables."""
     variables = reader.append_read()
     return variables[0] if len(variables) == 1 else variables
 
@@ -143,7 +143,7 @@ def read_file(reader: PyReader | ReaderVariable) -> Variable | list[Variable]:
 def double_buffer(
     reader: PyReader | ReaderVariable, place: Place | None = None, name: str | None = None
 ) -> PyReader | ReaderVariable:
-    """Return a reader that prefetches in a thread. A py_reader, which always prefetches, is returned unchanged."""
+    """Return a reader that prefetches in a thread (for a py_reader, which always prefetches, the reader itself)."""
     return reader if isinstance(reader, PyReader) else reader.around("create_double_buffer_reader", {})
 
 

@@ -141,7 +141,7 @@ def linear_lr_warmup(
 
 
 def lr_step_counter(begin: int = 0) -> Variable:
-    """Return the step counter t, float32 (1,): `begin` in the first run, and one more in each later run."""
+    """Return the schedules' step counter t, float32 (1,): `begin` in the first run, and one more in each later run."""
     counter = autoincreased_step_counter("@LR_DECAY_COUNTER@", begin, 1)
     return cast(counter, "float32")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""accuracy and auc: metrics of predictions."""
+"""accuracy and auc: metrics of classifiers."""
 
 from __future__ import annotations
 

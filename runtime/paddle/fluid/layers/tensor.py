@@ -102,12 +102,12 @@ _diag = layer("diag(diagonal)", "a matrix with a vector along its diagonal")
 
 
 def ones(shape: Sequence[int], dtype: npt.DTypeLike, force_cpu: bool = False) -> Variable:
-    """Return a constant of the given shape and dtype, filled with ones."""
+    """Create a constant of the given shape and dtype, filled with ones, and return it."""
     return fill_constant(shape, dtype, 1.0, force_cpu)
 
 
 def zeros(shape: Sequence[int], dtype: npt.DTypeLike, force_cpu: bool = False) -> Variable:
-    """Return a constant of the given shape and dtype, filled with zeros."""
+    """Create a constant of the given shape and dtype, filled with zeros, and return it."""
     return fill_constant(shape, dtype, 0.0, force_cpu)
 
 
@@ -126,7 +126,7 @@ def diag(diagonal: Variable | npt.NDArray[np.generic]) -> Variable:
 
 
 def assign(input: Variable | npt.NDArray[np.generic], output: Variable | None = None) -> Variable:
-    """Copy a variable or an array to `output` or, if that is None, to a new variable; return the copy."""
+    """Copy a variable or an array to `output` or, if output is None, to a new variable; return the copy."""
     helper = LayerHelper("assign")
     if isinstance(input, Variable):
         output = output if output is not None else helper.create_variable_for_type_inference(input.dtype)

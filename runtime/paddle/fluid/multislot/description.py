@@ -30,7 +30,7 @@ _BOOLS = {
 
 @dataclass
 class Description:
-    """A parsed description; missing fields have the original's defaults."""
+    """A parsed DataFeedDesc; missing fields have the original's defaults."""
 
     name: str = ""
     batch_size: int = 32
@@ -39,7 +39,7 @@ class Description:
     slots: list[Slot] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """Return the description in protocol buffers' text form."""
+        """Return the description in protobuf text format."""
         lines = [f"name: {_quoted(self.name)}"] if self.name else []
         lines.append(f"batch_size: {self.batch_size}")
         if self.slots:
@@ -63,7 +63,7 @@ class Description:
 
 
 def parse_description(text: str, what: str) -> Description:
-    """Parse a description; fields of later versions are ignored.
+    """Parse a DataFeedDesc in text format; fields of later versions are ignored.
 
     Args:
         what: name of the description's source, for error messages.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads files of samples in threads, runs a program on each batch of a pass, and prints fetched values.
+"""Passes over files of samples: threads read the files, run a program on each batch, and print fetched values.
 
 Thread p of n reads files p, p + n, ... in order, and blocks from the threads alternate. The order of samples therefore
 depends only on the files and the number of threads.
@@ -207,6 +207,6 @@ def run_pass(steps: Sequence[Step], batches: Iterable[Samples], printed: Printin
 
 
 def text(value: Any) -> str:
-    """Format a fetched value for printing."""
+    """Format a fetched value as text for printing."""
     held = value.value() if hasattr(value, "value") else value
     return np.array2string(np.asarray(to_host(plain(held))), threshold=20, separator=", ")

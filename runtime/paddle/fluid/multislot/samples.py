@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots, the fields of a line of MultiSlot text, and samples, which are stored in columns.
+"""Slots, the fields of MultiSlot lines, and samples, which are stored in one column per slot.
 
 A column contains the concatenated values of a slot and the offset of each sample.
 """
@@ -100,7 +100,7 @@ def check_variables(slots: Sequence[Slot], block: Block) -> tuple[Slot, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """The values of one slot. The arrays may be views, and are never modified.
+    """The values of one slot for all samples. The arrays can be views, and are never modified.
 
     Attributes:
         values: (all values,) int64 or float32.
@@ -147,7 +147,7 @@ class Samples:
         return Samples(self.slots, tuple(column.take(rows) for column in self.columns), len(rows))
 
     def feed(self) -> dict[str, Any]:
-        """Return slot name -> array (samples, ...) of a dense slot, or `LoDArray` (values, 1) of sequences.
+        """Return the samples as a feed: slot name -> array (samples, ...), or `LoDArray` (values, 1) for sequences.
 
         Raises:
             FluidError: the samples of a dense slot have different lengths.
@@ -175,7 +175,7 @@ class Samples:
 
 
 def joined(parts: Sequence[Samples]) -> Samples:
-    """Concatenate parts that have the same slots."""
+    """Concatenate groups of samples that have the same slots."""
     if len(parts) == 1:
         return parts[0]
     columns = [
@@ -212,7 +212,7 @@ def shared_out(mine: Samples, ranks: Ranks, seed: int) -> Samples:
 
 
 def batches(parts: Iterable[Samples], size: int) -> Iterator[Samples]:
-    """Yield batches of `size` samples; the last batch may be smaller."""
+    """Regroup samples into batches of `size` samples; the last batch may be smaller."""
     waiting: list[Samples] = []
     count = 0
     for part in parts:

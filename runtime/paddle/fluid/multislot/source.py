@@ -45,7 +45,7 @@ class PipeError(RunError):
 
 @dataclass(frozen=True)
 class Pipe:
-    """The command through which files are read, if any.
+    """The pipe command through which files are read, or `cat` if there is none.
 
     Attributes:
         command: the pipe command; `cat` stands for none.
@@ -56,7 +56,7 @@ class Pipe:
     hdfs: tuple[str, str] = ("", "")
 
     def blocks(self, path: str) -> Iterator[Lines]:
-        """Yield a file's lines, in blocks.
+        """Yield the lines of a file, as the command prints them, in blocks.
 
         Raises:
             OSError: the file cannot be opened.

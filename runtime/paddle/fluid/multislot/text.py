@@ -235,7 +235,7 @@ def _decimals(
 
 
 def _unusual(token: str, kind: SlotType) -> int | float:
-    """Parse a number that is long or has an exponent. Raises ValueError or OverflowError if it is invalid."""
+    """Parse a number that is long or has an exponent; raise ValueError or OverflowError if it is invalid."""
     if "_" in token:
         raise ValueError(token)
     if kind is SlotType.FLOAT:

@@ -42,7 +42,7 @@ from paddle.ops.base.selected_rows import SelectedRows, concatenated
 
 
 class DataParallel:
-    """Runs one program on several places. Not thread-safe."""
+    """Runs one program on several devices (places) in data parallel. Not thread-safe."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class DataParallel:
 
     @property
     def device_count(self) -> int:
-        """The number of places."""
+        """The number of devices (places)."""
         return len(self._places)
 
     def run(

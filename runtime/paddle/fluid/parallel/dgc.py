@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deep gradient compression: inserts operators between a gradient and its sum over trainers; see `ops.update.dgc`."""
+"""Deep gradient compression (Lin et al., 2018) before gradients are summed over trainers; see `ops.update.dgc`."""
 
 from __future__ import annotations
 

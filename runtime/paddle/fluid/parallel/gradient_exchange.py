@@ -29,7 +29,7 @@ BUCKET_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Bucket:
-    """Gradients that are summed together.
+    """A group of gradients that are summed together.
 
     Attributes:
         names: the gradients' names, in the order in which they are computed.
@@ -68,7 +68,7 @@ def bucketed(
 
 
 class GradientExchange:
-    """Sums the gradients of one program's steps. Not thread-safe."""
+    """Sums the gradients of each step of a program over ranks. Not thread-safe."""
 
     def __init__(self, group: Ranks, buckets: Sequence[Bucket]) -> None:
         self._group = group
@@ -81,7 +81,7 @@ class GradientExchange:
             self._finalizer = weakref.finalize(self, _end, self._work, thread)
 
     def post(self, number: int, values: Sequence[Any]) -> None:
-        """Start the sum of a bucket's gradients; buckets must be posted in order."""
+        """Start summing a bucket's gradients; buckets must be posted in order."""
         parcel = self._parcels[number]
         parcel.fill(values)
         self._posted = number + 1
@@ -90,7 +90,7 @@ class GradientExchange:
             self._work.put(parcel)
 
     def finish(self) -> Mapping[str, Any]:
-        """Return the sums by name, in arrays that the next step overwrites.
+        """Wait for all sums of the step; return them by name, in arrays that the next step overwrites.
 
         Raises:
             CollectiveError: a rank is lost, differs or is late.
@@ -105,7 +105,7 @@ class GradientExchange:
         return sums
 
     def abandon(self, error: BaseException) -> None:
-        """End the group if other ranks are waiting for the rest of a step that failed on this rank."""
+        """End the group of ranks if other ranks are waiting for a step that failed on this rank."""
         if self._posted:
             with contextlib.suppress(Exception):  # posted gradients come first: the thread uses the group
                 self._wait_for_thread()

@@ -17,7 +17,7 @@ from paddle.fluid.run.scope import Scope
 
 
 class LocalSteps:
-    """Averages the parameters of a program over all trainers at intervals, for local SGD; they are in one scope.
+    """Local SGD: averages the parameters of a program in one scope over all trainers, at intervals.
 
     Attributes:
         program: the trained program.
@@ -47,7 +47,7 @@ class LocalSteps:
         )
 
     def step(self, scope: Scope) -> None:
-        """Count one run of the updates.
+        """Count one run of the updates, and average if it is due.
 
         Raises:
             CollectiveError: a trainer is lost, differs or is late.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meeting: sums and gathers values over the places of all trainers, in the middle of a pass.
+"""Meeting: collective operations over the places of all trainers (sum, gather) in the middle of a pass.
 
 All places must call the same operations in the same order. If a place fails, or calls a different operation than the
 first place, all waits end with an error.
@@ -48,7 +48,7 @@ class Meeting:
         return [run.result() for run in runs]
 
     def total(self, value: Array) -> Array:
-        """Return the sum of all places' values, added in the order of places."""
+        """Return the sum of all places' values, which are added in the order of places."""
         return self._together(value, self._summed)
 
     def gather(self, value: Array) -> list[Array]:

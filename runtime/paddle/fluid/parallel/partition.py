@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Partition: a program's operators, divided into passes, which each place runs, and updates, which run once.
+"""Partition: divides a program's operators into passes, which each place runs, and updates, which run once.
 
 Gradients are summed over the places between the two. Operators that a script applies to gradients, such as a clip of
 its own, are updates, so that they get the sums, as on one place. So are those that a script applies to parameters after
@@ -30,7 +30,7 @@ _BILINEAR = ("mul_grad", "matmul_grad", "elementwise_mul_grad", "conv2d_grad")
 
 @dataclass(frozen=True)
 class Partition:
-    """The operators of a program, and the variables that the two parts share, sorted by name.
+    """A program's operators in two parts, and the variables that these share, sorted by name.
 
     Attributes:
         passes: operators that each place runs, including those that fetch the rows of its batch from servers, and
@@ -65,7 +65,7 @@ class Outdated(NamedTuple):
 
 
 def partition(ops: Sequence[Operator], is_kept: Callable[[str], bool]) -> Partition:
-    """Divide the operators of a block.
+    """Divide the operators of a block into passes and updates.
 
     Args:
         is_kept: whether a variable persists between steps.

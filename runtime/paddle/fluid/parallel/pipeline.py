@@ -14,7 +14,7 @@ from paddle.graph.block import Name
 
 
 class Minimizing(Protocol):
-    """The interface of the wrapped optimizer."""
+    """The interface of optimizers that `PipelineOptimizer` can wrap."""
 
     def minimize(
         self,
@@ -27,7 +27,7 @@ class Minimizing(Protocol):
 
 
 class PipelineOptimizer:
-    """Passes each batch through sections of the program that run on separate threads; see `run.sections`.
+    """Pipeline parallelism: each batch passes through sections of the program on separate threads; see `run.sections`.
 
     k lists of variables produce 2k − 1 sections: the operators up to the first list, up to the second, and so on; then
     the rest of the forward pass with the beginning of the backward pass; then the backward pass and updates of each

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The group of trainers of a scope, and the settings on which trainers agree before the first step.
+"""The group of trainers (ranks) of a scope, and the settings that all ranks must share before the first step.
 
 The group is stored in the scope: all programs that train in one scope share it, and it ends with the scope.
 """

@@ -24,14 +24,14 @@ def _closest(name: str, known: list[str]) -> str:
 
 
 class ReduceStrategy(IntEnum):
-    """How gradients are combined; both methods give the same values."""
+    """The method by which gradients are combined; both methods give the same values."""
 
     AllReduce = 0
     Reduce = 1
 
 
 class GradientScaleStrategy(IntEnum):
-    """How the gradient of the loss is set: 1/ranks, 1, or fed by the user as `<loss>@GRAD`."""
+    """The gradient of the loss at the start of the backward pass: 1/ranks, 1, or fed by the user as `<loss>@GRAD`."""
 
     CoeffNumDevice = 0
     One = 1
@@ -137,9 +137,9 @@ class _Options:
 
 @dataclass
 class BuildStrategy(_Options):
-    """Options of a data-parallel program.
+    """Options for building a data-parallel program.
 
-    These have an effect: num_trainers, trainer_id, trainers_endpoints, gradient_scale_strategy, sync_batch_norm and
+    These have an effect: num_trainers, trainer_id, trainers_endpoints, gradient_scale_strategy, sync_batch_norm, and
     the passes that are added to `_finalize_strategy_and_create_passes()`.
     """
 
@@ -189,7 +189,7 @@ BuildStrategy.GradientScaleStrategy = GradientScaleStrategy  # type: ignore[attr
 
 @dataclass
 class ExecutionStrategy(_Options):
-    """Options for running a data-parallel program. They are ignored: each place always runs on its own thread."""
+    """Options for running a data-parallel program, all ignored: each place always runs on its own thread."""
 
     num_threads: int = 0
     use_cuda: bool = True

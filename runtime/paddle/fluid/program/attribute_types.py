@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types of operator attributes, and their numbers in the original's file format."""
+"""The types of operator attributes, with their numbers in the original's file format."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block: extends the core's block with the changes that backward passes and transpilers make.
+"""Block: the core's block, with the modifications that backward passes and transpilers need.
 
 An appended operator takes the current role and name scope of its program.
 """
@@ -39,7 +39,7 @@ _KEEP_ROWS = ("scale", "clip", "clip_by_norm")
 
 
 class Block(graph.Block):
-    """A block of a program: its variables by name, and its operators in order."""
+    """A block of a program: its variables, by name, and its operators, in order."""
 
     variable_class: ClassVar[type[graph.Variable]] = Variable
     parameter_class: ClassVar[type[graph.Parameter]] = Parameter
@@ -165,7 +165,7 @@ class Block(graph.Block):
 
     @property
     def run_ops(self) -> Sequence[graph.Operator]:
-        """Return the operators as executed, with the variables' own names even if memory_optimize shows others."""
+        """Return the operators as executed, with their variables' own names even after memory_optimize."""
         return [op.under_own_names() if isinstance(op, Operator) else op for op in self.ops]
 
     def _prepend_op(self, type: str, *slots_and_attrs: Any, **named: Any) -> Operator:
@@ -197,7 +197,7 @@ class Block(graph.Block):
     prepend_op, insert_op = _prepend_op, _insert_op
 
     def infer(self, op: graph.Operator) -> None:
-        """Infer the outputs of an operator and declare them.
+        """Infer the shapes and dtypes of an operator's outputs and declare them.
 
         Scripts that test a single operator declare all its variables with the same dtype. Therefore, a bare input that
         no other operator reads may become an integer variable if the operator needs integers.
@@ -296,7 +296,7 @@ class Block(graph.Block):
         return cast(Variable, self.reach(name))
 
     def is_sparse(self, name: str) -> bool:
-        """Return whether a variable is selected rows."""
+        """Return whether a variable is sparse (selected rows)."""
         found = self.find(name)
         return isinstance(found, Variable) and found.type == VarType.SELECTED_ROWS
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies: blocks that are filled inside a `with` statement and belong to an operator of the enclosing block."""
+"""Bodies: blocks that are filled in a `with` statement and belong to an operator of the enclosing block."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddle.fluid.program.variable import Variable, VarType
 
 @contextmanager
 def around(block: Block) -> Iterator[Block]:
-    """Within the context, make layers add to the block that encloses the current one."""
+    """Within the context, add layers to the block that encloses the current one."""
     program = block.program
     program.current_block_idx = block.parent_idx
     try:
@@ -47,7 +47,7 @@ class Body(NamedTuple):
 
 
 def end(block: Block) -> Body:
-    """Make the enclosing block current again, and return the filled block's description."""
+    """Return to the enclosing block; return the description of the filled block."""
     block.program.rollback()
     outer, written = cast(Block, block.program.current_block()), writes(block)
     kept = [name for name in written if has_value(outer, name)]
@@ -76,7 +76,7 @@ def writes(block: Block) -> list[str]:
 
 
 def has_value(block: Block, name: str) -> bool:
-    """Return whether a variable has a value before the next operator of a block runs."""
+    """Return whether a variable has a value before the next operator is appended to a block."""
     around_it: Block | None = block
     while around_it is not None:
         if any(name in op.writes for op in around_it.ops):

@@ -29,7 +29,7 @@ class ProgramDesc:
 
 
 class BlockDesc:
-    """The description of a block; `parent` is the index of the enclosing block, -1 for block 0."""
+    """The description of a block; `parent` is the index of the enclosing block (-1 for block 0)."""
 
     def __init__(self, block: Any) -> None:
         self._block = block

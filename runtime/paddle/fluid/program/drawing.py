@@ -22,7 +22,7 @@ def pprint_program_codes(program: Program | ProgramDesc) -> str:
 
 
 def pprint_block_codes(block: Block | BlockDesc, show_backward: bool = False) -> str:
-    """Return the operators of a block as lines of code; gradient operators only with `show_backward`."""
+    """Return the operators of a block as lines of code; with `show_backward`, including gradient operators."""
     desc = block.desc if isinstance(block, Block) else block
     lines = [f"# block {desc.id} in {desc.parent}"]
     for op in map(desc.op, range(desc.op_size())):
@@ -35,7 +35,7 @@ def pprint_block_codes(block: Block | BlockDesc, show_backward: bool = False) ->
 def draw_block_graphviz(
     block: Block, highlights: Collection[str] | None = None, path: str = "./temp.dot"
 ) -> None:
-    """Write a graph of a block's variables and operators to a file.
+    """Write a Graphviz graph of a block's variables and operators to a file.
 
     Args:
         highlights: variables to draw in red.
@@ -47,7 +47,7 @@ def draw_block_graphviz(
 
 
 def draw_graph(startup_program: Program, main_program: Program, **kwargs: Any) -> str:
-    """Return a graph of the startup and main programs; if `filename` is given, also write it to that file."""
+    """Return a Graphviz graph of the startup and main programs; if `filename` is given, also write it to that file."""
     lines = ["digraph G {"]
     for name, program in (("startup", startup_program), ("main", main_program)):
         lines += [f"subgraph cluster_{name} {{", f'label="{name}"']

@@ -54,7 +54,7 @@ def memory_optimize(
 
 
 def release_memory(input_program: Program, skip_opt_set: _Names = None) -> None:
-    """Move updates ahead, and mark each variable's last use with a delete_var operator.
+    """Move updates ahead, and insert a delete_var operator after each variable's last use.
 
     Args:
         skip_opt_set: variables that are not deleted, and whose updates are not moved.

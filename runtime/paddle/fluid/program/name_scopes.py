@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""name_scope: groups operators under names for display; `/encoder/layer_1/` is an operator's `op_namescope`."""
+"""name_scope: groups operators for display; an operator's `op_namescope` is a path such as `/encoder/layer_1/`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operator: extends the core's operator with queries for Fluid scripts and the transpiler."""
+"""Operator: the core's operator, with queries for Fluid scripts and the transpiler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["EMPTY", "OP_ROLE", "OP_ROLE_VAR", "OpRole", "Operator"]
 
 @dataclass(frozen=True)
 class Operator(graph.Operator):
-    """One operator of a block, which belongs only to that block; its `_set_...` methods change it in place.
+    """An operator of one block; its `_set_...` methods change it in place.
 
     Attributes:
         own_names: shown name of a variable -> its own name, if memory_optimize shows it under the name of a dead

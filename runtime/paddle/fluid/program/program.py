@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program: extends the core's program with operator roles and the state of distributed training."""
+"""Program: the core's program, with operator roles and the state of distributed training."""
 
 from __future__ import annotations
 

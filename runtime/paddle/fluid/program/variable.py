@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variable and Parameter: extend the core's classes with attributes for Fluid scripts and arithmetic operators.
+"""Variable and Parameter: the core's classes, with attributes for Fluid scripts and arithmetic operators.
 
 `a + b` appends an operator to the current block of the variable's program and returns its output, `tmp_<n>`. A number
 becomes a constant of shape [1] or, as the left operand of `-`, `/` or `**`, of the variable's shape. The result has the
@@ -58,7 +58,7 @@ def cast_to(variable: Variable, dtype: npt.DTypeLike | VarType) -> Variable:
 
 
 def sliced(variable: Variable, item: Any) -> Variable:
-    """Append a slice and return its output; an integer removes its axis.
+    """Append a slice of a variable and return its output; an integer index removes its axis.
 
     Raises:
         FluidTypeError: an index has an unsupported type, or a step is not 1.
@@ -227,7 +227,7 @@ class Variable(graph.Variable):
 
     @property
     def is_bare(self) -> bool:
-        """Return whether only the declaration sets the variable's dtype, not a data layer, file, operator or scope."""
+        """Return whether only the variable's declaration sets its dtype, not a data layer, file, operator or scope."""
         return not (self.is_data or self.is_from_file or self.persistable or self.op is not None)
 
     def astype(self, dtype: npt.DTypeLike) -> Variable:
@@ -272,7 +272,7 @@ class Variable(graph.Variable):
 
 
 class Parameter(Variable, graph.Parameter):
-    """A variable that training updates, with settings for optimizers that scripts may change before `minimize`.
+    """A variable that training updates, with optimizer settings that scripts can change before `minimize`.
 
     Attributes:
         optimize_attr: `learning_rate`: factor on the optimizer's rate, or a variable that replaces it.
@@ -321,7 +321,7 @@ class Parameter(Variable, graph.Parameter):
         self._enter()
 
     def _replace(self, old: Variable) -> None:
-        """Take over the name: the settings of the last declaration count, as in the original."""
+        """Replace a variable of this name; the settings of the last declaration apply, as in the original."""
         self.type, self.lod_level, self.op = old.type, old.lod_level, old.op
         old.__dict__ = self.__dict__
         self.block.vars[self.name] = self

@@ -24,13 +24,13 @@ def backup_name(param: str, trainer: int) -> str:
 
 
 class Compensation:
-    """The backup values of parameters in a scope, for delay compensation."""
+    """The parameter values that each trainer last received (backups), for delay compensation."""
 
     def __init__(self, program: graph.Program, scope: Scope) -> None:
         self._block, self._scope = program.global_block(), scope
 
     def feed(self, trainer: int) -> Mapping[str, Any]:
-        """Return the inputs, besides the gradient, with which to run a trainer's update: the trainer's number."""
+        """Return the feed, other than the gradient, of a trainer's update: the trainer's number."""
         return {TRAINER_ID: np.array([trainer], np.int64)}
 
     def begin(self, name: str, value: Any) -> None:
@@ -46,7 +46,7 @@ class Compensation:
         return None if self._block.find(backup) is None else self._scope.get(backup)
 
     def given(self, trainer: int, name: str, value: Any) -> None:
-        """Record that a trainer receives a variable; if it is a parameter, the value becomes its backup."""
+        """Record that a trainer receives a variable; the value of a parameter becomes its backup."""
         backup = backup_name(name, trainer)
         if self._block.find(backup) is not None:
             self._scope.get(backup)[...] = value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's connection to the servers of its programs, opened when the first message is sent.
+"""Connection: a trainer's connection to the servers of its programs, opened when the first message is sent.
 
 Small gradients are sent together, in one message per server, when all of them are complete. Large gradients are sent as
 soon as they are computed: see `outbox`. Values from servers arrive with their answers. Programs that are transpiled
@@ -31,7 +31,10 @@ _Names = Mapping[str, Sequence[str]]
 
 
 class Connection:
-    """Implements `Remote` for one trainer. Runs must not overlap; threads of one run may call `lookup`."""
+    """A trainer's connection to its servers, an implementation of `Remote`. Runs must not overlap.
+
+    Threads of one run can call `lookup`.
+    """
 
     def __init__(self, distribution: Distribution, served: ServedVariables | None = None) -> None:
         """Create a connection that is not open yet.
@@ -85,7 +88,7 @@ class Connection:
         self._drop(has_trained=trains)
 
     def give_up(self) -> None:
-        """End a run that has failed."""
+        """Abandon a run that has failed, without sending the rest."""
         self._drop(has_trained=self._has_begun)
 
     def close(self) -> None:
@@ -127,7 +130,7 @@ class Connection:
         self._incoming = {}
 
     def fetch(self, wanted: _Names) -> dict[str, dict[str, Any]]:
-        """Return the current values of variables on servers: endpoint -> names."""
+        """Fetch and return the current values of variables on servers; `wanted` maps endpoints to names."""
         with self._lock:
             found = self._open().fetch(self._numbered(wanted))
         return {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The servers with which a program communicates, the connection's keys, and deadlines."""
+"""The distribution of a program: its servers, the keys of connections, and deadlines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _AGAIN = 0.1  # of the time waited so far
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A trainer's position among trainers and servers.
+    """A trainer's rank, the number of trainers, and the servers.
 
     Attributes:
         trainer_id: rank of this trainer.
@@ -61,7 +61,7 @@ class Distribution:
 
 
 def distribution_of(program: graph.Program) -> Distribution:
-    """Return the distribution that the operators of block 0 define, for programs from files or other processes.
+    """Return the distribution defined by the operators of block 0, for programs from files or other processes.
 
     Raises:
         FluidError: the operators name several trainer ids.
@@ -83,7 +83,7 @@ def distribution_of(program: graph.Program) -> Distribution:
 
 
 def serving_operator(program: graph.Program) -> graph.Operator | None:
-    """Return the listen_and_serv of block 0, or None."""
+    """Return the listen_and_serv operator of block 0, or None."""
     return next((op for op in program.global_block().ops if op.type == SERVING), None)
 
 

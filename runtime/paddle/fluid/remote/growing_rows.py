@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's rows of distributed embeddings, and the operations that the program's blocks perform on them.
+"""GrowingRows: a server's rows of a distributed embedding, and the operations of the program's blocks on them.
 
 The blocks define the operations, and the growing tables of `pserver.sparse` execute them. A row is created by its first
 gradient, and its initial values depend only on (seed, id), not on the order of requests or the server.
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class GrowingRows:
-    """The rows of one table. Belongs to the engine's thread.
+    """A server's rows of one distributed embedding. Belongs to the engine's thread.
 
     Attributes:
         name: name of the table.
@@ -104,7 +104,7 @@ class GrowingRows:
             yield Rows(np.zeros(0, np.int64), np.zeros((0, _columns(self._table)), np.float32), height)
 
     def take_up(self, rows: Value) -> None:
-        """Restore rows that an earlier process saved; other rows do not change."""
+        """Restore rows that an earlier process of this server saved; other rows do not change."""
         assert isinstance(rows, Rows)
         self._enter(self._table, rows)
 
@@ -178,7 +178,7 @@ class GrowingRows:
         self._table.reserve(self._row_gradients(gradients))
 
     def update(self, gradients: Sequence[Value]) -> None:
-        """Take one step with the sum of gradients, added in order, after `reserve`."""
+        """Apply one step with the sum of gradients, added in order; call `reserve` first."""
         rate = np.asarray(to_host(self._scope.get(self._rate))).reshape(-1)[0]
         self._table.apply(self._row_gradients(gradients), float(rate))
 
@@ -191,7 +191,10 @@ class GrowingRows:
         ]
 
     def lookup(self, ids: Ids) -> Value:
-        """Return the rows of ids as (n, width); ids without a row get initial values (or zeros), not a new row."""
+        """Return the rows of ids as (n, width).
+
+        An id without a row gets initial values (or zeros), and no row is created.
+        """
         return self._table.lookup(ids, self._unknown)
 
     def save(self, path: Path, states: Path) -> None:

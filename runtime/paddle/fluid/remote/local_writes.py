@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracks values of server variables that a trainer sets between its startup program and its first step.
+"""LocalWrites: detects server variables whose values a trainer sets between its startup program and its first step.
 
 Servers receive the values of trainer 0, whether loaded, set or computed. Values that are set later are not sent.
 """
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The location of a variable or slice on a server.
+    """The location of a variable or of a slice on a server.
 
     Attributes:
         endpoint: the server.
@@ -139,7 +139,7 @@ class _TableCell(Cell):
 
 
 class LocalWrites:
-    """Detects served variables that were set on this trainer."""
+    """Detects variables on servers whose values were set on this trainer."""
 
     def __init__(self, served: ServedVariables, fetch: Callable[[str], Any]) -> None:
         """Create a record of no values.
@@ -160,7 +160,7 @@ class LocalWrites:
             table.is_used = True
 
     def end_run(self, *, has_trained: bool) -> None:
-        """End a run, or several; if one has trained, tables are read from the servers again."""
+        """End one run or several; if one of them has trained, tables are fetched from the servers again."""
         for table in self._tables:
             table.is_outdated |= has_trained
             table.is_used = False

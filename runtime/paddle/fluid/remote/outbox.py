@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue of values that a run sends to servers, and the thread that sends them during the run.
+"""Outbox: the queue of values that a run sends to servers, and the thread that sends them during the run.
 
 The thread sends the collected values as soon as they are large enough for a message. More values are collected during
 that time, so messages grow with the time that sending takes. When too few values remain, the thread ends, and they are
@@ -22,7 +22,7 @@ Values: TypeAlias = dict[int, dict[str, Value]]
 
 
 class Parcel(NamedTuple):
-    """A part of the values that a step sends.
+    """A message with some of the values that a step sends.
 
     Attributes:
         values: server -> values by name.
@@ -34,7 +34,7 @@ class Parcel(NamedTuple):
 
 
 class Outbox:
-    """A queue of values for servers. One thread runs the program and fills it; a second thread calls `push`."""
+    """A queue of values for servers. One thread runs the program and adds values; a second thread calls `push`."""
 
     def __init__(self, push: Callable[[Parcel], None]) -> None:
         """Create an empty outbox.
@@ -53,7 +53,7 @@ class Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no values were added since `take` or `drop`."""
+        """Return whether no values have been added since `take` or `drop`."""
         with self._lock:
             return not self._waiting and not self._has_pushed
 
@@ -105,7 +105,7 @@ class Outbox:
             sender.finish()
 
     def _send(self) -> None:
-        """Push collected values, as long as there are enough."""
+        """Send collected values, as long as there are enough for a message."""
         try:
             while (parcel := self._next()) is not None:
                 self._push(parcel)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a server's program: its blocks update parameters from the gradients that trainers sent.
+"""ServedProgram: runs a server's program, whose blocks update parameters from the gradients that trainers sent.
 
 Block 0 lists the blocks: the learning rate's, if there is one, then one for each slice of a parameter.
 """
@@ -38,7 +38,7 @@ _LINE = 16  # arrays begin at a multiple of this number of elements
 
 
 class ServedProgram:
-    """A server's program: applies received gradients and returns variables to trainers."""
+    """A parameter server's program: applies gradients from trainers, and returns variables to them."""
 
     def __init__(
         self,
@@ -161,11 +161,11 @@ class ServedProgram:
             self._compensation.begin(name, entered)
 
     def is_agreed(self, names: Collection[str]) -> bool:
-        """Return whether all trainers send equal values under these names, such as global sums of squares."""
+        """Return whether all trainers send equal values under these names, as for global sums of squares."""
         return bool(names) and self._totals == {*names}
 
     def step(self, gradients: Mapping[str, Value]) -> None:
-        """Compute one synchronous step or, if gradients are clipped by a global norm, its part before clipping."""
+        """Apply one synchronous step or, if gradients are clipped by a global norm, the part before clipping."""
         given = {name: self._entered(value) for name, value in gradients.items()}
         rows = self._rows_of(gradients)
         self._reserve(rows)
@@ -337,7 +337,7 @@ class ServedProgram:
         return from_host(value, self._device)
 
     def _zero(self, name: str) -> Any:
-        """Return zeros, which replace the gradient of a trainer that left."""
+        """Return zeros, the gradient of a trainer that has left."""
         variable = self._gradients[name]
         if getattr(variable, "type", None) == VarType.SELECTED_ROWS:
             none = np.zeros((0, *variable.shape[1:]), variable.dtype)

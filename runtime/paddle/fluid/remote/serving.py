@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Implements `exe.run(pserver_program)`, which serves until every trainer has connected and left.
+"""serve: implements `exe.run(pserver_program)`, which serves until every trainer has connected and left.
 
 TERM and Ctrl+C end the process with code 0, as in the original.
 
@@ -43,7 +43,7 @@ _MAX_TEXT = 2000
 
 
 class Promises:
-    """The endpoints that this process may still serve, each for as long as the transpiler of its program exists."""
+    """The endpoints that this process may still serve, each until the transpiler of its program is deleted."""
 
     def __init__(self) -> None:
         self._makers: WeakValueDictionary[str, object] = WeakValueDictionary()
@@ -92,7 +92,7 @@ _PERIODS = 5
 
 
 def serve(program: Program, operator: Operator, scope: Scope, device: Device) -> None:
-    """Serve a program whose variables have their initial values.
+    """Run a parameter server for a program whose variables have their initial values.
 
     Raises:
         PortBusy, ConfigError: the endpoint cannot be used.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Switchboard:
-    """Implements `Remote` for the operators of one executor, with the connection of the running program."""
+    """An implementation of `Remote` for one executor: forwards operators' calls to the running program's connection."""
 
     def __init__(self) -> None:
         self._plans: WeakKeyDictionary[Program, _Plan] = WeakKeyDictionary()
@@ -33,7 +33,7 @@ class Switchboard:
 
     @contextmanager
     def connected(self, program: Program, scope: Scope) -> Iterator[None]:
-        """Connect a program's operators to their servers while the program runs.
+        """Within the context, connect a program's operators to their servers.
 
         Raises:
             PserverError: servers failed; the error is the servers' own, not one of an operator.
@@ -61,7 +61,7 @@ class Switchboard:
 
     @contextmanager
     def among(self, peers: Peers) -> Iterator[None]:
-        """Connect a program's operators to their peers while the program runs."""
+        """Within the context, connect a program's operators to their peers."""
         before, self.peers = self.peers, peers
         try:
             yield
@@ -127,7 +127,7 @@ class Switchboard:
 
 
 class _Plan:
-    """The servers that one version of a program communicates with, and the values it receives from each.
+    """The servers with which one version of a program communicates, and the values that it receives from each.
 
     If several programs were transpiled with one startup program, that program communicates with the servers of all. If
     several connections lead to the same servers, the last one is used.

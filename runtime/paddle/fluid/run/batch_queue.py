@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BatchQueue: batches that a thread prefetches and `read` operators take, between `start` and `reset`."""
+"""BatchQueue: prefetched batches, which `read` operators take between `start` and `reset`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Batches = Callable[[], Iterable[list[Any]]]
 
 
 class BatchQueue:
-    """Holds a few batches for several readers; stored in a scope like any other value, with its own description.
+    """A queue of batches that a thread prefetches for `read` operators; stored in a scope like any other value.
 
     Attributes:
         shape: the shape of a value's variable.
@@ -52,7 +52,7 @@ class BatchQueue:
         return 0 if self._ahead is None else len(self._ahead)
 
     def start(self, source: Batches) -> None:
-        """Begin to prefetch batches.
+        """Start prefetching batches from a source.
 
         Raises:
             RunError: the queue has already started.
@@ -92,7 +92,7 @@ class BatchQueue:
 
 @contextmanager
 def readers_named(block: Block) -> Iterator[None]:
-    """Translate the error of a run whose reader has not started into one that names the reader.
+    """Within the context, replace the error of a run whose reader has not started with one that names the reader.
 
     Raises:
         RunError: the reader has not started.

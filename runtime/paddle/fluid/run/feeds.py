@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts the inputs and outputs of a run: feeds, which can be split over several places, and fetched values.
+"""Conversion of feeds, which can be split over several places, and of fetched values.
 
 Fed arrays have the variable's dtype and, optionally, LoD.
 """
@@ -25,7 +25,7 @@ from paddle.ops.base.selected_rows import SelectedRows, concatenated
 
 
 def entering(value: Any, block: Block, name: str) -> Any:
-    """Convert a fed value for a variable of a block.
+    """Convert a fed value to the dtype and form of a variable of a block.
 
     Python numbers are converted to the variable's dtype. Arrays must have that dtype, or contain integers or shorter
     floating-point numbers that it represents exactly, which are converted. The run refuses other arrays.
@@ -111,7 +111,7 @@ def keep_persistable(values: Mapping[str, Any], block: Block, scope: Scope) -> d
 
 
 def split_feed(feed: Mapping[str, Any], parts: int, kind: str = "place") -> list[dict[str, Any]]:
-    """Return one feed per part, such as a place; the last part gets the remainder.
+    """Split a feed into one feed per part, such as a place; the last part gets the remainder.
 
     Raises:
         FluidError: a value has fewer samples than there are parts, or is selected rows.
@@ -137,7 +137,7 @@ def split_feed(feed: Mapping[str, Any], parts: int, kind: str = "place") -> list
 
 
 def joined(values: Sequence[Any]) -> Any:
-    """Return the values that several places fetched, concatenated."""
+    """Concatenate the values that several places fetched."""
     first = values[0]
     if isinstance(first, SelectedRows):
         return concatenated(values)

@@ -23,7 +23,7 @@ class CPUPlace:
 
 @dataclass(frozen=True)
 class CUDAPlace:
-    """One GPU; indexes count within CUDA_VISIBLE_DEVICES."""
+    """A GPU; its index counts within CUDA_VISIBLE_DEVICES."""
 
     index: int = 0
 
@@ -46,7 +46,7 @@ def is_compiled_with_cuda() -> bool:
 
 
 def cuda_device_count() -> int:
-    """Return the number of GPUs; 0 without cupy."""
+    """Return the number of GPUs; 0 if cupy is not installed."""
     try:
         xp = Device("gpu:0").module()
         return int(xp.cuda.runtime.getDeviceCount())
@@ -69,7 +69,7 @@ def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
 
 
 def cuda_places(device_ids: Sequence[int] | None = None) -> list[CUDAPlace]:
-    """Return places on GPUs: the given ones, those of FLAGS_selected_gpus, or all."""
+    """Return GPU places with the given indexes; None: those of FLAGS_selected_gpus, or all GPUs."""
     if device_ids is None:
         selected = os.environ.get("FLAGS_selected_gpus", "")  # noqa: SIM112 (its name)
         device_ids = [int(each) for each in selected.split(",")] if selected else range(cuda_device_count())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scope: the core's scope, plus Fluid's handles on its values."""
+"""Scope: the core's scope, with Fluid's handles on its values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RowsHandle:
             self._cell.value = SelectedRows(numbers, np.zeros((len(numbers), 1), np.float32), int(height))
 
     def rows(self) -> list[int]:
-        """Return the numbers of the selected rows."""
+        """Return the numbers of the selected rows as a list."""
         numbers: list[int] = to_host(self._cell.value.rows).tolist()
         return numbers
 
@@ -45,7 +45,7 @@ class RowsHandle:
         self._cell.value = replace(self._cell.value, height=int(height))
 
     def set_rows(self, rows: Sequence[int]) -> None:
-        """Set the row numbers; the values become zeros if their number changes."""
+        """Set the row numbers, (n,) int64; if n changes, the values become zeros."""
         values = self._cell.value.values
         if len(values) != len(rows):
             values = np.zeros((len(rows), *values.shape[1:]), values.dtype)
@@ -87,7 +87,7 @@ class _Values(Cell):
 
 
 class VariableHandle:
-    """A handle on one value in a scope."""
+    """A handle on one value in a scope, as `Scope.var` and `Scope.find_var` return it."""
 
     def __init__(self, name: str, cell: Cell) -> None:
         self._name, self._cell = name, cell
@@ -95,7 +95,7 @@ class VariableHandle:
     def get_tensor(self) -> LoDTensor:
         """Return a tensor that reads and replaces the value, which must be an array, with or without sequences.
 
-        A distributed embedding has no rows on its trainers: they can set it too.
+        It can also set a distributed embedding, although trainers have no rows of it.
 
         Raises:
             FluidTypeError: the variable holds a different kind of value.
@@ -166,7 +166,7 @@ class VariableHandle:
 
 
 class Scope(graph.Scope):
-    """A mapping from names to values, with Fluid's methods."""
+    """A mapping from variable names to values, with the methods of Fluid's scopes."""
 
     def var(self, name: str) -> VariableHandle:
         """Return a handle on a value of this scope; create an empty value if the name is new."""
@@ -225,7 +225,7 @@ def find_var(name: str) -> VariableHandle | None:
 
 
 def scoped_function(function: Callable[[], Any]) -> None:
-    """Call a function inside a local scope."""
+    """Call a function inside a new local scope, and return its result."""
     enter_local_scope()
     try:
         function()
@@ -244,7 +244,7 @@ def global_scope() -> Scope:
 
 @contextmanager
 def scope_guard(scope: Scope) -> Iterator[None]:
-    """Make a different scope the global scope within the context.
+    """Within the context, use a different scope as the global scope.
 
     Raises:
         FluidTypeError: the argument is not a scope.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the sections of a program on a thread each; results equal those of the undivided program.
+"""Pipelined execution: runs each section of a program on its own thread; results equal those of the undivided program.
 
 A batch carries the values that earlier sections computed. State that persists between batches is stored in the scope.
 If a section shares state with a later section and either of them writes it, the earlier section waits until the later
@@ -30,7 +30,7 @@ from paddle.threads import ServiceThread
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a program that runs on its own thread.
+    """A section of a pipelined program, which runs on its own thread.
 
     Attributes:
         program: a program with only the section's operators.
@@ -111,7 +111,7 @@ class _Batch:
 
 
 class Sections:
-    """The running sections of a program. One thread feeds the batches."""
+    """Runs the sections of a program as a pipeline of threads. One thread feeds the batches."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from paddle.ops.base.registry import OpDef, find, lookup, registered
 
 
 class SlotProto(NamedTuple):
-    """Describes a slot, which is `duplicable` if it takes several variables and `dispensable` if it can be omitted."""
+    """The description of a slot: `duplicable` if it takes several variables, `dispensable` if it can be omitted."""
 
     name: str
     duplicable: bool
@@ -31,7 +31,7 @@ class SlotProto(NamedTuple):
 
 
 class AttributeProto(NamedTuple):
-    """Describes an attribute, which is `generated` if every operator has it."""
+    """The description of an attribute, which is `generated` if every operator has it."""
 
     name: str
     type: AttrType
@@ -39,7 +39,7 @@ class AttributeProto(NamedTuple):
 
 
 class OpProto(NamedTuple):
-    """Describes an operator by its slots and attributes."""
+    """The description of an operator type: its slots and attributes."""
 
     type: str
     inputs: Sequence[SlotProto]
@@ -74,7 +74,7 @@ def get_all_op_protos() -> list[OpProto]:
 
 
 class SingleOperator:
-    """One operator with the names of its variables, as `Operator(...)` creates it."""
+    """An operator with the names of its variables, outside a program; `Operator(...)` creates it."""
 
     def __init__(self, op: graph.Operator) -> None:
         self._op = op
@@ -126,7 +126,7 @@ class SingleOperator:
 
 
 class OperatorFactory:
-    """Creates operators by type, and answers queries about types."""
+    """Creates operators by type, and returns the slots and attributes of types."""
 
     def __call__(self, type: str, **slots_and_attrs: Any) -> SingleOperator:
         """Return an operator: `Operator("scale", X="x", Out="y", scale=2.0)`.

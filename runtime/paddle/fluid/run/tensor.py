@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LoDTensor: an array with the offsets of its sequences, which can be fed, fetched and stored in scopes."""
+"""LoDTensor: a handle on an array and the offsets of its sequences, which can be fed, fetched and stored in scopes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Misfit:
 
 
 class LoDTensor:
-    """A handle on one value: `numpy.array(tensor)` reads it, `tensor.set(array, place)` replaces it."""
+    """A tensor with optional sequences: `numpy.array(tensor)` reads it, and `tensor.set(array, place)` replaces it."""
 
     def __init__(self, cell: Cell | None = None) -> None:
         self._cell = cell if cell is not None else Cell()
@@ -73,7 +73,7 @@ class LoDTensor:
         return float(self._rows().item())
 
     def shape(self) -> list[int]:
-        """Return the shape of the value."""
+        """Return the shape of the tensor as a list."""
         return list(self._rows().shape)
 
     def lod(self) -> list[list[int]]:
@@ -239,7 +239,7 @@ def whole_numbers(given: Any, what: str) -> npt.NDArray[np.int64]:
 def create_lod_tensor(
     data: npt.NDArray[Any] | list[Any] | LoDTensor, recursive_seq_lens: Lengths, place: Place | None = None
 ) -> LoDTensor:
-    """Return a tensor with the given sequence lengths.
+    """Create a LoDTensor from data and the lengths of its sequences.
 
     Args:
         data: rows, as an array or a tensor; or a list of lists of ids, which become a single column.
@@ -268,7 +268,7 @@ def create_lod_tensor(
 def create_random_int_lodtensor(
     recursive_seq_lens: Lengths, base_shape: Sequence[int], place: Place | None, low: int, high: int
 ) -> LoDTensor:
-    """Return random int64 rows from `low` to `high`, inclusive, with the given sequence lengths."""
+    """Create a LoDTensor of random int64 values from `low` to `high`, inclusive, with rows of `base_shape`."""
     shape = [sum(recursive_seq_lens[-1]), *base_shape]
     data = np.random.randint(low, high + 1, shape).astype("int64")
     return create_lod_tensor(data, recursive_seq_lens, place)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of trainers without servers (mode "nccl2").
+"""Transpiles programs for trainers without servers (mode "nccl2").
 
 The main program is unchanged: the code that runs it sums gradients over trainers, or averages parameters. The startup
 program gets the operators that connect the trainers.
@@ -24,7 +24,7 @@ def transpile_collective(
     current_endpoint: str,
     sync_mode: bool,
 ) -> None:
-    """Record the trainers in a program, and add operators to its startup program that connect them.
+    """Record the trainers in a program, and append the operators that connect them to its startup program.
 
     Raises:
         FluidError: an argument is invalid; the message names it.

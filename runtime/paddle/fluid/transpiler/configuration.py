@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributeTranspilerConfig, the settings for distribution, and dispatchers, which assign slices to servers."""
+"""DistributeTranspilerConfig, the settings of the transpiler, and dispatchers, which assign slices to servers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Protocol
 
 
 class Named(Protocol):
-    """An object with a name that a dispatcher assigns to a server."""
+    """The interface of objects with a name, such as variables, that dispatchers assign to servers."""
 
     name: str
 
 
 class PSDispatcher(ABC):
-    """Base class of dispatchers, including user-defined ones."""
+    """Base class of dispatchers, which assign variables or slices to servers; scripts can define subclasses."""
 
     def __init__(self, pserver_endpoints: Sequence[str]) -> None:
         self._eps = list(pserver_endpoints)
@@ -26,23 +26,23 @@ class PSDispatcher(ABC):
 
     @property
     def eps(self) -> list[str]:
-        """The servers' endpoints."""
+        """The endpoints of the servers, "ip:port" each."""
         return self._eps
 
     def reset(self) -> None:
-        """Start again at the first server."""
+        """Restart the assignment at the first server."""
         self._step = 0
 
     @abstractmethod
     def dispatch(self, varlist: Sequence[Named]) -> list[str]:
-        """Return the server of each variable."""
+        """Return the endpoint of the server to which each variable is assigned, in order."""
 
 
 class RoundRobin(PSDispatcher):
-    """Assigns variables to the servers in turn, continuing after the last server of the previous call."""
+    """A dispatcher that assigns variables to the servers in turn, continuing after the previous call's last server."""
 
     def dispatch(self, varlist: Sequence[Named]) -> list[str]:
-        """Return the server of each variable: the next one in turn."""
+        """Return the endpoint of the next server in turn for each variable."""
         chosen = []
         for _ in varlist:
             chosen.append(self._eps[self._step])
@@ -51,10 +51,10 @@ class RoundRobin(PSDispatcher):
 
 
 class HashName(PSDispatcher):
-    """Assigns servers by a hash of the slice's name, which is the same in every process, also for gradients."""
+    """A dispatcher that assigns a slice by a hash of its name, equal in every process and for its gradient."""
 
     def dispatch(self, varlist: Sequence[Named]) -> list[str]:
-        """Return the server of each variable, selected by a hash of its name."""
+        """Return the endpoint of the server that each variable's name hashes to."""
         names = [re.sub(r"@GRAD|\.trainer_\d+$", "", variable.name) for variable in varlist]
         return [self._eps[_hash(name) % len(self._eps)] for name in names]
 
@@ -66,7 +66,7 @@ def _hash(name: str) -> int:
 
 @dataclass
 class DistributeTranspilerConfig:
-    """A transpiler's settings.
+    """Settings of `DistributeTranspiler`.
 
     Attributes:
         slice_var_up: whether to cut large parameters into slices for several servers.

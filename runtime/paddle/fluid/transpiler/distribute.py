@@ -168,7 +168,7 @@ class DistributeTranspiler:
         return self.origin_program
 
     def get_pserver_program(self, endpoint: str) -> Program:
-        """Return a server's program.
+        """Return the program of the server at an endpoint.
 
         Raises:
             FluidError: the endpoint is not one of the servers'.
@@ -192,7 +192,7 @@ class DistributeTranspiler:
         return program
 
     def get_pserver_programs(self, endpoint: str) -> tuple[Program, Program]:
-        """Return a server's program and its startup program."""
+        """Return the program and the startup program of the server at an endpoint."""
         program = self.get_pserver_program(endpoint)
         return program, self.get_startup_program(endpoint, program)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves and loads the servers' parameters, optimizer state and tables, under the names of the program for one machine.
+"""Saves and loads variables of distributed programs under the names of the program for one machine.
 
 Trainer 0 saves the state; any number of servers, or a program on one machine, can load it. The rows of a distributed
 embedding on server i are in `<dirname>/__lookup_table__/<table>_<i>`, as selected rows; their update rule's states are
@@ -208,7 +208,7 @@ def read_table_file(path: Path, name: str, *, rule: str | None) -> SelectedRows:
 
 
 def rows_of_server(program: Program, whole: SelectedRows) -> SelectedRows:
-    """Return the rows of a table that belong to a program's server."""
+    """Return the rows of a whole table that belong to a program's server."""
     server = program._endpoints.index(program._ps_endpoint or "")
     mine = whole.rows.view(np.uint64) % np.uint64(len(program._endpoints)) == server
     return SelectedRows(whole.rows[mine], whole.values[mine], whole.height)

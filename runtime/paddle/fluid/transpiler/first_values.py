@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's startup program: sets the initial value of each variable, at its size on the server.
+"""Builds a server's startup program, which sets the initial value of each variable at its size on the server.
 
 Values that do not depend on the size are created at the slice's size. All other values are created in full, by all
 operators that they depend on, and then cut.

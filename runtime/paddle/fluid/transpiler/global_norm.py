@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clips by the global norm of gradients when the parameters are on several servers.
+"""Gradient clipping by the global norm when the parameters are on several servers.
 
 In synchronous training, a server averages the trainers' gradients and sends each trainer the sum of squares of its
 slices. Every trainer adds the sums of all servers, obtains the same total, and sends it back. When the first total
@@ -57,7 +57,7 @@ def norm_groups(updates: Sequence[Operator]) -> list[NormGroup]:
 
 
 def clip_on_trainers(program: Program, groups: Sequence[NormGroup]) -> None:
-    """Move the clipping of these groups from the updates to the trainer's program."""
+    """Move the clipping of these groups from the servers' updates to the trainer's program."""
     ops = [op for group in groups for op in (*group.summing, *group.factors, *group.scaling)]
     block = program.global_block()
     for at, op in enumerate(block.ops):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distributed embedding: a table whose rows exist only on servers. Row i (unsigned) is on server i mod servers.
+"""The distributed embedding: a table whose rows exist only on servers; row i is on server i mod servers.
 
-A trainer fetches the rows of its batch and sends gradients of rows; a server's blocks update the table, answer
-fetches and save. A program can have several tables.
+Ids are unsigned. A trainer fetches the rows of its batch and sends gradients of rows; a server's blocks update the
+table, answer fetches and save. A program can have several tables.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LAZY = {"adam": "lazy_adam"}  # operator -> the rule that leaves rows without a
 
 @dataclass(frozen=True)
 class GrowingTable:
-    """One distributed embedding of a program.
+    """A distributed embedding of a program.
 
     Attributes:
         name: the name of the table.
@@ -197,7 +197,7 @@ def table_fetched(names: Sequence[str], prefetch: Any) -> str:
 def send_gradient(
     block: Block, table: GrowingTable, endpoints: Sequence[str], trainer_id: int, sync: bool
 ) -> Variable:
-    """Insert split_ids and send after the operator that writes the gradient; return send's dummy output."""
+    """Insert split_ids and send after the operator that writes the table's gradient; return send's dummy output."""
     at = 1 + max(
         index
         for index, op in enumerate(block.ops)

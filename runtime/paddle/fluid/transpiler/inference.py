@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Speeds up inference programs: folds a batch norm that follows a convolution into the filter and bias.
+"""InferenceTranspiler: folds batch norms into the convolutions before them, which speeds up inference programs.
 
 The new values are separate parameters, `<name>_fuse_bn`, so that other programs in the scope are not affected.
 """
@@ -24,7 +24,7 @@ _SUFFIX = "_fuse_bn"
 
 
 class InferenceTranspiler:
-    """Rewrites programs that were created by `clone(for_test=True)` or loaded for inference."""
+    """Speeds up inference programs, which come from `clone(for_test=True)` or a file, by folding batch norms."""
 
     def transpile(self, program: Program, place: Place | None = None, scope: Scope | None = None) -> None:
         """Fold batch norms into the convolutions before them, in place.

@@ -25,7 +25,7 @@ class Shaped(Protocol):
 
 @dataclass(frozen=True)
 class Slice:
-    """A range of rows of a variable.
+    """A range of rows of a variable, to be stored on one server.
 
     Attributes:
         origin: the variable.
@@ -62,7 +62,7 @@ def slice_variable(var_list: Sequence[Shaped], slice_count: int, min_block_size:
 
 
 def slices_of(variable: Shaped, slice_count: int, min_block_size: int) -> list[Slice]:
-    """Return the slices of a variable."""
+    """Cut a variable into slices of whole rows, and return them."""
     sizes = block_sizes(variable.shape, slice_count, min_block_size)
     width = prod(variable.shape[1:])
     return [
@@ -111,7 +111,7 @@ class PlacedSlice:
 
 @dataclass(frozen=True)
 class Placed:
-    """A placed parameter: the name of its gradient, and its slices."""
+    """A parameter that has been placed: the name of its gradient, and its slices."""
 
     param: str
     grad: str
@@ -160,7 +160,7 @@ def place(
     shuffle_seed: int | None,
     whole: Collection[str] = (),
 ) -> list[Placed]:
-    """Return the placement of all parameters, in the order of sending.
+    """Assign all parameters to servers; return the placement in the order of sending.
 
     Args:
         pairs: parameter -> gradient, sorted by name.

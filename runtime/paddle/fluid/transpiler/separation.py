@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks which updates can be split over servers and over the slices of a parameter.
+"""Checks that updates can be split over servers and over the slices of a parameter.
 
 `transpile` rejects unsupported updates in every process, because trainers would keep waiting if only a server failed.
 """
@@ -39,7 +39,7 @@ def whole_params(
 
 
 def watching(block: Block, updates: Sequence[Operator]) -> list[Operator]:
-    """Return the updates that change neither a parameter nor a state of its update, such as averages of parameters."""
+    """Return the updates that change neither a parameter nor its state, such as averages of parameters."""
     needed = {each.name for each in block.all_parameters()}
     while True:
         read = {name for op in updates if not needed.isdisjoint(op.writes) for name in op.reads}

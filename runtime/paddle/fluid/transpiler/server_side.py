@@ -39,7 +39,7 @@ def server_program(
     endpoints: Sequence[str],
     groups: Sequence[NormGroup],
 ) -> Program:
-    """Return one server's program.
+    """Build and return one server's program.
 
     Args:
         origin: block 0 of the program for one machine, which has all variables.
@@ -302,7 +302,7 @@ def renamed(slots: Mapping[str, tuple[str, ...]], names: Mapping[str, str]) -> d
 
 
 def declare_backups(block: Block, param: str, trainers: int) -> None:
-    """Add the variables of a parameter's backups to block 0."""
+    """Declare, in block 0, one backup of a parameter per trainer."""
     variable = block.var(param)
     block.create_var(TRAINER_ID, (1,), "int64")
     for trainer in range(trainers):

@@ -31,7 +31,7 @@ def rewrite_main(
     groups: Sequence[NormGroup] = (),
     watching: Sequence[Operator] = (),
 ) -> None:
-    """Add the operators that send gradients and receive parameters to a trainer's main program, in place.
+    """Make a main program send gradients to servers and receive parameters from them, in place.
 
     Args:
         program: the program after `minimize`.
@@ -70,7 +70,7 @@ def rewrite_startup(
 
 
 def keep_watching(program: Program, watching: Sequence[Operator]) -> list[Operator]:
-    """Assign these operators, with the schedule operators that they need, to the trainers; return all of them."""
+    """Assign these operators, and the schedule operators that they need, to the trainers; return all of them."""
     block, read, kept = program.global_block(), set[str](), []
     for at in reversed(range(len(block.ops))):
         op = block.ops[at]
@@ -138,7 +138,7 @@ def learning_rate_ops(block: Block, updates: Sequence[Operator]) -> list[Operato
 def receive(
     block: Block, placed: Sequence[Placed], trainer_id: int, after: Mapping[str, Variable]
 ) -> list[Variable]:
-    """Append a recv per parameter, sorted by name; return the received variables."""
+    """Append one recv operator per parameter, sorted by name; return the received variables."""
     received = []
     for each in sorted(placed, key=lambda one: one.param):
         parts = [_part(block, each, at) for at in range(len(each.slices))]
@@ -167,7 +167,7 @@ def fetch_barrier(
 
 
 def join(block: Block, placed: Sequence[Placed]) -> None:
-    """Append the operators that concatenate the slices of each parameter that has several."""
+    """Append operators that concatenate the slices of each parameter that was cut."""
     for each in sorted(placed, key=lambda one: one.param):
         if len(each.slices) > 1:
             parts = [one.param.name for one in each.slices]

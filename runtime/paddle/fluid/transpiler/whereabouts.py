@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""VarsDistributed, the overview of a transpiled program, with the locations of all persistable variables."""
+"""VarsDistributed: the locations of all persistable variables of a transpiled program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paddle.fluid.transpiler.separation import sliced_states
 
 @dataclass(frozen=True)
 class VarDistributed:
-    """One slice of a variable on one server; `vtype` is Param, Optimizer or RemotePrefetch."""
+    """The location of one slice of a variable; `vtype` is Param, Optimizer or RemotePrefetch."""
 
     origin: graph.Variable
     slice: graph.Variable
@@ -31,7 +31,7 @@ class VarDistributed:
 
 
 class VarsDistributed:
-    """The slices of all variables of a transpiled program."""
+    """A table of the slices of all variables of a transpiled program."""
 
     def __init__(self) -> None:
         self.distributed_vars: list[VarDistributed] = []
@@ -107,7 +107,7 @@ def overview_of(
     rates: Sequence[Operator],
     endpoints: Sequence[str],
 ) -> VarsDistributed:
-    """Return the overview of a transpiled program.
+    """Build the table of slices of a transpiled program.
 
     Args:
         origin: block 0 of the program for one machine, which has all variables.

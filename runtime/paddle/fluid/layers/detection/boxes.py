@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that encode boxes relative to prior boxes, compare them, and select some of them."""
+"""Layers for bounding boxes: they encode boxes relative to prior boxes, compare them, and select some of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def box_coder(
     name: str | None = None,
     axis: int = 0,
 ) -> Variable:
-    """Encode boxes (N, 4) relative to prior boxes as (N, M, 4), or decode such codes into boxes (N, M, 4).
+    """Encode boxes (N, 4) relative to M prior boxes as (N, M, 4), or decode such codes into boxes (N, M, 4).
 
     Args:
         prior_box: (M, 4) left, top, right, bottom.

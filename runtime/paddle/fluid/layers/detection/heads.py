@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Target assignment, loss and detections for region proposal networks and RetinaNet."""
+"""Heads of region proposal networks (Faster R-CNN) and RetinaNet: target assignment, loss and detections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "rpn_straddle_thresh=0.0, rpn_fg_fraction=0.5, rpn_positive_overlap=0.7, rpn_negative_overlap=0.3, use_random=True"
 )
 def rpn_target_assign(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Sample anchors to train a region proposal network; return their scores (f + b, 1), codes (f, 4) and targets.
+    """Sample anchors to train a region proposal network; return scores (f + b, 1), codes (f, 4) and targets.
 
     f anchors have an object, b have none. The targets are labels (f + b, 1), int32, 1 or 0; codes (f, 4); and the
     codes' weights (f, 4), 1 or 0.
@@ -88,7 +88,7 @@ def _assigned(
     "is_cls_agnostic=False, is_cascade_rcnn=False"
 )
 def generate_proposal_labels(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Sample regions to train a detection head; return them with their class, code and weight targets.
+    """Sample region proposals to train a detection head; return them with class, code and weight targets.
 
     Args:
         rpn_rois: (rows, 4) in pixels of the scaled image; this and the next three inputs have one sequence per image.

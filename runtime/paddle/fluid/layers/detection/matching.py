@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that match objects to candidate boxes and that measure the accuracy of detections."""
+"""Layers that match objects to candidate boxes, and mean average precision of detections."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prior boxes around each cell of a feature map."""
+"""Prior boxes (default boxes, SSD) around each cell of a feature map."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["density_prior_box", "prior_box"]
 
 
 def listed(given: npt.ArrayLike | None) -> tuple[float, ...]:
-    """Return a number or several numbers as a tuple of floats; None becomes an empty tuple."""
+    """Return one number or several as a tuple of floats; None becomes an empty tuple."""
     return () if given is None else tuple(float(each) for each in np.ravel(given))
 
 

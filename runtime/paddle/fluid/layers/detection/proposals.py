@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Anchors, and the region proposals that are decoded from them."""
+"""Anchor boxes, region proposals that are decoded from them, and their levels in a feature pyramid."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ __all__ = ["detection_output", "multi_box_head", "ssd_loss"]
     "clip=False, kernel_size=1, pad=0, stride=1, name=None, min_max_aspect_ratios_order=False"
 )
 def multi_box_head(given: dict[str, Any]) -> tuple[Variable, Variable, Variable, Variable]:
-    """Append an SSD head over several feature maps; return its codes, class scores, prior boxes and variances.
+    """Append an SSD head over several feature maps; return codes, class scores, prior boxes and variances.
 
     Each feature map gets prior boxes around its cells, and two convolutions that compute their codes and scores.
 

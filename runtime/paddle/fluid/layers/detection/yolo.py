@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YOLO v3: the loss and the detections of a feature map."""
+"""YOLO v3 (Redmon and Farhadi, 2018): the loss and the detections of a feature map."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution and pooling of images (batch, channels, height, width), volumes (depth before height) and trees."""
+"""Convolutions and pooling of images (N, C, H, W), volumes (N, C, D, H, W) and trees."""
 
 from __future__ import annotations
 

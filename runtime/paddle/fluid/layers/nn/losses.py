@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost layers (one cost per row, unless noted otherwise), label smoothing, and mean intersection over union."""
+"""Losses, one per row unless noted otherwise; also label smoothing and mean intersection over union."""
 
 from __future__ import annotations
 

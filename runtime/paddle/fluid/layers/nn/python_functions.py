@@ -26,7 +26,7 @@ def py_func(
     backward_func: Callable[..., Any] | None = None,
     skip_vars_in_backward_input: _Variables = None,
 ) -> _Variables:
-    """Return `out`, which each run sets to the result of a Python function.
+    """Call a Python function as a layer; return `out`, which each run sets to the function's result.
 
     A program with `py_func` cannot be loaded from a file in another process.
 

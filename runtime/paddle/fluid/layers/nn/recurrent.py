@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTM and GRU over sequences, and their single steps."""
+"""Recurrent layers: LSTM and GRU over sequences, and single steps of them."""
 
 from __future__ import annotations
 

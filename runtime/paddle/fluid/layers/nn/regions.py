@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling of image regions over a grid of cells, and deformable convolution."""
+"""Region-of-interest pooling over grids of cells, and deformable convolution."""
 
 from __future__ import annotations
 

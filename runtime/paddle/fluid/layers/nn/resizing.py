@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that resize, pad, shift and resample images, and that pool adaptively."""
+"""Layers that resize, crop, pad, shift and resample images; adaptive pooling."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def im2sequence(
     out_stride: Size = 1,
     name: str | None = None,
 ) -> Variable:
-    """Return the windows of each image as the rows of a sequence.
+    """Split images into windows, which become the rows of one sequence per image.
 
     Args:
         input: images (N, C, H, W).

@@ -55,7 +55,7 @@ def reshape(
     inplace: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Return x in a new shape: 0 copies a dimension of x, and a single -1 is inferred.
+    """Reshape x: in the new shape, 0 copies a dimension of x, and a single -1 is inferred.
 
     Args:
         shape: dimensions, any of which can be an integer variable (1,), or one variable with all dimensions. The static
@@ -143,10 +143,7 @@ get_tensor_from_selected_rows = layer(
 def split(
     input: Variable, num_or_sections: int | Sequence[int], dim: int = -1, name: str | None = None
 ) -> list[Variable]:
-    """Split a variable along a dimension into equal parts, or into parts of the given sizes.
-
-    Return a list of variables.
-    """
+    """Split a variable along a dimension into equal parts, or into parts of given sizes; return a list of variables."""
     helper = LayerHelper("split", name)
     sections = () if isinstance(num_or_sections, int) else tuple(num_or_sections)
     num = num_or_sections if isinstance(num_or_sections, int) else 0
@@ -221,7 +218,7 @@ def crop(
 
 
 def rank(input: Variable) -> Variable:
-    """Return the number of dimensions of a variable as an int32 constant (1,)."""
+    """Return the rank (number of dimensions) of a variable as an int32 constant (1,)."""
     return fill_constant([1], "int32", len(input.shape))
 
 
