@@ -31,7 +31,7 @@ def _series(degree: int) -> tuple[float, ...]:
 
 
 def erf(x: Array) -> Array:
-    """Return the error function of each element, in the dtype of x and to its full precision."""
+    """Compute the error function of each element, in the dtype of x and to its full precision."""
     xp = array_module(x)
     wide = x if x.dtype in _DEGREES else x.astype(np.float32)
     inner = wide.clip(-_LIMIT, _LIMIT)

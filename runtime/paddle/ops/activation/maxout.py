@@ -9,7 +9,7 @@ from paddle.ops.base.registry import gradient, operator
 
 @operator("maxout", "X -> Out", attrs={"groups": int}, infer="X(N, C * groups, ...) -> X(N, C, ...)")
 def maxout(x: Array, *, groups: int) -> Array:
-    """Return the maximum over each group of `groups` neighboring channels, (N, channels / groups, ...)."""
+    """Return the maximum over each group of `groups` neighboring channels: (N, C, ...) -> (N, C / groups, ...)."""
     return _grouped(x, groups).max(axis=2)
 
 

@@ -39,7 +39,7 @@ def elementwise(
 
 @operator("sigmoid", "X -> Out", infer="X", fresh=True)
 def sigmoid(x: Array, *, spent: frozenset[str] = NO_SLOTS) -> Array:
-    """Return Out = 1 / (1 + e^-X)."""
+    """Return the logistic function Out = 1 / (1 + e^-X)."""
     xp = array_module(x)
     out = xp.negative(x, out=x if "X" in spent else None)
     xp.exp(out, out=out)
@@ -59,7 +59,7 @@ def sigmoid_grad(out: Array, dout: Array) -> Array:
 
 @operator("tanh", "X -> Out", infer="X", fresh=True)
 def tanh(x: Array, *, spent: frozenset[str] = NO_SLOTS) -> Array:
-    """Return Out = tanh X."""
+    """Return the hyperbolic tangent Out = tanh X."""
     return array_module(x).tanh(x, out=x if "X" in spent else None)
 
 
@@ -74,7 +74,7 @@ def tanh_grad(out: Array, dout: Array) -> Array:
 
 @operator("relu", "X -> Out", infer="X", fresh=True)
 def relu(x: Array, *, spent: frozenset[str] = NO_SLOTS) -> Array:
-    """Return Out = max(X, 0)."""
+    """Return the rectified linear unit Out = max(X, 0)."""
     return array_module(x).maximum(x, 0, out=x if "X" in spent else None)
 
 

@@ -22,7 +22,7 @@ def _infer(x: Spec, alpha: Spec, *, mode: str) -> Spec:
 
 @operator("prelu", "X Alpha -> Out", attrs={"mode": one_of("all", "channel", "element")}, infer=_infer)
 def prelu(x: Array, alpha: Array, *, mode: str) -> Array:
-    """Return Out = X where positive, otherwise Alpha X."""
+    """Return the parametric ReLU: X where positive, otherwise Alpha X."""
     return array_module(x).where(x > 0, x, x * alpha.reshape(_alpha_shape(x.shape, mode)))
 
 

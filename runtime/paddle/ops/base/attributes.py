@@ -125,7 +125,7 @@ def _converted(op_type: str, name: str, value: object, default: object) -> objec
 
 
 def idle_value(op_type: str, name: str, value: object) -> object:
-    """Return the value of an attribute of the original that has no effect in this implementation.
+    """Check and return the value of an attribute of the original that has no effect in this implementation.
 
     Raises:
         AttrError: it would change the result.

@@ -13,7 +13,7 @@ Products: TypeAlias = dict[str, list[tuple[Array, Array]]]
 
 
 class Tape(Protocol):
-    """The record of one run of a body, for its gradients."""
+    """The record of one run of a body, through which gradients are propagated back."""
 
     def back(self, grads: dict[str, Any], wanted: frozenset[str], products: Products | None = None) -> None:
         """Backpropagate one run: replace, in `grads`, the gradients of the outputs with those of the inputs.
@@ -43,14 +43,17 @@ class Body(Protocol):
         """
 
     def trace(self, values: dict[str, Any], turn: int | None = None) -> Tape:
-        """Run like `run`, and record the data needed for gradients."""
+        """Run like `run`, and return the record (tape) that the gradients need."""
 
 
 class Peers(Protocol):
-    """The places of all trainers that run one pass of a data-parallel program; all must call the same operations."""
+    """The interface to the places of all trainers that run one data-parallel program.
+
+    All must call the same operations.
+    """
 
     def total(self, value: Array) -> Array:
-        """Return the sum of all peers' values, which have one shape and dtype."""
+        """Return the sum of all places' values, which have one shape and dtype."""
 
     def gather(self, value: Array) -> list[Array]:
         """Return the values of all places, in the order of trainers and of their places."""
@@ -61,7 +64,7 @@ class Remote(Protocol):
 
     @property
     def peers(self) -> Peers | None:
-        """Return the peers of the running program; None if the program is not data-parallel."""
+        """Return the running program's peers; None if it is not data-parallel."""
 
     def send(self, names: Sequence[str], values: Sequence[Any], endpoints: Sequence[str]) -> None:
         """Send each named value to its server, possibly later: it must not change until the run ends."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fluid's numbers of variable types and tensor dtypes, as used in attributes and program files."""
+"""VarType: Fluid's numbers of variable types and tensor dtypes, as used in attributes and program files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class VarType(IntEnum):
-    """The numbers of dtypes and of kinds of variables."""
+    """An enumeration of dtypes and of kinds of variables, with the original's numbers."""
 
     BOOL = 0
     INT16 = 1

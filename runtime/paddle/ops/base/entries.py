@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Entries of a value: its rows, or its outermost sequences with their contents."""
+"""Functions of a value's entries: its rows or, if it has LoD, its outermost sequences with their contents."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def leading(value: Any, count: int) -> Any:
 
 
 def chosen(lod: Lod, entries: Offsets) -> tuple[Offsets, Lod]:
-    """Return the row numbers of the given entries, which may repeat, and the LoD levels of the result."""
+    """Return the row numbers of the given entries, which may repeat, and the LoD levels of these entries."""
     found = []
     for level in lod:
         counts = lengths(level)[entries]
@@ -73,7 +73,7 @@ def taken(value: Any, entries: Offsets) -> Any:
 
 
 def joined(lod: Lod) -> Offsets:
-    """Return the offsets, counted in rows, of the outermost sequences."""
+    """Return the offsets of the outermost sequences, counted in rows."""
     offsets = lod[0]
     for level in lod[1:]:
         offsets = level[offsets]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors in describing or running an operator; `graph` adds the names of the variables."""
+"""Errors raised when an operator is described or run; `graph` adds the names of the variables."""
 
 from __future__ import annotations
 

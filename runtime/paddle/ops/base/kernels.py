@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled updates of dense parameters and sums of rows (`kernels/update.c`); operators have plain numpy forms too.
+"""Compiled loops for updates of dense parameters and for sums of rows (`kernels/update.c`).
 
-Updates are bit-equal in both forms; sums of rows agree up to the order in which numpy adds.
+Operators also have plain numpy forms: updates are bit-equal, and sums of rows agree up to the order of addition.
 """
 
 from __future__ import annotations

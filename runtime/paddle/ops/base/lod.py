@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LoDArray: the sequences of a batch, concatenated in one array, and their offsets.
+"""LoDArray: the sequences of a batch, concatenated in one array, with their offsets (LoD, level of detail).
 
 A kernel gets a LoDArray in the slots marked `+` in its operator's signature; `graph.lod` describes all other slots.
 Offsets are host arrays, even if the rows are on a GPU. Two texts, of two sentences and one sentence, with six words:
@@ -72,7 +72,7 @@ class LoDArray:
         return dtype
 
     def lengths(self) -> list[list[int]]:
-        """Return the number of members of each sequence, one list per level."""
+        """Return the lengths of the sequences, one list per level; see `offsets_of`."""
         return [np.diff(level).tolist() for level in self.lod]
 
     def copy(self) -> LoDArray:
@@ -155,7 +155,7 @@ class TensorArray:
 
 
 def merged_arrays(arrays: Sequence[TensorArray], add: Any) -> TensorArray:
-    """Return a TensorArray whose items are those of all arrays, combined by `add`, a function of a list."""
+    """Merge TensorArrays item by item: `add` combines the list of the values at an index."""
     items = []
     for index in range(max(map(len, arrays))):
         found = [each.items[index] for each in arrays if index < len(each) and each.items[index] is not None]

@@ -55,7 +55,7 @@ class Slot(NamedTuple):
 
 
 class LiteralName(str):
-    """The literal name of a variable in a `GradOp`, even if it ends with @GRAD."""
+    """A variable name in a `GradOp` that is used as is, even if it ends with @GRAD."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class OpDef:
         return next((slot for slot in self.inputs if slot.name == name), None)
 
     def complete(self, given: Mapping[str, object]) -> dict[str, object]:
-        """Return all attributes with defaults filled in and values converted to their canonical types.
+        """Check attributes, fill in defaults, and convert all values to their canonical types.
 
         Raises:
             AttrError: a name is unknown, a required attribute is missing, a value has the wrong type or is outside its
@@ -255,7 +255,7 @@ def lookup(op_type: str) -> OpDef:
 
 
 def registered_so_far(op_type: str) -> OpDef:
-    """Return an operator's table entry if a loaded module has registered it; otherwise, search as in `lookup`."""
+    """Return an operator's table entry, without a search if a loaded module has registered it; see `lookup`."""
     return _TABLE.get(op_type) or lookup(op_type)
 
 
@@ -269,7 +269,7 @@ def find(op_type: str) -> OpDef | None:
 
 
 def attribute_of(keyword: str) -> str:
-    """Return the attribute for a kernel's keyword: keywords that are reserved in Python have a trailing `_`."""
+    """Return the name of the attribute for a kernel's keyword, which ends in `_` if the name is reserved in Python."""
     return keyword[:-1] if keyword.endswith("_") and iskeyword(keyword[:-1]) else keyword
 
 

@@ -30,7 +30,7 @@ Maker = Callable[..., list[GradOp]]
 
 
 class Reached(Protocol):
-    """Determines which outputs of an operator have a gradient."""
+    """A query object for gradient makers: which outputs of an operator have a gradient."""
 
     def arriving(self, names: Sequence[str]) -> list[str]:
         """Return those of the names that have a gradient."""

@@ -44,7 +44,7 @@ def positions(offsets: Offsets) -> Offsets:
 
 
 def ranges(starts: Offsets, counts: Offsets) -> Offsets:
-    """Return the concatenation of the ranges starts[i] to starts[i] + counts[i] - 1."""
+    """Concatenate the integer ranges from starts[i] to starts[i] + counts[i] - 1."""
     # ends − counts is the start of each range in the result: the running number minus that, plus the range's start.
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
@@ -57,12 +57,12 @@ def reverse(offsets: Offsets) -> Offsets:
 
 
 def at(rows: Offsets, like: Array) -> Any:
-    """Return row numbers as an array on the device of `like`."""
+    """Convert row numbers to an array on the device of `like`."""
     return from_host(rows, like)
 
 
 def column(values: Offsets, like: Array) -> Array:
-    """Return one number per sequence, with a shape and dtype to broadcast with (n, ...) rows such as `like`."""
+    """Reshape one number per sequence so that it broadcasts with (n, ...) rows such as `like`, in their dtype."""
     return from_host(values.astype(like.dtype), like).reshape(-1, *(1,) * (like.ndim - 1))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SelectedRows: some rows of a tall matrix, used for the gradient of a table or for a cache of its rows."""
+"""SelectedRows: a sparse matrix that stores some rows, for the gradient of a table or a cache of its rows."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class SelectedRows:
 
 
 def merge_rows(rows: Array, values: Array) -> tuple[Array, Array]:
-    """Return the unique rows in ascending order, and their summed values.
+    """Sum values by row number; return the unique rows in ascending order, and their sums.
 
     The sum of a row depends only on its values and their order, so equal inputs give bit-equal sums.
     """

@@ -36,7 +36,7 @@ _FUNCTIONS: Mapping[str, Callable[..., int]] = {"len": len, "max": max}
 
 
 class Spec(NamedTuple):
-    """Describes a value before the program runs; -1 in a shape stands for the batch size."""
+    """The shape, dtype and LoD level of a value before the program runs; -1 in a shape stands for the batch size."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

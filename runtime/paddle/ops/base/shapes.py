@@ -63,7 +63,9 @@ def keeps_rows(attribute: str, added: int = 0) -> Callable[[Mapping[str, Any], i
 
 
 def same(left: Sequence[int], right: Sequence[int], what: str) -> tuple[int, ...]:
-    """Return the common shape of two values; a size that is unknown in one (-1) is taken from the other.
+    """Check that two values have the same shape and return it.
+
+    A size that is unknown in one (-1) is taken from the other.
 
     Raises:
         ShapeError: the shapes differ.
@@ -84,7 +86,7 @@ def as_many_rows(left: Array, right: Array, what: str) -> None:
 
 
 def decided(given: Array | None, parts: Sequence[Array], attribute: Sequence[int]) -> tuple[int, ...]:
-    """Return sizes or positions, which tensors can give at run time.
+    """Return sizes or positions as a tuple; they can come from an attribute or, at run time, from tensors.
 
     Args:
         given: integers, or None.

@@ -17,7 +17,10 @@ from paddle.env import compute_threads
 
 
 class ComputeThreads:
-    """Worker threads, started by the first call with several pieces; they end with the process or on `resize`."""
+    """A pool of worker threads, started by the first call with several pieces.
+
+    They end with the process or on `resize`.
+    """
 
     def __init__(self, count: int | None = None) -> None:
         """Create the pool without starting threads.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""create_array, write_to_array, read_from_array, lod_array_length and tensor_array_to_tensor: arrays of tensors.
+"""Tensor arrays: create_array, write_to_array, read_from_array, lod_array_length and tensor_array_to_tensor.
 
 `Place` stores the index for the gradient, since counters change. The gradient of an array is an array of the gradients
 of its values; values without a gradient have None.
@@ -64,7 +64,7 @@ def read_from_array(x: TensorArray, index: Array) -> tuple[Any, Array]:
 
 @gradient("read_from_array", "Place Out@GRAD -> X@GRAD+")
 def read_from_array_grad(index: Array, dout: Array) -> TensorArray:
-    """Return an array that contains only dOut, at I."""
+    """Return the gradient of the array: an array that contains only dOut, at index I."""
     return TensorArray().with_item(_number(index), dout)
 
 

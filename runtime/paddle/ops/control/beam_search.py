@@ -82,7 +82,7 @@ def _candidates(
 def _remain(
     last: Array, ended: Array, sentences: Offsets, sentence: Array, ids: Array, prefix: Array, end_id: int
 ) -> Array:
-    """Return a mask of the continuations that remain: none for a sentence whose best prefixes have all ended."""
+    """Return a mask of the continuations to retain: none for a sentence whose best prefixes have all ended."""
     live = ~(ended[prefix] & (ids == end_id))
     goes_on = np.bincount(sentence, weights=live, minlength=len(sentences) - 1) > 0
     stays: Array = goes_on[sentence]

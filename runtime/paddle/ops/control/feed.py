@@ -81,9 +81,10 @@ def print_(
     names: Mapping[str, Sequence[str]],
     runs: Iterator[int],
 ) -> Any:
-    """Return X, and print its description and first `summarize` values (-1: all), unless print_phase excludes it.
+    """Return X.
 
-    If `first_n` is positive, only the first `first_n` runs print.
+    Print its description and first `summarize` values (-1: all) to standard error, if print_phase includes it. If
+    `first_n` is positive, only the first `first_n` runs print.
     """
     if print_phase.upper() == ("BACKWARD" if is_forward else "FORWARD"):
         return x

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""generate: a beam search for the most probable sentences that a body generates word by word.
+"""generate: a beam search for the most probable sentences, which a body generates word by word.
 
 A path ends with the end word, or at the maximum length. A sample's search ends when the requested number of paths has
 ended with better scores than any path that still continues.

@@ -35,7 +35,7 @@ def split_lod_tensor(x: Any, mask: Array, *, level: int) -> tuple[Any, Any]:
 
 @gradient("split_lod_tensor", "X+ Mask OutTrue@GRAD OutFalse@GRAD -> X@GRAD")
 def split_lod_tensor_grad(x: Any, mask: Array, dtrue: Array, dfalse: Array, *, level: int) -> Array:
-    """Return dX: the gradients of both parts, merged in the original order of the rows."""
+    """Return dX: the gradients of both parts, merged in the order of X."""
     holds = _holds(mask)
     lod = _levels(x, level, holds)
     dx: Array = array_module(dtrue).empty_like(plain(x))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""py_func: calls a Python function as an operator.
+"""py_func: an operator that calls a Python function.
 
 A program refers to functions by numbers that are valid only within one process, not in programs loaded from a file.
 """

@@ -57,7 +57,7 @@ def max_sequence_len(table: RankTable) -> Array:
 
 @operator("lod_tensor_to_array", "X+ RankTable+ -> Out+", infer="X(_, ...) -> X(-1, ..., lod=0)")
 def lod_tensor_to_array(x: Any, table: RankTable) -> TensorArray:
-    """Return an array with the rows of each time step, longest sequence first."""
+    """Split sequences into an array with the rows of each time step, longest sequence first."""
     ordered = table.steps.by_time(plain(x))
     return TensorArray(tuple(ordered[rows] for rows in table.steps))
 
@@ -74,7 +74,7 @@ def lod_tensor_to_array_grad(x: Array, table: RankTable, dout: TensorArray) -> A
 
 @operator("array_to_lod_tensor", "X+ RankTable+ -> Out+", infer="X(_, ...) -> X(-1, ..., lod=1)")
 def array_to_lod_tensor(x: TensorArray, table: RankTable) -> LoDArray:
-    """Return the sequences whose time steps are in the array."""
+    """Assemble sequences from an array of time steps, the inverse of `lod_tensor_to_array`."""
     parts = [plain(x.item(step)) for step in range(len(table.steps.bounds) - 1)]
     joined = array_module(parts[0]).concatenate(parts)
     return LoDArray(table.steps.by_sequence(joined), (table.offsets,))

@@ -31,7 +31,7 @@ def _infer_depth(x: Spec, *, blocksize: int) -> Spec:
 
 @operator("space_to_depth", "X -> Out", attrs={"blocksize": int}, infer=_infer_depth)
 def space_to_depth(x: Array, *, blocksize: int) -> Array:
-    """Return images (N, b² C, H/b, W/b) in which each b × b block of pixels became channels, in Paddle's order.
+    """Move b × b blocks of pixels to channels, in Paddle's order: return images (N, b² C, H/b, W/b).
 
     The operator first arranges the channels of X as blocks of C/b² images (b H, b W): channel (i b + j) C/b² + c is row
     i, column j of each block of image c. The resulting numbers are then reshaped to the output's shape.
@@ -52,7 +52,7 @@ def space_to_depth_grad(x: Array, dout: Array, *, blocksize: int) -> Array:
 
 @operator("shuffle_channel", "X -> Out", attrs={"group": int}, infer="X(N, C * group, H, W) -> X")
 def shuffle_channel(x: Array, *, group: int) -> Array:
-    """Reorder channels: the first channel of each group, then the second of each group, and so on."""
+    """Shuffle channels (ShuffleNet): the first channel of each group, then the second of each group, and so on."""
     n, channels, *size = x.shape
     return x.reshape(n, group, channels // group, *size).swapaxes(1, 2).reshape(x.shape)
 
@@ -105,7 +105,7 @@ def _infer_affine(x: Spec, scale: Spec, bias: Spec, *, data_layout: str) -> Spec
     infer=_infer_affine,
 )
 def affine_channel(x: Array, scale: Array, bias: Array, *, data_layout: str) -> Array:
-    """Return Out = Scale X + Bias, with one scale and one bias per channel."""
+    """Scale and shift each channel: Out = Scale X + Bias, with one Scale and one Bias per channel."""
     return x * _by_channel(scale, x, data_layout) + _by_channel(bias, x, data_layout)
 
 

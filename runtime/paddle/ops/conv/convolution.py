@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""conv2d, depthwise_conv2d, conv3d and their transposes over images (N, C, H, W) and volumes (N, C, D, H, W).
+"""Convolutions of images (N, C, H, W) and volumes (N, C, D, H, W): conv2d, depthwise_conv2d, conv3d, and transposes.
 
 As usual, a convolution is a cross-correlation: filters are not flipped. The kernels support any number of spatial
 dimensions; each operator's shape rule checks it.
@@ -44,7 +44,7 @@ def _shape_rule(sides: int) -> Callable[..., Spec]:
 @operator("depthwise_conv2d", "Input Filter -> Output", attrs=_attrs(2), infer=_shape_rule(2))
 @operator("conv3d", "Input Filter -> Output", attrs=_attrs(3), infer=_shape_rule(3))
 def conv(x: Array, filters: Array, *, groups: int, attrs: Mapping[str, Any]) -> Array:
-    """Return the cross-correlation of images and filters, (N, F, *places).
+    """Convolve images with filters (cross-correlation); return (N, F, *places).
 
     H' = (H + 2 padding - dilation (kh - 1) - 1) // stride + 1; the other dimensions follow the same formula.
 
@@ -113,7 +113,7 @@ def _transposed_shape_rule(sides: int) -> Callable[..., Spec]:
 def conv_transpose(
     x: Array, filters: Array, *, output_size: Sizes, groups: int, attrs: Mapping[str, Any]
 ) -> Array:
-    """Return images (N, F, *sizes), H' = (H - 1) stride - 2 padding + dilation (kh - 1) + 1.
+    """Transpose a convolution: return images (N, F, *sizes), H' = (H - 1) stride - 2 padding + dilation (kh - 1) + 1.
 
     Filters are (C, F/groups, *kernel). A convolution with them maps images of the output's shape to the input's shape.
     """

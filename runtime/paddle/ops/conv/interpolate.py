@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bilinear_interp, nearest_interp: resize images.
+"""bilinear_interp, nearest_interp: resize images by interpolation.
 
 The operator's name determines the method; interp_method is ignored.
 
-The output size is OutSize (2,); without it, the input's size times `scale`; and if `scale` is 0,
-(out_h, out_w).
+The output size is OutSize (2,); without it, the input's size times `scale`; and if `scale` is 0, (out_h, out_w).
 """
 
 from __future__ import annotations

@@ -55,7 +55,10 @@ class Plan(NamedTuple):
     places: int
 
     def check(self, tile: int) -> None:
-        """Raise ValueError unless all writes of the loops stay within lines, columns, positions and images."""
+        """Check that all writes of the loops stay within lines, columns, positions and images.
+
+        Raise ValueError if not.
+        """
         (rows, pitch, length), (high, down, top, wide, across, left) = self.room, self.placed
         phases = self.down[2] * self.across[2]
         _demand(min(*self.image, *self.made, rows, pitch, self.chunk, phases, high, wide) > 0, "sizes")
@@ -172,10 +175,9 @@ class Lines:
         return packed
 
     def unpack(self, sums: Array, out: Array) -> None:
-        """Add up `sums` (groups, F / left, K / right, right, left) over the groups, in order, and store the result in
-        `out` (F, each), each <= K.
+        """Sum `sums` (groups, F / left, K / right, right, left) over the groups, in order; store the result in `out`.
 
-        The rows of out need not be contiguous.
+        `out` is (F, each) with each <= K; its rows need not be contiguous.
         """
         groups, blocks, factors = sums.shape[:3]
         filters, each = out.shape

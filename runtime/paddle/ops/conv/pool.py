@@ -70,7 +70,7 @@ def pool(
     ceil_mode: bool,
     adaptive: bool,
 ) -> Array:
-    """Return the maximum or mean of each window, (N, C, *places).
+    """Apply max or average pooling to each window; return (N, C, *places).
 
     Padding is never a maximum, and counts in a mean only if not exclusive.
 
@@ -110,7 +110,7 @@ def pool_grad(
     exclusive: bool,
     adaptive: bool,
 ) -> Array:
-    """Return dX: route dOut to the first maximal cell of its window or, for means, in equal shares to all cells."""
+    """Return dX: dOut goes to the first maximal cell of its window or, for averages, in equal shares to all cells."""
     if adaptive and not global_pooling:
         return _adaptive_grad(x, dout, pooling_type)
     xp = array_module(x)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools float32 images by compiled loops (`kernels/pool.c`), bit-equal to the plain form in `pool`."""
+"""Compiled loops for pooling float32 images (`kernels/pool.c`), bit-equal to the plain form in `pool`."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _shape_rule(sides: int) -> Callable[..., tuple[Spec, Spec]]:
 def max_pool_with_index(
     x: Array, *, ksize: Sizes, global_pooling: bool, adaptive: bool, strides: Sizes, paddings: Sizes
 ) -> tuple[Array, Array]:
-    """Return the maximum of each window, and the position of its first occurrence.
+    """Apply max pooling; return the maxima, and the position of each one's first occurrence, (N, C, *places) int32.
 
     If adaptive, ksize is the number of cells: they are evenly spaced and may overlap.
     """

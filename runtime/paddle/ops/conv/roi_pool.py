@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""roi_pool: maximum pooling of image regions over a grid of cells."""
+"""roi_pool: max pooling of image regions over a grid of cells (Fast R-CNN, Girshick, 2015)."""
 
 from __future__ import annotations
 

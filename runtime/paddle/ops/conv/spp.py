@@ -22,7 +22,10 @@ _ATTRS = {"pyramid_height": Limit(int, least=1), "pooling_type": one_of("max", "
     shares_lod=False,
 )
 def spp(x: Array, *, pyramid_height: int, pooling_type: str) -> Array:
-    """Return (N, C (1 + 4 + 16 + ...)): each image pooled to 1, 2 x 2, 4 x 4, ... cells, level by level."""
+    """Apply spatial pyramid pooling over 1, 2 x 2, 4 x 4, ... cells.
+
+    Return (N, C (1 + 4 + 16 + ...)), level by level.
+    """
     levels = []
     for bins, window in _levels(x, pyramid_height):
         cells = pool(x, pooling_type=pooling_type, ceil_mode=False, **window)[..., :bins, :bins]

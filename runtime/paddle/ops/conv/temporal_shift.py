@@ -21,7 +21,7 @@ def _infer(x: Spec, *, seg_num: int, shift_ratio: float) -> Spec:
 
 @operator("temporal_shift", "X -> Out", attrs={"seg_num": int, "shift_ratio": 0.25}, infer=_infer, fresh=True)
 def temporal_shift(x: Array, *, seg_num: int, shift_ratio: float) -> Array:
-    """Return frames with some channels shifted in time.
+    """Shift some channels of video frames (N · seg_num, C, H, W) along the time axis.
 
     The first C * shift_ratio channels come from the previous frame, and the next C * shift_ratio from the next frame.
     At the ends of a video of seg_num frames, zeros take their place.

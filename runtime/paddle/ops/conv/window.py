@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes sizes and views of sliding windows over images (N, C, H, W) or volumes (N, C, D, H, W), and inverses."""
+"""Window: sliding windows over images (N, C, H, W) or volumes (N, C, D, H, W), with their sizes and views."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def padded_size(size: Sizes, window: Window, places: Sizes) -> Sizes:
 
 
 def padded(x: Array, window: Window, places: Sizes, value: float = 0.0) -> Array:
-    """Return the images padded by `value` to `padded_size`."""
+    """Pad images with `value` to `padded_size`."""
     full_size = padded_size(x.shape[2:], window, places)
     if full_size == x.shape[2:]:
         return x
@@ -132,7 +132,7 @@ def cells(full: Array, window: Window, places: Sizes) -> Iterator[tuple[Sizes, A
 
 
 def unpadded(full: Array, window: Window, size: Sizes) -> Array:
-    """Return the images of the given size without their padding, contiguous."""
+    """Remove the padding of images: return those of the given size, contiguous."""
     inner = full[_inner(window, size)]
     return inner if inner.shape == full.shape else array_module(full).ascontiguousarray(inner)
 

@@ -24,6 +24,6 @@ def assign_value(
     int32_values: tuple[int, ...],
     xp: Any,
 ) -> Array:
-    """Return an array with the values and the shape of the attributes; the float values take precedence."""
+    """Return an array with the values and the shape in the attributes; float values take precedence."""
     values: Array = xp.asarray(fp32_values or int32_values, dtype.numpy).reshape(shape)
     return values

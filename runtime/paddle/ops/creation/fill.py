@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fill_constant, fill_constant_batch_size_like, fill_any_like and fill_zeros_like: return arrays of one value."""
+"""fill_constant, fill_constant_batch_size_like, fill_any_like and fill_zeros_like: arrays filled with one value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _infer_any(x: Spec, *, dtype: int) -> Spec:
 
 @operator("fill_any_like", "X -> Out", attrs={"value": 0.0, "dtype": -1}, infer=_infer_any)
 def fill_any_like(x: Array, *, value: float, dtype: int) -> Array:
-    """Return an array of X's shape, filled with the value, in X's dtype if dtype is -1."""
+    """Return an array of X's shape filled with the value, in the given dtype or, if that is -1, in X's dtype."""
     kind = x.dtype if dtype < 0 else VarType.of(dtype).numpy
     filled: Array = array_module(x).full(x.shape, value, kind)
     return filled
@@ -57,7 +57,7 @@ def fill_constant_batch_size_like(
     input_dim_idx: int,
     output_dim_idx: int,
 ) -> Array:
-    """Return an array of the given shape, except that one size equals the input's.
+    """Return an array filled with the value, in the given shape except for one size, which is the input's.
 
     For sequences, the first size is the number of sequences of the last level, not the number of rows.
     """

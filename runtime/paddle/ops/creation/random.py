@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""uniform_random, gaussian_random, truncated_gaussian_random and sampling_id: draw random numbers.
+"""Random numbers: uniform_random, gaussian_random, truncated_gaussian_random and sampling_id.
 
 The results depend only on the seed, the name of the output, and the step.
 
@@ -33,7 +33,7 @@ _INT64 = np.dtype("int64")
 def uniform_random(
     *, shape: tuple[int, ...], min: float, max: float, dtype: VarType, rng: np.random.Generator, xp: Any
 ) -> Array:
-    """Return uniform random numbers in [min, max)."""
+    """Draw uniform random numbers in [min, max), in the given shape and dtype."""
     return xp.asarray(rng.uniform(min, max, shape).astype(dtype.numpy))
 
 
@@ -41,7 +41,7 @@ def uniform_random(
 def gaussian_random(
     *, shape: tuple[int, ...], mean: float, std: float, dtype: VarType, rng: np.random.Generator, xp: Any
 ) -> Array:
-    """Return normal random numbers with the given mean and standard deviation."""
+    """Draw normal random numbers with the given mean and standard deviation, in the given shape and dtype."""
     return xp.asarray(rng.normal(mean, std, shape).astype(dtype.numpy))
 
 
@@ -49,7 +49,7 @@ def gaussian_random(
 def truncated_gaussian_random(
     *, shape: tuple[int, ...], mean: float, std: float, dtype: VarType, rng: np.random.Generator, xp: Any
 ) -> Array:
-    """Return normal random numbers, redrawn where they are beyond two standard deviations."""
+    """Draw normal random numbers, truncated at two standard deviations from the mean, in the given shape and dtype."""
     drawn = rng.standard_normal(prod(shape))
     far = np.flatnonzero(np.abs(drawn) > 2)
     while len(far):
@@ -73,7 +73,7 @@ def _infer_random_like(
 def uniform_random_batch_size_like(
     like: Array, *, min: float, max: float, attrs: Mapping[str, Any], rng: np.random.Generator
 ) -> Array:
-    """Return uniform random numbers in [min, max), in a shape with one size from the input."""
+    """Draw uniform random numbers in [min, max), in the given shape with one size from the input."""
     return _drawn_like(like, rng.uniform, min, max, attrs)
 
 
@@ -86,7 +86,7 @@ def uniform_random_batch_size_like(
 def gaussian_random_batch_size_like(
     like: Array, *, mean: float, std: float, attrs: Mapping[str, Any], rng: np.random.Generator
 ) -> Array:
-    """Return normal random numbers, in the given shape with one size from the input."""
+    """Draw normal random numbers, in the given shape with one size from the input."""
     return _drawn_like(like, rng.normal, mean, std, attrs)
 
 

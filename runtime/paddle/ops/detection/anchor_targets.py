@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rpn_target_assign and retinanet_target_assign: select positive and negative anchors, and compute their targets."""
+"""rpn_target_assign and retinanet_target_assign: sampling of positive and negative anchors, and their targets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Sample(NamedTuple):
 
 
 def limited(places: Array, limit: int, rng: np.random.Generator | None) -> Array:
-    """Return at most `limit` positions in order, sampled by `rng` or, without it, the first ones."""
+    """Choose at most `limit` positions, in order: sampled by `rng` or, without it, the first ones."""
     if len(places) <= limit:
         return places
     return np.sort(rng.choice(places, limit, replace=False)) if rng else places[:limit]
@@ -64,7 +64,7 @@ def limited(places: Array, limit: int, rng: np.random.Generator | None) -> Array
 def rpn_target_assign(
     anchor: Array, boxes: Any, crowd: Any, info: Array, *, attrs: dict[str, Any], rng: np.random.Generator
 ) -> tuple[Any, ...]:
-    """Return the targets of a region proposal network, one sequence per image.
+    """Sample anchors and return the targets of a region proposal network, one sequence per image.
 
     LocationIndex (f,) int32 has the anchors with an object, and ScoreIndex (f + b,) also those without; both are
     numbered over all images. TargetBBox (f, 4) has codes, and TargetLabel (f + b, 1) int32 has 1 or 0. BBoxInsideWeight
@@ -109,7 +109,7 @@ def retinanet_target_assign(
     positive_overlap: float,
     negative_overlap: float,
 ) -> tuple[Any, ...]:
-    """Return the targets of all anchors, with classes as labels, and (N, 1) int32, the number of positives plus one.
+    """Return RetinaNet's targets for all anchors, with classes as labels, and the positive count plus 1, (N, 1) int32.
 
     Args:
         labels: (objects, 1) int32 classes from 1 on.

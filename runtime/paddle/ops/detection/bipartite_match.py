@@ -61,7 +61,7 @@ def match(values: Array, indices: Array, found: Array) -> None:
 
 
 def match_rest(values: Array, indices: Array, found: Array, threshold: float) -> None:
-    """Match each unmatched column to its best row, if the value is at least the threshold."""
+    """Match each unmatched column to its best row, if the value is at least the threshold, in place."""
     if len(values):
         rows = values.argmax(axis=0)
         best = values[rows, np.arange(len(rows))]

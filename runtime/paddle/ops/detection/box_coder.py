@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""box_coder and box_decoder_and_assign: encode boxes as shifts and scales of prior boxes, and decode them.
+"""box_coder and box_decoder_and_assign: encoding of boxes relative to prior boxes (shifts and scales), and decoding.
 
 With center p and sides s of a prior box and variances v, a box of center c and sides t is coded as
 ((c − p) / s / v, log(t / s) / v).
@@ -105,7 +105,7 @@ def box_coder(prior: Any, variances: Array | None, target: Any, *, attrs: dict[s
 def box_decoder_and_assign(
     prior: Array, variances: Array, target: Array, score: Array, *, box_clip: float
 ) -> tuple[Array, Array]:
-    """Return boxes (N, 4C) in pixels from codes for each class, and the most probable class's box (N, 4).
+    """Decode boxes (N, 4C) in pixels from codes per class; also return the most probable class's box (N, 4).
 
     Class 0 is the background; a row without any other class keeps its prior box.
 

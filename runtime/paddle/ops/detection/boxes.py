@@ -24,7 +24,7 @@ def areas(boxes: Array, whole: bool = False) -> Array:
 
 
 def overlaps(left: Array, right: Array, whole: bool = False) -> Array:
-    """Return the intersection over union (n, m) of each of n boxes with each of m; 0 for boxes without area.
+    """Return the intersection over union (n, m) of n boxes with m boxes; 0 for boxes without area.
 
     Boxes are (n, 4) and (m, 4); boxes with other leading shapes are broadcast and give one value per pair.
     """
@@ -48,7 +48,7 @@ def images_of(value: Any, rows: int) -> Offsets:
 
 
 def host(value: Any) -> Array:
-    """Return a value's rows as an array in host memory."""
+    """Return the rows of a value as a numpy array in host memory."""
     return to_host(plain(value))
 
 

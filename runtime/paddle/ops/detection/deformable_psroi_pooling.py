@@ -61,7 +61,7 @@ def _infer(x: Spec, rois: Spec, trans: Spec, *, attrs: dict[str, Any]) -> tuple[
 def deformable_psroi_pooling(
     x: Array, rois: Any, trans: Array, *, attrs: dict[str, Any]
 ) -> tuple[Array, Array]:
-    """Return means (rois, output_dim, pooled_height, pooled_width) and the number of values in each.
+    """Pool regions over shifted cells; return means (rois, output_dim, pooled_height, pooled_width) and their counts.
 
     Args:
         x: (N, output_dim × group_size, H, W); each group of grid cells has its own channels.
@@ -89,7 +89,7 @@ def deformable_psroi_pooling(
 def deformable_psroi_pooling_grad(
     x: Array, rois: Any, trans: Array, counts: Array, dout: Array, *, attrs: dict[str, Any]
 ) -> tuple[Array, Array]:
-    """Distribute gradients to pixels by their weights, and to shifts by the values' slopes."""
+    """Return dInput, distributed to pixels by their weights, and dTrans, from the slopes of the values."""
     boxes, images = images_of_regions(x, rois)
     pixels, shifts, arriving = _by_group(to_host(x), attrs), to_host(trans), to_host(dout)
     dx, dtrans = np.zeros(x.shape, x.dtype), np.zeros(trans.shape, x.dtype)

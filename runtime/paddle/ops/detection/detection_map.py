@@ -160,7 +160,7 @@ def _mean(counts: dict[int, int], true: Marks, false: Marks, attrs: dict[str, An
 
 
 def running(marks: list[tuple[float, int]]) -> Array:
-    """Return the cumulative count of marks 1, by decreasing score."""
+    """Return the cumulative count of marks that are 1, in order of decreasing score."""
     scores, flags = np.array(marks).T
     return flags[np.argsort(-scores, kind="stable")].cumsum()
 

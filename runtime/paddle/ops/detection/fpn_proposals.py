@@ -35,9 +35,10 @@ def _infer_levels(rois: Spec, *, min_level: int, max_level: int) -> tuple[list[S
 def distribute_fpn_proposals(
     rois: Any, *, min_level: int, max_level: int, refer_level: int, refer_scale: int
 ) -> tuple[list[Any], Array]:
-    """Return the regions of each level, one sequence per image, and each region's new index (n, 1) int32.
+    """Assign regions to pyramid levels by size.
 
-    A region with side refer_scale belongs to refer_level, a region with twice that side to the next level, and so on.
+    Return each level's regions, by image, and regions' new indexes (n, 1) int32. A region with side refer_scale belongs
+    to refer_level, a region with twice that side to the next level, and so on.
 
     Args:
         rois: (n, 4) in pixels, one sequence per image.

@@ -107,7 +107,7 @@ def _drawn(polygons: list[Array], box: Array, size: int) -> Array:
 
 
 def filled(polygon: Array, size: int) -> Array:
-    """Return the pixels (size, size) inside a polygon (k, 2), as rasterized by the COCO tools.
+    """Rasterize a polygon (k, 2) as the COCO tools do; return its pixels (size, size).
 
     The outline is sampled every 1/5 pixel, which gives the rows at which it crosses each column. In column-major order,
     a pixel is inside after an odd number of crossings.

@@ -31,7 +31,7 @@ LONGEST = math.log(1000.0 / 16.0)
 def generate_proposals(
     scores: Array, deltas: Array, info: Array, anchors: Array, variances: Array, *, attrs: dict[str, Any]
 ) -> tuple[Any, Any]:
-    """Return the proposed boxes (n, 4), best first, one sequence per image, and their scores (n, 1).
+    """Decode region proposals; return boxes (n, 4), best first, one sequence per image, and their scores (n, 1).
 
     Args:
         scores: (N, A, H, W), one per anchor.

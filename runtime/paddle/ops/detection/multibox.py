@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""multibox_loss and detection_output: the loss and output of an SSD detector, for layers of v2.
+"""multibox_loss and detection_output: the loss and the output of an SSD detector (Liu et al., 2016), for layers of v2.
 
 A prior is 8 numbers: a box in fractions of the image (left, top, right, bottom), and the variances of its code.
 """
@@ -65,7 +65,7 @@ def _infer_loss(
 def multibox_loss(
     location: Array, confidence: Array, prior: Array, label: Any, *, attrs: dict[str, Any]
 ) -> tuple[Array, Array, Array]:
-    """Return the loss of the batch, repeated for each image (N, 1), and its gradients.
+    """Return the SSD loss of the batch, repeated for each image (N, 1), and its gradients.
 
     The loss is that of SSD (Liu et al., 2016): smooth L1 of the codes of matched priors, and cross entropy of their
     classes and of the hardest negatives' background, over the number of matches in the batch. All N rows are equal, so

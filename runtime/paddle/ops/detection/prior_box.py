@@ -71,7 +71,7 @@ def _infer(features: Spec, image: Spec, *, attrs: dict[str, Any]) -> tuple[Spec,
     shares_lod=False,
 )
 def prior_box(features: Array, image: Array, *, attrs: dict[str, Any]) -> tuple[Array, Array]:
-    """Return the prior boxes around each cell of the features (N, C, H, W) and their variances, (H, W, boxes, 4).
+    """Return prior boxes for each cell of the features (N, C, H, W), and their variances, (H, W, boxes, 4) each.
 
     Each min_size has a box of each aspect ratio and, with a max_size, a square of side √(min_size max_size): last,
     or second with min_max_aspect_ratios_order.
@@ -107,7 +107,7 @@ def _infer_density(features: Spec, image: Spec, *, attrs: dict[str, Any]) -> tup
     shares_lod=False,
 )
 def density_prior_box(features: Array, image: Array, *, attrs: dict[str, Any]) -> tuple[Array, Array]:
-    """Return boxes and their variances (H, W, boxes, 4), or (H W boxes, 4) with flatten_to_2d.
+    """Return dense prior boxes and their variances, (H, W, boxes, 4), or (H W boxes, 4) with flatten_to_2d.
 
     A size of density d gives d × d boxes of each ratio, evenly spaced. Without `clip`, each side is limited only in its
     own direction (left, top, right, bottom), so a box outside the image may have its right or bottom end before its

@@ -101,7 +101,7 @@ def _line(start: float, length: float, cells: int, ratio: int, size: int) -> Arr
     ),
 )
 def psroi_pool(x: Array, rois: Any, *, attrs: dict[str, Any]) -> Array:
-    """Return the means (rois, output_channels, pooled_height, pooled_width) of cells, each over its own channel.
+    """Return position-sensitive means (rois, output_channels, pooled_height, pooled_width), one channel per cell.
 
     Args:
         x: (N, output_channels pooled_height pooled_width, H, W).

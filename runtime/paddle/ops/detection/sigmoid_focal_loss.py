@@ -20,7 +20,7 @@ _LEAST = float(np.finfo("float32").tiny)
     infer="X(N, C), Label(N, 1) -> X",
 )
 def sigmoid_focal_loss(x: Array, label: Array, count: Array, *, gamma: float, alpha: float) -> Array:
-    """Return the losses (N, C): −α (1 − p)ᵞ ln p of the row's class, −(1 − α) pᵞ ln(1 − p) of others, over FgNum.
+    """Return the focal loss (N, C), over FgNum: −α (1 − p)ᵞ ln p for a row's class, −(1 − α) pᵞ ln(1 − p) for others.
 
     Args:
         x: (N, C) scores before the sigmoid.

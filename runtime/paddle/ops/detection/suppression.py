@@ -73,7 +73,7 @@ def _cut(polygon: Array, convex: Array) -> Array:
     "polygon_box_transform", "Input -> Output", infer="Input(N, C * 2, H, W) -> Input", shares_lod=False
 )
 def polygon_box_transform(x: Array) -> Array:
-    """Return 4 column − X in even channels and 4 row − X in odd channels, with the cell's row and column."""
+    """Convert offsets to corners: return 4 column − X in even channels, and 4 row − X in odd ones."""
     xp = array_module(x)
     out = xp.empty_like(x)
     out[:, ::2] = 4 * xp.arange(x.shape[3]).astype(x.dtype) - x[:, ::2]

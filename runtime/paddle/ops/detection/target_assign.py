@@ -94,7 +94,7 @@ def _infer_mined(
 def mine_hard_examples(
     cls_loss: Array, loc_loss: Array | None, matched: Array, dist: Array, *, attrs: dict[str, Any]
 ) -> tuple[Any, Array]:
-    """Return the selected boxes without an object (n, 1) int32, one sequence per image, and the matches.
+    """Select negatives by hard example mining; return the boxes (n, 1) int32, one sequence per image, and the matches.
 
     max_negative: among unmatched boxes below neg_dist_threshold, those with the largest loss, up to neg_pos_ratio per
     matched box. hard_example: the sample_size boxes with the largest sum of both losses; the matches of all other boxes

@@ -46,7 +46,7 @@ def placed(maps: Array, anchors: Any, downsample: int) -> tuple[Array, Array]:
 
 
 def expect_channels(x: Spec, anchors: int, classes: int) -> None:
-    """Check a feature map's shape.
+    """Check that a feature map has the right number of channels.
 
     Raises:
         ShapeError: the feature map does not have 5 + classes channels per anchor.
@@ -77,7 +77,7 @@ def _infer_box(x: Spec, size: Spec, *, anchors: tuple[int, ...], class_num: int)
 def yolo_box(
     x: Array, size: Array, *, anchors: tuple[int, ...], conf_thresh: float, downsample_ratio: int
 ) -> tuple[Array, Array]:
-    """Return boxes (N, A H W, 4) in pixels of their images, and scores (N, A H W, classes).
+    """Decode boxes (N, A H W, 4) in pixels of their images, and scores (N, A H W, classes).
 
     Both are 0 where the probability of an object is below conf_thresh.
 
@@ -163,7 +163,7 @@ def _infer(
 def yolov3_loss(
     x: Array, box: Array, label: Array, score: Array | None, *, attrs: dict[str, Any]
 ) -> tuple[Array, Array, Array]:
-    """Return the loss of each image (N,), the weight of each cell's object, and the anchor of each object.
+    """Return the YOLO v3 loss of each image (N,), the weight of each cell's object, and the anchor of each object.
 
     Args:
         x: (N, A (5 + classes), H, W) for the A anchors of this map.

@@ -38,7 +38,7 @@ class Paths(NamedTuple):
 
 @operator("cross_entropy_over_beam", "Scores+* Kept* Right* -> Out", infer="-> Scores(-1, 1, lod=0)")
 def cross_entropy_over_beam(scores: list[Any], kept: list[Array], right: list[Array]) -> Array:
-    """Return Out (samples, 1) = ln Σ e^score over a sample's paths, minus the score of the correct path.
+    """Return the cost of each beam search (samples, 1): ln Σ e^score over its paths, minus the correct path's score.
 
     `Scores` of the first expansion are sequences, those of the others sequences of sequences, with one number per row;
     `Kept` (sequences of the last level, k) holds positions in them, -1 for none; `Right` (samples, 1) is a position in
@@ -59,7 +59,7 @@ def cross_entropy_over_beam(scores: list[Any], kept: list[Array], right: list[Ar
 def cross_entropy_over_beam_grad(
     scores: list[Any], kept: list[Array], right: list[Array], dout: Array
 ) -> list[Array]:
-    """Return dScore of each row: dOut times the sum over its paths of the path's share (minus 1 if correct)."""
+    """Return dScores: for each row, dOut times the sum of the shares of its paths (minus 1 if correct)."""
     paths = _paths(scores, kept, right)
     total = _totals(scores, paths)
     share = np.exp(total - spread(segment_max(total, paths.offsets, 0), paths.offsets))

@@ -54,7 +54,7 @@ def linear_chain_crf(
 def linear_chain_crf_grad(
     emission: LoDArray, transition: Array, label: Array, alpha: Array, dcost: Array
 ) -> tuple[Array, Array]:
-    """Return the gradients: expected minus labeled counts of each tag and transition, weighted by dCost."""
+    """Return the gradients: expected minus labeled counts of tags and transitions, weighted by dCost."""
     data, offsets = sequences(emission, "Emission")
     steps, xp = TimeSteps.of(offsets), array_module(data)
     ordered, tags = steps.by_time(data), steps.by_time(_tags(label, data))

@@ -44,7 +44,7 @@ def check_rows(x: Array, label: Array) -> None:
 
 
 def picked(label: Array, classes: int, ignore_index: int) -> tuple[Array, Array, Array | None]:
-    """Return index arrays (row, class) for each label, and which labels are ignored (None: no label is).
+    """Return the index arrays (row, class) of the labels, and a mask of the ignored labels (None: no label is ignored).
 
     Ignored labels point at class 0.
 
@@ -80,7 +80,7 @@ def _infer(x: Spec, label: Spec, *, soft_label: bool) -> Spec:
     fresh=True,
 )
 def cross_entropy(x: Array, label: Array, *, soft_label: bool, ignore_index: int) -> Array:
-    """Return one cost per row, (..., 1): -ln p[label], or -Σ label ln p for soft labels."""
+    """Return the cross entropy of each row, (..., 1): -ln p[label], or -Σ label ln p for soft labels."""
     xp = array_module(x)
     check_rows(x, label)
     if soft_label:
@@ -121,7 +121,7 @@ def _infer_kept(x: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
 
 @operator("cross_entropy2", "X Label -> Y XShape~ MatchX~", attrs={"ignore_index": -100}, infer=_infer_kept)
 def cross_entropy2(x: Array, label: Array, *, ignore_index: int) -> tuple[Array, Array, Array]:
-    """Return one cost per row (..., 1), an empty array that records X's shape, and the labels' probabilities."""
+    """Return the cross entropy of each row (..., 1), an empty array with X's shape, and the labels' probabilities."""
     cost = cross_entropy(x, label, soft_label=False, ignore_index=ignore_index)
     rows, classes, _ = picked(label, x.shape[-1], ignore_index)
     matched = x.reshape(-1, x.shape[-1])[rows, classes].reshape(cost.shape)
@@ -169,7 +169,7 @@ def softmax_with_cross_entropy(
     axis: int,
     spent: frozenset[str] = NO_SLOTS,
 ) -> tuple[Array, Array]:
-    """Return the probabilities, and one cost per slice along the axis, whose size becomes 1."""
+    """Return softmax(Logits), and the cross entropy of each slice along the axis, whose size becomes 1."""
     if axis % logits.ndim != logits.ndim - 1:
         move = array_module(logits).moveaxis
         turned, costs = softmax_with_cross_entropy(

@@ -57,7 +57,7 @@ def _infer(logits: Spec, label: Spec, *, blank: int) -> tuple[Spec, Spec]:
 
 @operator("warpctc", "Logits+ Label+ -> WarpCTCGrad~ Loss", attrs=_ATTRS, infer=_infer)
 def warpctc(logits: Any, label: Any, *, blank: int) -> tuple[Array, Array]:
-    """Return the gradient of Logits for dLoss = 1, and the costs (n, 1): -ln of the probability of each label sequence.
+    """Return the gradient of Logits for dLoss = 1, and the CTC costs (n, 1): -ln of each label sequence's probability.
 
     Labels that do not fit into their sequence, which needs one step per label and one between equal neighbors, have
     zero cost and no gradient, as in Paddle.
@@ -131,7 +131,7 @@ def _compiled(
 
 @gradient("warpctc", "Logits+ WarpCTCGrad Loss@GRAD -> Logits@GRAD")
 def warpctc_grad(logits: Any, found: Array, dloss: Array, *, norm_by_times: bool) -> Array:
-    """Return dLogits: WarpCTCGrad times each sequence's dLoss, divided by its length if norm_by_times."""
+    """Return dLogits: WarpCTCGrad times dLoss of the sequence, divided by the sequence's length if norm_by_times."""
     _, offsets = sequences(logits, "Logits")
     share = dloss.reshape(-1, 1)
     if norm_by_times:

@@ -61,7 +61,7 @@ def hierarchical_sigmoid(
     *,
     num_classes: int,
 ) -> tuple[Array, Array, Array]:
-    """Return the cost (rows, 1): sum of ln(1 + e^z) - bit z over the path, z = x W[node] + b clipped to ±40."""
+    """Return the cost (rows, 1): Σ ln(1 + e^z) - bit z over the path, with z = x W[node] + b clipped to ±40."""
     same(x.shape[:1], label.shape[:1], "the rows of X and Label")
     xp = array_module(x)
     nodes, bits = _paths(label, table, code, num_classes)
@@ -105,7 +105,7 @@ def hierarchical_sigmoid_grad(
 
 
 def _paths(label: Array, table: Array | None, code: Array | None, classes: int) -> tuple[Array, Array]:
-    """Return the nodes (rows, length) of each path, -1 after its end, and the branches taken there, 0 or 1."""
+    """Return the nodes (rows, length) of each path, -1 after its end, and the branches, 0 or 1, taken at them."""
     if table is not None and code is not None:
         return table, code
     flat = label.reshape(-1)

@@ -15,7 +15,7 @@ from paddle.ops.base.shapes import same
     fresh=True,
 )
 def modified_huber_loss(x: Array, y: Array) -> tuple[Array, Array]:
-    """Return z = (2 Y - 1) X, with Y 0 or 1, and Out: -4 z for z < -1, (1 - z)² for z < 1, otherwise 0."""
+    """Return z = (2 Y - 1) X for Y of 0 or 1, and the loss: -4 z for z < -1, (1 - z)² for z < 1, otherwise 0."""
     same(x.shape, y.shape, "X and Y")
     xp = array_module(x)
     z = (2 * y - 1) * x

@@ -120,7 +120,7 @@ def nce_grad(
     sampler: int,
     is_sparse: bool,
 ) -> tuple[Array, Array | SelectedRows, Array | None]:
-    """Return the gradients through the scores of the samples; dWeight is SelectedRows if is_sparse."""
+    """Return the gradients of X, Weight and Bias, through the samples' scores; dWeight is SelectedRows if is_sparse."""
     xp, true = array_module(x), _rows(label, label_weight).shape[1]
     q = _chance(samples, num_total_classes, sampler, probs).astype(x.dtype) * (samples.shape[1] - true)
     # d/do of -ln(o / (o + q)) is -q / (o (o + q)), of -ln(q / (o + q)) it is 1 / (o + q); o' is o (1 - o).

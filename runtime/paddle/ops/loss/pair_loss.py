@@ -17,7 +17,7 @@ from paddle.ops.base.shapes import same
 
 @operator("square_error_cost", "X Y -> Out", infer="X(...), Y(...) -> X(...)")
 def square_error_cost(x: Array, y: Array) -> Array:
-    """Return Out = (X - Y)², element by element."""
+    """Return the squared error Out = (X - Y)² of each element."""
     same(x.shape, y.shape, "the two inputs")
     difference = x - y
     difference *= difference
@@ -56,7 +56,7 @@ def huber_loss_grad(residual: Array, dout: Array, *, delta: float) -> tuple[Arra
 
 @operator("hinge_loss", "Logits Labels -> Loss", infer="Logits(...), Labels(...) -> Logits(...)")
 def hinge_loss(logits: Array, labels: Array) -> Array:
-    """Return Loss = max(0, 1 - Logits (2 Labels - 1))."""
+    """Return the hinge loss max(0, 1 - Logits (2 Labels - 1)), for labels 0 or 1."""
     same(logits.shape, labels.shape, "the two inputs")
     return array_module(logits).maximum(1 - logits * (2 * labels - 1), 0)
 
@@ -75,7 +75,7 @@ def hinge_loss_grad(logits: Array, labels: Array, dloss: Array) -> Array:
     infer="Predicted(...), Labels(...) -> Predicted(...)",
 )
 def log_loss(predicted: Array, labels: Array, *, epsilon: float) -> Array:
-    """Return Loss = -Labels ln(P + epsilon) - (1 - Labels) ln(1 - P + epsilon)."""
+    """Return the binary cross entropy -Labels ln(P + epsilon) - (1 - Labels) ln(1 - P + epsilon)."""
     same(predicted.shape, labels.shape, "the two inputs")
     xp = array_module(predicted)
     small = predicted.dtype.type(epsilon)
@@ -131,7 +131,7 @@ def kldiv_loss(x: Array, target: Array, *, reduction: str) -> Array:
 
 @gradient("kldiv_loss", "X Target Loss@GRAD -> X@GRAD")
 def kldiv_loss_grad(x: Array, target: Array, dloss: Array, *, reduction: str) -> Array:
-    """Return dX = -Target dLoss, divided by the divisor of the loss."""
+    """Return dX = -Target dLoss, divided by the number of elements for "mean", or of rows for "batchmean"."""
     return -target * (target > 0) * (dloss / x.dtype.type(_count(x, reduction)))
 
 
@@ -146,7 +146,7 @@ def _count(x: Array, reduction: str) -> int:
     infer="X(...), Label(...) -> X(...)",
 )
 def sigmoid_cross_entropy_with_logits(x: Array, label: Array, *, normalize: bool, ignore_index: int) -> Array:
-    """Return Out = max(X, 0) - X Label + ln(1 + e^-|X|); 0 where Label is ignore_index."""
+    """Return the sigmoid cross entropy max(X, 0) - X Label + ln(1 + e^-|X|); 0 where Label is ignore_index."""
     same(x.shape, label.shape, "the two inputs")
     xp = array_module(x)
     cost = xp.maximum(x, 0) - x * label + xp.log1p(xp.exp(-xp.abs(x)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sample_logits: scores of the true and a few sampled classes, corrected to estimate a softmax over all classes.
+"""sample_logits, for sampled softmax: scores of the true and some sampled classes, corrected for the sampling.
 
 The logarithm of a class's expected count among the samples is subtracted from its score (Jean et al., 2015).
 """
@@ -59,7 +59,7 @@ def sample_logits(
     remove_accidental_hits: bool,
     rng: np.random.Generator,
 ) -> tuple[Array, Array, Array, Array]:
-    """Return the classes (rows, true + drawn), their probabilities and scores, and positions of the true ones.
+    """Sample classes; return them (rows, true + drawn), their probabilities and scores, and the true ones' positions.
 
     Args:
         logits: (rows, classes).
@@ -89,7 +89,7 @@ def sample_logits(
 
 @gradient("sample_logits", "Logits Samples SampledLogits@GRAD -> Logits@GRAD")
 def sample_logits_grad(logits: Array, samples: Array, dscores: Array) -> Array:
-    """Return dLogits: the gradient of each score, added to its class."""
+    """Return dLogits: the gradient of each score, added at the score's class."""
     rows, count = logits.shape
     places = array_module(logits).arange(rows)[:, None] * count + samples
     flat = scatter_sum(dscores.reshape(-1, 1), places.reshape(-1), rows * count)

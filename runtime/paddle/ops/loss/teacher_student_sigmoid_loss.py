@@ -23,7 +23,7 @@ _ATTRS = {"soft_max_up_bound": 15.0, "soft_max_lower_bound": -15.0}
     fresh=True,
 )
 def teacher_student_sigmoid_loss(x: Array, label: Array) -> Array:
-    """Return Y = Σ (max(X, 0) - X z + ln(1 + e^-|X|)), summed over z: the click and, if present, the score."""
+    """Return Y = Σ (max(X, 0) - X z + ln(1 + e^-|X|)) over the targets z: the click and, if present, the score."""
     same(x.shape, label.shape, "X and Label")
     xp = array_module(x)
     entropy = xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))

@@ -70,7 +70,7 @@ def aligned(x: Array, y: Array, axis: int) -> Array:
 
 
 def summed_like(dout: Array, y: Array, axis: int) -> Array:
-    """Return the gradient of Y: dout (X's shape) summed over the dimensions along which Y was broadcast."""
+    """Return the gradient of Y: dOut, in X's shape, summed over the dimensions along which Y was broadcast."""
     if dout.shape == y.shape:
         return dout
     start, run = _place(dout.shape, y.shape, axis)
@@ -105,7 +105,7 @@ def _infer(x: Spec, y: Spec, *, axis: int) -> Spec:
 
 @operator("elementwise_add", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_add(x: Array, y: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
-    """Return Out = X + Y."""
+    """Return the elementwise sum X + Y."""
     return array_module(x).add(x, aligned(x, y, axis), out=x if "X" in spent else None)
 
 
@@ -119,7 +119,7 @@ def elementwise_add_grad(
 
 @operator("elementwise_sub", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_sub(x: Array, y: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
-    """Return Out = X - Y."""
+    """Return the elementwise difference X - Y."""
     return array_module(x).subtract(x, aligned(x, y, axis), out=x if "X" in spent else None)
 
 
@@ -133,7 +133,7 @@ def elementwise_sub_grad(
 
 @operator("elementwise_mul", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_mul(x: Any, y: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Any:
-    """Return Out = X Y; X may be selected rows if Y is a single number."""
+    """Return the elementwise product X Y; X can be selected rows if Y is a single number."""
     if isinstance(x, SelectedRows):
         if y.size != 1:
             raise ShapeError(f"X is selected rows: expected a single number as Y, got {y.shape}")
@@ -152,7 +152,7 @@ def elementwise_mul_grad(
 
 @operator("elementwise_div", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_div(x: Array, y: Array, *, axis: int) -> Array:
-    """Return Out = X / Y; integers divide as in C, truncating towards zero."""
+    """Return the elementwise quotient X / Y; integers are divided as in C, truncating towards zero."""
     return quotient(x, aligned(x, y, axis)) if x.dtype.kind in "iu" else x / aligned(x, y, axis)
 
 
@@ -167,7 +167,7 @@ def elementwise_div_grad(
 
 @operator("elementwise_max", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_max(x: Array, y: Array, *, axis: int) -> Array:
-    """Return the maximum of X and Y, element by element."""
+    """Return the elementwise maximum of X and Y."""
     return array_module(x).maximum(x, aligned(x, y, axis))
 
 
@@ -181,7 +181,7 @@ def elementwise_max_grad(
 
 @operator("elementwise_min", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_min(x: Array, y: Array, *, axis: int) -> Array:
-    """Return the minimum of X and Y, element by element."""
+    """Return the elementwise minimum of X and Y."""
     return array_module(x).minimum(x, aligned(x, y, axis))
 
 
@@ -195,7 +195,7 @@ def elementwise_min_grad(
 
 @operator("elementwise_pow", "X Y -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def elementwise_pow(x: Array, y: Array, *, axis: int) -> Array:
-    """Return X to the power of Y, element by element."""
+    """Return X to the power of Y, elementwise."""
     return x ** aligned(x, y, axis)
 
 
@@ -218,7 +218,7 @@ def _chosen(
 
 @operator("elementwise_mod", "X Y -> Out", attrs=_ATTRS, infer=_infer)
 def elementwise_mod(x: Array, y: Array, *, axis: int) -> Array:
-    """Return the remainder of X / Y as in C, with the sign of X: -7 and 3 give -1."""
+    """Return the elementwise remainder of X / Y as in C, with the sign of X: -7 and 3 give -1."""
     divisor = aligned(x, y, axis)
     rest = x % divisor
     return rest - divisor * _down(x, divisor, rest)
@@ -226,7 +226,7 @@ def elementwise_mod(x: Array, y: Array, *, axis: int) -> Array:
 
 @operator("elementwise_floordiv", "X Y -> Out", attrs=_ATTRS, infer=_infer)
 def elementwise_floordiv(x: Array, y: Array, *, axis: int) -> Array:
-    """Return X / Y as in C, truncated towards zero despite the name: -7 and 3 give -2."""
+    """Return the elementwise quotient X / Y as in C, truncated towards zero despite the name: -7 and 3 give -2."""
     return quotient(x, aligned(x, y, axis))
 
 
@@ -285,7 +285,7 @@ for _type in ("logical_and", "logical_or", "logical_xor"):
 
 @operator("logical_not", "X -> Out", infer="X(...) -> bool(..., lod=X)")
 def logical_not(x: Array) -> Array:
-    """Return Out = not X."""
+    """Return the logical negation of X, bool."""
     return array_module(x).logical_not(x)
 
 

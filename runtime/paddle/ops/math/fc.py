@@ -36,7 +36,7 @@ def _infer(x: Spec, w: Spec, bias: Spec | None, *, in_num_col_dims: int) -> Spec
     fresh=True,
 )
 def fc(x: Array, w: Array, bias: Array | None, *, in_num_col_dims: int, activation_type: str) -> Array:
-    """Return act(Input W + Bias), in which the first in_num_col_dims dimensions are the rows."""
+    """Return act(Input W + Bias), where the first in_num_col_dims dimensions of Input are the rows."""
     out: Array = x.reshape(prod(x.shape[:in_num_col_dims]), -1 if x.size else len(w)) @ w
     if bias is not None:
         out += bias.reshape(-1)

@@ -53,7 +53,7 @@ def mul_grad(
     needs: frozenset[str],
     room: Callable[[str], Array | None],
 ) -> tuple[Array | None, Array | None]:
-    """Return dX = dOut Yᵀ, dY = Xᵀ dOut."""
+    """Return dX = dOut Yᵀ and dY = Xᵀ dOut, as products of the flattened matrices, in the shapes of X and Y."""
     x2, y2 = _matrix(x, x_num_col_dims), _matrix(y, y_num_col_dims)
     dout2 = dout.reshape(x2.shape[0], y2.shape[1])
     dx = _times_transposed(dout2, y2).reshape(x.shape) if "X@GRAD" in needs else None

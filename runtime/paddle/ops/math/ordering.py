@@ -20,7 +20,7 @@ def _infer_cumsum(x: Spec, *, axis: int) -> Spec:
 
 @operator("cumsum", "X -> Out", attrs={"axis": -1, "exclusive": False, "reverse": False}, infer=_infer_cumsum)
 def cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
-    """Return cumulative sums along an axis, without the element itself if exclusive, from the end if reverse."""
+    """Return the cumulative sums along an axis; `exclusive` omits the element itself, `reverse` starts from the end."""
     xp = array_module(x)
     turned = xp.flip(x, axis) if reverse else x
     sums = xp.cumsum(turned, axis=axis, dtype=x.dtype)
@@ -42,7 +42,7 @@ def _infer_argsort(x: Spec, *, axis: int) -> tuple[Spec, Spec]:
 
 @operator("argsort", "X -> Out Indices", attrs={"axis": -1}, infer=_infer_argsort)
 def argsort(x: Array, *, axis: int) -> tuple[Array, Array]:
-    """Return the values in ascending order, and the position of each in X; the sort is stable."""
+    """Return the values in ascending order, and their int64 positions in X; the sort is stable."""
     xp = array_module(x)
     order = xp.argsort(x, axis=axis, kind="stable")
     return xp.take_along_axis(x, order, axis=axis), order.astype(_INT64, copy=False)
@@ -56,7 +56,7 @@ def _infer_reverse(x: Spec, *, axis: tuple[int, ...]) -> Spec:
 
 @operator("reverse", "X -> Out", attrs={"axis": tuple}, infer=_infer_reverse)
 def reverse(x: Array, *, axis: tuple[int, ...]) -> Array:
-    """Return X with the order of elements reversed along the axes."""
+    """Reverse the order of elements along the given axes."""
     return array_module(x).flip(x, axis)
 
 
@@ -104,13 +104,13 @@ def _infer_arg(x: Spec, *, axis: int) -> Spec:
 
 @operator("arg_max", "X -> Out", attrs={"axis": -1}, infer=_infer_arg, shares_lod=keeps_rows("axis"))
 def arg_max(x: Array, *, axis: int) -> Array:
-    """Return the position of the maximum along the axis."""
+    """Return the int64 index of the maximum along the axis, which is removed."""
     return x.argmax(axis=axis).reshape((x.shape[: axis % x.ndim] + x.shape[axis % x.ndim + 1 :]) or (1,))
 
 
 @operator("arg_min", "X -> Out", attrs={"axis": -1}, infer=_infer_arg, shares_lod=keeps_rows("axis"))
 def arg_min(x: Array, *, axis: int) -> Array:
-    """Return the position of the minimum along the axis."""
+    """Return the int64 index of the minimum along the axis, which is removed."""
     return (-x).argmax(axis=axis).reshape((x.shape[: axis % x.ndim] + x.shape[axis % x.ndim + 1 :]) or (1,))
 
 

@@ -37,7 +37,7 @@ def _infer(x: Spec, y: Spec, *, transpose_X: bool, transpose_Y: bool) -> Spec:
 
 @operator("matmul", "X Y -> Out", attrs=_ATTRS, infer=_infer)
 def matmul(x: Array, y: Array, *, transpose_X: bool, transpose_Y: bool, alpha: float) -> Array:
-    """Return alpha X Y.
+    """Return the matrix product alpha X Y over the last two dimensions.
 
     A vector X (n,) counts as a row and a vector Y (n,) as a column, or the reverse where transposed: the product of a
     column and a row is a matrix. Dimensions of size one that come from a vector are removed.
@@ -119,7 +119,7 @@ def _turned(matrix: Array, turn: bool) -> Array:
     infer="X(N, A), Y(N, B), Weight(K, A, B), Bias(1, K) -> X(N, K)",
 )
 def bilinear_tensor_product(x: Array, y: Array, weight: Array, bias: Array | None) -> Array:
-    """Return Out (n, k), with Out[n, k] = X[n] W[k] Y[n]ᵀ + Bias[k]."""
+    """Return the bilinear tensor product (N, K): Out[n, k] = X[n] W[k] Y[n]ᵀ + Bias[k]."""
     as_many_rows(x, y, "X and Y")
     out = array_module(x).einsum("na,kab,nb->nk", x, weight, y, optimize=True)
     return out if bias is None else out + bias
@@ -129,7 +129,7 @@ def bilinear_tensor_product(x: Array, y: Array, weight: Array, bias: Array | Non
 def bilinear_tensor_product_grad(
     x: Array, y: Array, weight: Array, bias: Array | None, dout: Array
 ) -> tuple[Array, Array, Array, Array | None]:
-    """Return the gradient of each factor: the product of the other factors."""
+    """Return dX, dY, dWeight and dBias: for each factor, dOut times the other factors."""
     einsum = array_module(x).einsum
     return (
         einsum("nk,kab,nb->na", dout, weight, y, optimize=True),

@@ -76,7 +76,7 @@ for _method in ("max", "min", "prod"):
 def reduce_extreme_grad(
     x: Array, out: Array, dout: Array, *, dim: tuple[int, ...], reduce_all: bool
 ) -> Array:
-    """Return dX: route dOut to every element that equals the maximum or minimum."""
+    """Return the gradient of a maximum or minimum: dOut at every element that equals it."""
     return _spread(dout, x, dim, reduce_all) * (x == _spread(out, x, dim, reduce_all))
 
 

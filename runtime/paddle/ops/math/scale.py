@@ -81,7 +81,7 @@ def _infer(x: list[Spec]) -> Spec:
 
 @operator("sum", "X* -> Out", infer=_infer)
 def sum_(x: list[Any]) -> Any:
-    """Return the sum of all inputs. If all of them are sparse, so is the result, with unique ascending rows.
+    """Return the elementwise sum of all inputs. If all are sparse, so is the result, with unique ascending rows.
 
     Tensor arrays are added item by item.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""similarity_focus: a mask of the positions of greatest similarity (He et al., 2016)."""
+"""similarity_focus: a mask of the positions with the greatest similarity (He et al., 2016)."""
 
 from __future__ import annotations
 

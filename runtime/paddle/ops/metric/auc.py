@@ -28,7 +28,7 @@ from paddle.ops.base.shapes import same
 def auc(
     predict: Array, label: Array, stat_pos: Array, stat_neg: Array, *, num_thresholds: int, slide_steps: int
 ) -> tuple[Array, Array, Array]:
-    """Return the area (0 if the labels so far contain only one class) and the new counts.
+    """Return the area under the ROC curve (0 if the labels so far contain only one class), and the new counts.
 
     Raises:
         InputError: a probability in column 1 of Predict is outside [0, 1].

@@ -35,7 +35,7 @@ def chunk_eval(
     chunk_scheme: str,
     excluded_chunk_types: tuple[int, ...],
 ) -> tuple[Array, ...]:
-    """Return precision, recall and F1 (float32) and counts (int64), (1,) each.
+    """Return precision, recall and F1 score (float32), and the counts of chunks (int64), (1,) each.
 
     A chunk is correct if type, begin and end match.
     """

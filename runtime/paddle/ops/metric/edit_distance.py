@@ -23,7 +23,9 @@ _INT64, _FLOAT32 = np.dtype("int64"), np.dtype("float32")
     infer="-> float32(-1, 1), int64(1)",
 )
 def edit_distance(hyps: Any, refs: Any, *, normalized: bool) -> tuple[Array, Array]:
-    """Return the distance of each pair (pairs, 1) float32, over the length of Refs if normalized, and their number.
+    """Return the edit distance of each pair, (pairs, 1) float32, and the number of pairs.
+
+    `normalized` divides by Refs' length.
 
     Raises:
         InputError: the numbers of hypotheses and references differ, or a reference is empty and normalized is set.

@@ -29,7 +29,7 @@ def mean_iou(
     *,
     num_classes: int,
 ) -> tuple[Array, Array, Array]:
-    """Return the mean (1,) float32 over occurring classes, and wrong and correct counts (num_classes,) int32.
+    """Return the mean IoU (1,) float32 over the classes that occur, and wrong and correct counts (num_classes,) int32.
 
     A correctly classified pixel counts once as correct; any other counts as wrong for its class and for the predicted
     one. Inputs are added: counts before the mean is computed, means after it.

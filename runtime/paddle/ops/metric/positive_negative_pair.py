@@ -29,7 +29,7 @@ def positive_negative_pair(
     *,
     column: int,
 ) -> tuple[Array, Array, Array]:
-    """Return the numbers of pairs whose scores are in the labels' order, in the opposite order, and equal, (1,) each.
+    """Return the numbers of correctly ordered, wrongly ordered and equally scored pairs of documents, (1,) each.
 
     Two documents of one query with different labels are a pair; it counts as the mean of their weights.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""precision_recall: precision, recall and F1 of a classifier, for a batch and for all so far."""
+"""precision_recall: precision, recall and F1 score of a multi-class classifier, for a batch and accumulated."""
 
 from __future__ import annotations
 

@@ -74,7 +74,10 @@ def sync_batch_norm(
     use_global_stats: bool,
     remote: Remote | None,
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """Return Y, the running mean and variance, and the statistics in the form that the gradient needs."""
+    """Normalize by the statistics of all places.
+
+    Return Y, the running statistics, and those that the gradient needs.
+    """
     total = _total(remote)
     xp = array_module(x)
     planes = _planes(x, data_layout)
@@ -100,7 +103,7 @@ def sync_batch_norm(
 def batch_norm(
     *arrays: Array, is_test: bool, momentum: float, epsilon: float, data_layout: str, use_global_stats: bool
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """Normalize as `sync_batch_norm` does, with the statistics of this place only."""
+    """Apply batch normalization like `sync_batch_norm`, but with the statistics of this place only."""
     found: tuple[Array, Array, Array, Array, Array] = sync_batch_norm(
         *arrays,
         is_test=is_test,
@@ -157,7 +160,7 @@ def sync_batch_norm_grad(
 def batch_norm_grad(
     *arrays: Array, is_test: bool, data_layout: str, use_global_stats: bool, needs: frozenset[str]
 ) -> tuple[Array | None, Array, Array]:
-    """Return the gradients as `sync_batch_norm_grad` does, with the sums of this place only."""
+    """Return the gradients of `batch_norm`, like `sync_batch_norm_grad`, but with the sums of this place only."""
     found: tuple[Array | None, Array, Array] = sync_batch_norm_grad(
         *arrays,
         is_test=is_test,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""data_norm: scales columns by the count, sum and sum of squares of all data so far, which are parameters."""
+"""data_norm: normalizes columns by the count, sum and sum of squares of all data so far, which are parameters."""
 
 from __future__ import annotations
 

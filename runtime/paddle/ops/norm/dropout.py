@@ -32,7 +32,7 @@ _UPSCALE = "upscale_in_train"
 def dropout(
     x: Array, *, dropout_prob: float, is_test: bool, dropout_implementation: str, rng: np.random.Generator
 ) -> tuple[Array, Array | None]:
-    """Return X with some elements set to 0, and the uint8 mask (shape of X): 1 where an element was kept."""
+    """Return X with elements set to 0 at random, and the uint8 mask (shape of X), 0 where an element was dropped."""
     if is_test:
         return (x if dropout_implementation == _UPSCALE else x * x.dtype.type(1.0 - dropout_prob)), None
     if dropout_prob < 1.0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""layer_norm and group_norm: normalize rows, or groups of channels, to mean 0 and variance 1; scale and shift."""
+"""layer_norm and group_norm: normalize rows, or groups of channels, to mean 0 and variance 1, then scale and shift."""
 
 from __future__ import annotations
 

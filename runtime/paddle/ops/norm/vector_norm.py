@@ -22,7 +22,7 @@ def _infer(x: Spec, *, axis: int) -> tuple[Spec, Spec]:
 
 @operator("norm", "X -> Norm~ Out", attrs={"axis": int, "epsilon": 1e-10}, infer=_infer)
 def norm(x: Array, *, axis: int, epsilon: float) -> tuple[Array, Array]:
-    """Return Norm = √(sum of X² + epsilon), Out = X / Norm."""
+    """Normalize X along an axis: return Norm = √(Σ X² + epsilon) and Out = X / Norm."""
     length = array_module(x).sqrt((x * x).sum(axis=axis, keepdims=True) + x.dtype.type(epsilon))
     return length, x / length
 
@@ -35,7 +35,7 @@ def norm_grad(length: Array, out: Array, dout: Array, *, axis: int) -> Array:
 
 @operator("squared_l2_norm", "X -> Out", infer="-> X(1, lod=0)", shares_lod=False)
 def squared_l2_norm(x: Any) -> Array:
-    """Return Σ x², shape [1]."""
+    """Return the squared L2 norm of X, Σ x², (1,)."""
     values = _values(x)
     return (values * values).sum().reshape(1)
 
@@ -48,7 +48,7 @@ def squared_l2_norm_grad(x: Array, dout: Array) -> Array:
 
 @operator("l1_norm", "X -> Out", infer="-> X(1, lod=0)", shares_lod=False)
 def l1_norm(x: Any) -> Array:
-    """Return Σ |x|, shape [1]."""
+    """Return the L1 norm of X, Σ |x|, (1,)."""
     return abs(_values(x)).sum().reshape(1)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dynamic_recurrent: runs a body over the steps of sequences, each step for all sequences together.
+"""dynamic_recurrent: runs a body for each step of sequences of different lengths, all sequences together.
 
 Sequences are sorted longest first. At each step, the body gets the items of the sequences that have not ended, and the
 same number of entries of the states. An item is a row, or a sequence if the input has two levels. With `level` 1, the
@@ -79,7 +79,7 @@ class StepRows(NamedTuple):
 
 
 def collected(parts: Sequence[Any], steps: TimeSteps, outer: Lod) -> tuple[Any, Lod]:
-    """Return the values of all steps as sequences, and the level below the steps if values are sequences."""
+    """Assemble the values of all steps as sequences; also return the level below the steps if values are sequences."""
     rows = [plain(part) for part in parts]
     xp = array_module(rows[0])
     ordered = xp.concatenate(rows)
@@ -97,7 +97,7 @@ def steps_of(inputs: list[Any], reverse: bool) -> TimeSteps:
     """Return the time steps of the input sequences.
 
     Raises:
-        InputError: an input has no sequences, or different ones from the first input.
+        InputError: an input has no sequences, or its lengths differ from those of the first input.
     """
     for x in inputs:
         sequences(x, "Inputs")
@@ -123,7 +123,7 @@ def below(x: Any, level: int) -> Any:
 
 
 def ranked(value: Any, steps: TimeSteps) -> Any:
-    """Return a static input or a state with its entries sorted by length of their sequence, longest first."""
+    """Sort the entries of a static input or a state by the length of their sequences, longest first."""
     if count_of(value) != len(steps.order):
         what = "sequences" if lod_of(value) else "rows"
         raise InputError(f"there are {len(steps.order)} sequences, but a state has {count_of(value)} {what}")
@@ -180,7 +180,7 @@ def dynamic_recurrent(
     names: _Names,
     needs: frozenset[str],
 ) -> tuple[list[Any], Ran]:
-    """Return the outputs with the inputs' outermost level, and a record of the steps.
+    """Run the body once per time step; return the outputs as sequences, and a record of the steps.
 
     `reverse` starts at the last step.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lstm: an LSTM over sequences with rows already projected to the gates; lstm_unit: one step, without peepholes.
+"""lstm: an LSTM over sequences whose rows have been projected to the gates; lstm_unit: one step, without peepholes.
 
 lstmp: an LSTM over sequences whose hidden state is projected to the output that the next step reads. If positive,
 cell_clip and proj_clip clip cells and projections to ± their values.
@@ -99,7 +99,7 @@ def lstm_grad(
 def run(
     x: Any, h0: Array | None, c0: Array | None, learned: Weights, attrs: Mapping[str, Any]
 ) -> tuple[LoDArray, LoDArray, Trace]:
-    """Return the outputs of all steps and the cells, by sequence, and the trace."""
+    """Run an LSTM over sequences; return all outputs and cells, by sequence, and the trace."""
     data, steps, states, acts = _begun(x, h0, c0, learned, attrs)
     trace = lstm_steps.forward(steps.by_time(data), *states, learned, acts, steps)
     out, cell = steps.by_sequence(trace.out), steps.by_sequence(trace.cell)
@@ -115,7 +115,7 @@ def back(
     gradients: tuple[Array, Array],
     attrs: Mapping[str, Any],
 ) -> tuple[Array, Array | None, Array | None, StepGradients]:
-    """Return the gradients of Input, H0, C0 and of the weights.
+    """Backpropagate through time; return the gradients of Input, H0, C0 and of the weights.
 
     Args:
         trace: the outputs of all steps, by sequence, and the rest of a `Trace`; None: there is no projection.

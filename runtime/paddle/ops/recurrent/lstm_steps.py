@@ -17,7 +17,7 @@ from paddle.ops.recurrent.gate_activation import Activation, activation
 
 @dataclass(frozen=True)
 class Weights:
-    """The parameters of an LSTM, and its clipping bounds.
+    """The parameters of an LSTM cell, and its clipping bounds.
 
     Attributes:
         recurrent: (P, 4D) from the previous output to the gates.
@@ -84,7 +84,7 @@ class StepGradients(NamedTuple):
 def forward(
     gates: Array, out: Array, cell: Array, weights: Weights, acts: Activations, steps: TimeSteps
 ) -> Trace:
-    """Run all steps of the cell.
+    """Run all time steps of an LSTM cell; return the trace.
 
     Args:
         gates: (rows, 4D) the inputs; overwritten.
@@ -132,7 +132,7 @@ def backward(
     acts: Activations,
     steps: TimeSteps,
 ) -> StepGradients:
-    """Backpropagate through all steps; overwrites `dout` and `dcell`."""
+    """Backpropagate through all time steps; overwrites `dout` and `dcell`."""
     if _is_compiled(trace.gates, trace.cell, weights, acts):
         dgates, dfirst, dfirst_cell = compiled.lstm_backward(
             trace.gates, trace.cell, first_cell, weights.recurrent, _looks(weights), dout, dcell, steps

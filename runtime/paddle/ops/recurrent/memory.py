@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rnn_memory_helper: the identity, which the original inserts between the steps of a recurrent block."""
+"""rnn_memory_helper: the identity, an operator that the original inserts between the steps of a recurrent block."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unrolls a body over steps, forward and backward, for recurrent and dynamic_recurrent.
+"""unroll and unroll_back: run a body over time steps, forward and backward, for recurrent and dynamic_recurrent.
 
 At step t, the first `counts[t]` entries of the states continue; counts never grow. An entry is a row or a sequence.
 """
@@ -32,7 +32,7 @@ class Names:
 
 
 class Unrolled(NamedTuple):
-    """The result of `unroll`: the values of each output at each step, and each step's tape (empty if not requested).
+    """The result of `unroll`: the outputs of each step, and each step's tape (empty if not requested).
 
     Attributes:
         heights: number of rows of each state after each step.

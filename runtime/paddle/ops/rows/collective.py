@@ -34,7 +34,7 @@ def _peers(op_type: str, remote: Remote | None) -> Peers:
     has_effect=True,
 )
 def allreduce(x: Array, *, reduce_type: int, remote: Remote | None) -> Array:
-    """Return the sum (reduce_type 0), product (1), maximum (2) or minimum (3) of all X, in the order of ranks."""
+    """Reduce X over all ranks: return the sum (reduce_type 0), product (1), maximum (2) or minimum (3)."""
     peers = _peers("allreduce", remote)
     if reduce_type == 0:
         return peers.total(x)
@@ -43,7 +43,7 @@ def allreduce(x: Array, *, reduce_type: int, remote: Remote | None) -> Array:
 
 @operator("broadcast", "X -> Out", attrs={"root": 0, "sync_mode": False}, infer="X", has_effect=True)
 def broadcast(x: Array, *, root: int, remote: Remote | None) -> Array:
-    """Return the X of rank `root`; ranks count the places of trainer 0, then those of trainer 1, and so on."""
+    """Return X of rank `root`; ranks count the places of trainer 0, then those of trainer 1, and so on."""
     values = _peers("broadcast", remote).gather(x)
     if not 0 <= root < len(values):
         raise AttrError(f"root: expected 0 to {len(values) - 1}, got {root}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lookup_table: rows of W by id. W is a whole table, or `SelectedRows` that contain the required rows.
+"""lookup_table: an embedding lookup, rows of W by id. W is a table, or `SelectedRows` that contain the required rows.
 
 distributed_lookup_table: rows of a table divided among parameter servers, fetched for the ids of a batch.
 """
@@ -56,7 +56,7 @@ def lookup_table(w: Any, ids: Array, *, padding_idx: int) -> Array:
 
 @gradient("lookup_table", "W Ids Out@GRAD -> W@GRAD")
 def lookup_table_grad(w: Any, ids: Array, dout: Array, *, is_sparse: bool, padding_idx: int) -> Any:
-    """Return the rows' gradients, as SelectedRows with unique ascending rows or as a dense array.
+    """Return the gradient of the table, as SelectedRows with unique ascending rows or as a dense array.
 
     The gradients are sparse if is_sparse is set or W is sparse itself. The dense gradient omits padding_idx; the sparse
     one includes it.
@@ -117,7 +117,7 @@ def distributed_lookup_table(
     padding_idx: int,
     remote: Remote | None,
 ) -> tuple[list[Any], Array]:
-    """Return the rows of each Ids; rows of padding_idx are zero (-1: no padding_idx).
+    """Look up ids in tables on parameter servers; rows of padding_idx are zero (-1: no padding_idx).
 
     Each distinct row is fetched only once. The fetched rows also replace those in W, which are from earlier steps.
 

@@ -26,7 +26,7 @@ from paddle.ops.base.selected_rows import SelectedRows
     infer="W(_, D), Ids(..., _) -> W(..., D, lod=Ids)",
 )
 def lookup_sparse_table(w: Any, ids: Array, *, is_test: bool) -> Array:
-    """Return rows (n, width) of a table that holds selected rows; an absent row is 0 if is_test.
+    """Look up rows (n, width) in a table of selected rows; an absent row is 0 if is_test.
 
     Raises:
         InputError: the table is not SelectedRows.
@@ -69,7 +69,7 @@ def _infer_ref(x: list[Spec], trainer_id: Spec) -> Spec:
 
 @operator("ref_by_trainer_id", "X* TrainerId -> Out", infer=_infer_ref, shares_lod=False)
 def ref_by_trainer_id(x: list[Array], trainer_id: Array) -> Array:
-    """Return the input whose index in X is TrainerId, (1,) int64."""
+    """Select an input by trainer: return the one whose index in X is TrainerId, (1,) int64."""
     at = int(trainer_id.reshape(-1)[0])
     if not 0 <= at < len(x):
         raise InputError(f"TrainerId {at} is out of range: there are {len(x)} trainers")

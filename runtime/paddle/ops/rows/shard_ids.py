@@ -26,7 +26,7 @@ _INT64 = np.dtype("int64")
 
 @operator("split_ids", "Ids* -> Out*", shares_lod=False)
 def split_ids(ids: list[Any], *, names: Mapping[str, Sequence[str]]) -> list[Any]:
-    """Return the ids that belong to each shard, (k, 1), distinct and ascending; k may be 0.
+    """Divide ids among shards: return those of each shard, (k, 1), distinct and ascending; k can be 0.
 
     For SelectedRows, rows are assigned to their shards in their order, with unchanged numbers and height.
     """
@@ -114,7 +114,7 @@ def split_byref(x: Array, *, sections: tuple[int, ...]) -> list[Array]:
 
 @operator("split_selected_rows", "X -> Out*", attrs={"height_sections": ()}, infer=_infer_sparse)
 def split_selected_rows(x: SelectedRows, *, height_sections: tuple[int, ...]) -> list[SelectedRows]:
-    """Return the rows of each range, numbered from its start."""
+    """Divide selected rows among ranges of rows; each result counts its rows from the start of its range."""
     parts = []
     end = 0
     for height in height_sections:

@@ -43,7 +43,7 @@ def sequence_best(x: Any, *, k: int) -> Array:
 
 @operator("sequence_cut", "X+ Starts? Ends? -> Out+", infer=any_rows)
 def sequence_cut(x: Any, starts: Array | None, ends: Array | None) -> LoDArray:
-    """Return a slice of each sequence of the last level of X, from row Starts to row Ends, inclusive.
+    """Cut slices from each sequence of the last level of X, from row Starts to row Ends, inclusive.
 
     Without Starts or Ends, slices extend to that end of the sequence. Each sequence has a row of positions and gives as
     many slices as the row has. Slices are sequences; they stay grouped if X has two levels.
@@ -65,7 +65,7 @@ def sequence_cut_grad(x: Any, starts: Array | None, ends: Array | None, dout: Ar
 
 @operator("sequence_choose", "X+ Chosen -> Out+", infer=any_rows)
 def sequence_choose(x: Any, chosen: Array) -> LoDArray:
-    """Return, for each sequence i of X, the sub-sequences at the positions Chosen[i]; X has two levels.
+    """Select sub-sequences: for each sequence i of X, those at the positions Chosen[i]; X has two levels.
 
     Raises:
         InputError: X has one level, or a position in Chosen is beyond the last sub-sequence.

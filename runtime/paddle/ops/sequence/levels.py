@@ -17,7 +17,7 @@ from paddle.ops.base.segments import lengths, owners, positions
 
 @operator("sequence_join", "X+ -> Out+", infer="X(...) -> X(..., lod=1)")
 def sequence_join(x: Any) -> LoDArray:
-    """Return the outermost sequences of X, each with all rows that it contains."""
+    """Remove a level: return the outermost sequences of X, each with all of its rows."""
     data, _ = sequences(x, "X")
     return LoDArray(data, (joined(x.lod),))
 

@@ -24,7 +24,7 @@ _INT64 = np.dtype("int64")
     infer="X(_, ...) -> X(-1, padded_length, ..., lod=0), int64(-1, 1)",
 )
 def sequence_pad(x: Any, pad_value: Array, *, padded_length: int) -> tuple[Array, Array]:
-    """Return the sequences (n, length, ...), with PadValue after each, and their lengths (n, 1) int64.
+    """Pad sequences to one length: return (n, length, ...), with PadValue at the ends, and the lengths (n, 1) int64.
 
     The length is that of the longest sequence if padded_length is -1.
     """
@@ -56,7 +56,10 @@ def _infer_unpad(x: Spec, length: Spec) -> Spec:
 
 @operator("sequence_unpad", "X Length -> Out+", infer=_infer_unpad)
 def sequence_unpad(x: Array, length: Array) -> LoDArray:
-    """Return the first Length[i] steps of each X[i], with one level of LoD; one-number steps become (n, 1)."""
+    """Remove padding: return the first Length[i] steps of each X[i], with one level of LoD.
+
+    Scalar steps become (n, 1).
+    """
     offsets = _offsets(x, length)
     rows = x[at(owners(offsets), x), at(positions(offsets), x)]
     return LoDArray(rows.reshape(len(rows), *(x.shape[2:] or (1,))), (offsets,))
@@ -83,7 +86,7 @@ def _infer_mask(x: Spec, maxlen_tensor: Spec | None, *, maxlen: int, out_dtype: 
     shares_lod=False,
 )
 def sequence_mask(x: Array, maxlen_tensor: Array | None, *, maxlen: int, out_dtype: VarType) -> Array:
-    """Return Y (..., maxlen): 1 where j < X[...], else 0. If maxlen is -1, the maximum of X is used."""
+    """Return a mask Y (..., maxlen): 1 where j < X[...], else 0. If maxlen is -1, it is the maximum of X."""
     xp = array_module(x)
     if maxlen_tensor is not None:
         maxlen = int(maxlen_tensor.reshape(-1)[0])

@@ -35,7 +35,7 @@ def sequence_reverse_grad(x: Any, dy: Array) -> Array:
 
 @operator("sequence_slice", "X+ Offset Length -> Out+", infer=any_rows)
 def sequence_slice(x: Any, offset: Array, length: Array) -> LoDArray:
-    """Return Length[i] rows of each sequence i, starting at row Offset[i].
+    """Return a slice of each sequence i: Length[i] rows from row Offset[i] on.
 
     Raises:
         InputError: a slice exceeds its sequence.
@@ -100,7 +100,7 @@ def sequence_enumerate(x: Any, *, win_size: int, pad_value: int) -> LoDArray:
 
 @operator("sequence_scatter", "X Ids+ Updates+ -> Out+", infer="X")
 def sequence_scatter(x: Array, ids: Any, updates: Any) -> Array:
-    """Return Out[i, Ids] = X[i, Ids] + Updates, for the ids and updates of sequence i; equal ids add up."""
+    """Scatter updates to columns: Out[i, Ids] = X[i, Ids] + Updates, for the ids of sequence i; equal ids add up."""
     places = _places(x, ids)
     added = scatter_sum(plain(updates).reshape(-1), places, x.size)
     return x + added.reshape(x.shape)

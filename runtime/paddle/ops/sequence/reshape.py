@@ -26,7 +26,7 @@ from paddle.ops.base.segments import at, lengths, ranges, scatter_sum
     infer="-> X(-1, new_dim, lod=max(X, 1))",
 )
 def sequence_reshape(x: Any, *, new_dim: int) -> LoDArray:
-    """Return sequences with rows of new_dim numbers; each sequence keeps its numbers, so its row count changes.
+    """Reshape sequences to rows of new_dim numbers; each sequence keeps its numbers, so its number of rows changes.
 
     Raises:
         InputError: the numbers of a sequence do not form an integral number of rows.
@@ -70,7 +70,7 @@ def lod_reset_grad(dout: Array) -> Array:
 
 @operator("sequence_concat", "X+* -> Out+", infer="X(_, ...) -> X(-1, ..., lod=max(X, 1))")
 def sequence_concat(x: list[Any]) -> LoDArray:
-    """Return the sequences of all inputs, concatenated one by one; all inputs have the same number of sequences."""
+    """Concatenate sequences: sequence i of Out is sequence i of all inputs, which have the same number of sequences."""
     rows, offsets = _joined(x)
     stacked = array_module(x[0].data).concatenate([each.data for each in x])
     return LoDArray(stacked[at(rows, stacked)], (*x[0].lod[:-1], offsets))
@@ -124,7 +124,7 @@ def sequence_expand_grad(x: Any, y: Any, dout: Array, *, ref_level: int) -> Arra
 
 @operator("sequence_expand_as", "X Y+ -> Out+", infer="X(_, ...) -> X(-1, ..., lod=max(X, Y, 1))")
 def sequence_expand_as(x: Array, y: Any) -> Any:
-    """Return each row i of X, repeated by the length of sequence i of Y; Out has the LoD of Y."""
+    """Repeat each row i of X by the length of sequence i of Y; Out has the LoD of Y."""
     rows = _repeated(len(x), sequences(y, "Y")[1])
     return with_lod(x[at(rows, x)], lod_of(y))
 

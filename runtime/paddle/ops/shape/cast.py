@@ -22,7 +22,7 @@ _BOOL, _INT32 = np.dtype("bool"), np.dtype("int32")
     infer="X(...) -> out_dtype(..., lod=X)",
 )
 def cast(x: Array, *, out_dtype: VarType) -> Array:
-    """Return X as out_dtype; no copy if it has that dtype already."""
+    """Return X converted to out_dtype, without a copy if it has that dtype already."""
     return x.astype(out_dtype.numpy, copy=False)
 
 
@@ -45,7 +45,7 @@ def _assign_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> 
 
 @operator("is_empty", "X -> Out", infer="-> bool(1)", shares_lod=False)
 def is_empty(x: Array) -> Array:
-    """Return (1,) bool: whether X has no elements."""
+    """Return whether X has no elements, (1,) bool."""
     return np.array([x.size == 0])
 
 

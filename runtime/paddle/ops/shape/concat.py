@@ -47,7 +47,7 @@ def _infer_split(x: Spec, *, sections: tuple[int, ...], num: int, axis: int) -> 
 
 @operator("split", "X -> Out*", attrs={"sections": (), "num": 0, "axis": 0}, infer=_infer_split)
 def split(x: Array, *, sections: tuple[int, ...], num: int, axis: int) -> list[Array]:
-    """Return views of X: `num` equal parts, or parts of the given sizes."""
+    """Split X along an axis into `num` equal parts, or into parts of the given sizes; return them as views."""
     return _cut(x, _sizes(x.shape[axis], sections, num), axis)
 
 

@@ -28,7 +28,7 @@ def _infer_gather(x: Spec, index: Spec) -> Spec:
 
 @operator("gather", "X Index -> Out", infer=_infer_gather)
 def gather(x: Array, index: Array) -> Array:
-    """Return the rows of X that Index selects: Out[i] = X[Index[i]]."""
+    """Select rows of X by index: Out[i] = X[Index[i]]."""
     return x.take(_rows(index, len(x)), axis=0)
 
 
@@ -49,7 +49,7 @@ def _infer_scatter(x: Spec, ids: Spec, updates: Spec) -> Spec:
 
 @operator("scatter", "X Ids Updates -> Out", attrs={"overwrite": True}, infer=_infer_scatter)
 def scatter(x: Array, ids: Array, updates: Array, *, overwrite: bool) -> Array:
-    """Return X with row Ids[i] set to Updates[i], or to the sum of its updates if not overwrite."""
+    """Return X with row Ids[i] replaced with Updates[i] or, if not overwrite, with the sum of its updates."""
     rows = _rows(ids, len(x), "Ids")
     out = x.copy()
     if overwrite:
@@ -112,7 +112,7 @@ def _infer_where(condition: Spec) -> Spec:
 
 @operator("where", "Condition -> Out", infer=_infer_where, shares_lod=False)
 def where(condition: Array) -> Array:
-    """Return the indices of all true elements, (count, rank) int64, in row-major order."""
+    """Return the indices of all true (nonzero) elements, (count, rank) int64, in row-major order."""
     xp = array_module(condition)
     places: Array = xp.stack(xp.nonzero(condition), axis=1).astype(_INT64)
     return places
@@ -146,7 +146,7 @@ def _infer(x: Spec, given: Spec | None, *, depth: int, dtype: VarType) -> Spec:
 
 @operator("one_hot", "X depth_tensor? -> Out", attrs=_HOT, infer=_infer)
 def one_hot(x: Array, given: Array | None, *, depth: int, dtype: VarType, allow_out_of_range: bool) -> Array:
-    """Return one-hot rows, (..., depth): 1 at the class number, 0 elsewhere; all zeros for other numbers if allowed.
+    """Return one-hot rows (..., depth) for class numbers (..., 1): 1 at the class number, 0 elsewhere.
 
     Raises:
         InputError: a class number is outside [0, depth), or a depth given by a tensor is not positive.

@@ -27,7 +27,7 @@ def _infer_pad(x: Spec, *, paddings: Sizes) -> Spec:
 
 @operator("pad", "X -> Out", attrs={"paddings": tuple, "pad_value": 0.0}, infer=_infer_pad)
 def pad(x: Array, *, paddings: Sizes, pad_value: float) -> Array:
-    """Return X padded along each dimension i: paddings[2i] values before it, paddings[2i + 1] after it."""
+    """Pad X along each dimension i: paddings[2i] values before it, and paddings[2i + 1] after it."""
     return array_module(x).pad(x, _pairs(paddings), constant_values=pad_value)
 
 
@@ -66,7 +66,7 @@ def _check_sides(paddings: Sizes, mode: str) -> None:
 def pad2d(
     x: Array, given: Array | None, *, paddings: Sizes, mode: str, pad_value: float, data_format: str
 ) -> Array:
-    """Return images padded above, below, left and right: by one value, by reflection, or by repeating the edge."""
+    """Pad images above, below, left and right: by one value, by reflection, or by repeating the edge."""
     paddings = decided(given, (), paddings)
     _check_sides(paddings, mode)
     if mode == "constant":
@@ -130,7 +130,7 @@ def _infer(x: Spec, y: Spec) -> Spec:
 
 @operator("pad_constant_like", "X Y -> Out", attrs={"pad_value": 0.0}, infer=_infer, shares_lod=False)
 def pad_constant_like(x: Array, y: Array, *, pad_value: float) -> Array:
-    """Return Y in the shape of X; the padding is pad_value."""
+    """Pad Y with pad_value at the end of each dimension to the shape of X."""
     behind = [grown - size for grown, size in zip(x.shape, y.shape, strict=True)]
     return pad(y, paddings=tuple(size for each in behind for size in (0, each)), pad_value=pad_value)
 

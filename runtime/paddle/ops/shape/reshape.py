@@ -109,7 +109,7 @@ def _with_xshape(
 
 @_with_xshape("reshape", "X Shape? ShapeTensor*? -> Out", {"shape": ()}, _infer_reshape)
 def reshape(x: Array, given: Array | None, parts: list[Array], *, shape: Shape) -> Array:
-    """Return X in the given shape, where 0 copies a size of X and -1 is inferred."""
+    """Reshape X: in the given shape, 0 copies a size of X and -1 is inferred."""
     return x.reshape(_reshaped(x.shape, decided(given, parts, shape)))
 
 
@@ -156,7 +156,7 @@ def _infer(x: Spec, *, axis: tuple[int, ...]) -> Spec:
 
 @_with_xshape("transpose", "X -> Out", {"axis": tuple}, _infer, lambda attrs, _: attrs["axis"][:1] == (0,))
 def transpose(x: Array, *, axis: tuple[int, ...]) -> Array:
-    """Return X with dimension i taken from axis[i]."""
+    """Permute the dimensions of X: dimension i of Out is dimension axis[i] of X."""
     return x.transpose(axis)
 
 
@@ -187,7 +187,7 @@ def _infer_expand(x: Spec, given: Spec | None, parts: list[Spec], *, expand_time
     "expand", "X ExpandTimes? expand_times_tensor*? -> Out", attrs={"expand_times": ()}, infer=_infer_expand
 )
 def expand(x: Array, given: Array | None, parts: list[Array], *, expand_times: Shape) -> Array:
-    """Return X repeated along its dimensions."""
+    """Repeat X expand_times[i] times along each dimension i."""
     times = decided(given, parts, expand_times)
     _check_times(x.shape, times)
     return array_module(x).tile(x, times)

@@ -30,7 +30,7 @@ def _check_crop(x: Sizes, wanted: Sizes, offsets: Sizes) -> None:
 
 @operator("crop", "X Y? Offsets? -> Out", attrs={"offsets": (), "shape": ()}, infer=_infer_crop)
 def crop(x: Array, y: Array | None, given: Array | None, *, offsets: Sizes, shape: Sizes) -> Array:
-    """Return the part of X at the offsets, of Y's shape or of the given one (-1: all that remains)."""
+    """Crop X: return the part at the offsets, of Y's shape or of the given one (-1: up to the end)."""
     at, wanted = decided(given, (), offsets), y.shape if y is not None else shape
     _check_crop(x.shape, wanted, at)
     return x[_window(x.shape, at, wanted)]

@@ -31,7 +31,7 @@ def average_accumulates(
     max_average_window: int,
     min_average_window: int,
 ) -> tuple[Array, ...]:
-    """Add a parameter's value after an update to the sums, and start a new window if the current one is full.
+    """Add a parameter's value after an update to its sums, and start a new window if the current one is full.
 
     Sums have the parameter's shape, counts are (1,) int64.
     """

@@ -47,7 +47,7 @@ def dgc(
     rampup_begin_step: float,
     rampup_step: float,
 ) -> tuple[Array, Array, Any, Array]:
-    """Return U, V, the value to send, and k (1,) float32, the number of its elements.
+    """Compress a gradient: return U, V, the value to send, and the number k of its elements, (1,) float32.
 
     The value to send is the whole gradient as one row (n,), or selected elements of it: their indices and values.
     """

@@ -16,7 +16,7 @@ from paddle.ops.base.selected_rows import SelectedRows
     "check_finite_and_unscale", "X*+ Scale -> Out*+ FoundInfinite", infer="-> X, bool(1)", shares_lod=False
 )
 def check_finite_and_unscale(x: list[Any], scale: Array) -> tuple[list[Any], Array]:
-    """Return each X / Scale, and whether any element is not finite, (1,) bool."""
+    """Divide gradients by the loss scale; also return whether any element is infinite or NaN, (1,) bool."""
     found = np.array([not all(_is_finite(each) for each in x)])
     return [_mapped(each, lambda values: values / scale.astype(values.dtype)) for each in x], found
 
@@ -45,7 +45,7 @@ def update_loss_scaling(
     incr_ratio: float,
     decr_ratio: float,
 ) -> tuple[list[Any], Array, Array, Array]:
-    """Count a finite or infinite step, and change the loss scale after a given number of such steps.
+    """Count a finite or infinite step, and adapt the loss scale after a given number of such steps.
 
     A step with infinite gradients sets them to 0; a given number of such steps decreases the factor, to at least 1. A
     given number of successive finite steps increases it, unless it would become infinite.
