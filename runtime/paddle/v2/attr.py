@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attributes of parameters and layers that scripts can set: ``Param``, ``Extra`` and ``Hook``."""
+"""Attributes of parameters and layers: ``Param``, ``Extra`` and ``Hook``."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class ParameterAttribute:
 
     @staticmethod
     def to_bias(bias_attr: object) -> ParameterAttribute | bool:
-        """Return the given attribute, or False (no bias) if the argument is anything else."""
+        """Return the argument if it is an attribute, and False (no bias) otherwise."""
         return bias_attr if isinstance(bias_attr, ParameterAttribute) else False
 
 
@@ -132,7 +132,7 @@ class ExtraLayerAttribute:
 
     @staticmethod
     def to_kwargs(attr: ExtraLayerAttribute | None) -> dict[str, Any]:
-        """Return the settings that were given, by name."""
+        """Return the settings that are not None, by name."""
         found = {} if attr is None else {each: getattr(attr, each) for each in sorted(_EXTRAS)}
         return {each: value for each, value in found.items() if value is not None}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Input types for ``layer.data``: each describes one column of a sample."""
+"""Input types for ``layer.data``, which describe the columns of samples."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DataType(enum.IntEnum):
 
 @dataclass(frozen=True, repr=False)
 class InputType:
-    """The width, sequence level and item form of a data layer's samples.
+    """The type of a data layer's samples: width, number of sequence levels, and kind of items.
 
     Attributes:
         has_own_shape: whether a sample may have a different height and width than the layer.

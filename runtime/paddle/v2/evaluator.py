@@ -167,7 +167,7 @@ def seqtext_printer(
     delimited: bool | None = None,
     name: str | None = None,
 ) -> None:
-    """Declare an evaluator that writes each sequence of ids as a line of words. It overwrites an existing file.
+    """Declare an evaluator that writes sequences of ids to a file as lines of words, overwriting an existing file.
 
     A line is "words" or, with `id_input`, "id TAB words". For several results of `beam_search`, lines are "rank TAB
     log-probability TAB words", below a line with the id or the number of the sample.
@@ -211,7 +211,7 @@ def detection_map(
     ap_type: str = "11point",
     name: str | None = None,
 ) -> None:
-    """Declare an evaluator of the mean average precision, in percent, of `detection_output` boxes over a pass.
+    """Declare an evaluator of mean average precision (mAP), in percent, of `detection_output` boxes over a pass.
 
     Classes without objects or without detections do not count.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The events that ``trainer.train`` passes to its event handler.
+"""The events that ``trainer.train`` passes to its event handler, with costs and metrics.
 
 Events are passed in this order: BeginPass; for each batch, BeginIteration, EndForwardBackward and EndIteration;
 EndPass. ``batch_id`` starts at 0 in every pass.
@@ -28,7 +28,7 @@ class WithMetric:
 
 @dataclass(frozen=True)
 class TestResult(WithMetric):
-    """The result of ``trainer.test``: cost per sample and metrics."""
+    """The result of ``trainer.test``: the cost per sample, and metrics."""
 
     evaluator: Callable[[], dict[str, float]] = field(repr=False)
     cost: float

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inference: computes the values of layers for given samples; dropout and batch normalization are in test mode."""
+"""Inference: computes the values of layers for given samples, with dropout and batch normalization in test mode."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Inference:
         self._machine = GradientMachine(self._network, parameters, [], device=settings.current().device)
 
     def iter_infer(self, input: Sequence[Any], feeding: Feeding = None) -> Iterator[list[dict[str, Array]]]:
-        """Yield one result, the arrays of all output layers by field, computed for all samples together."""
+        """Compute all samples together, and yield one result: the arrays of all output layers, by field."""
         if isinstance(input, (list, tuple)) and not input:
             return
         feed = DataFeeder(self._network.data_types, feeding)(input)
@@ -71,7 +71,7 @@ class Inference:
         flatten_result: bool = True,
         feeding: Feeding = None,
     ) -> Any:
-        """Return the values of the output layers for all samples, computed in one batch.
+        """Compute the values of the output layers for all samples, in one batch.
 
         Args:
             field: value (float32 (N, size)), id (int32 (N,)) or prob, or several of these.
@@ -98,7 +98,7 @@ def infer(
     feeding: Feeding = None,
     field: str | Sequence[str] = "value",
 ) -> Any:
-    """Return the values of layers for some samples; see ``Inference.infer``."""
+    """Compute the values of layers for some samples; see ``Inference.infer``."""
     return Inference(parameters, output_layer).infer(input, field, feeding=feeding)
 
 

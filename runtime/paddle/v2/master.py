@@ -42,7 +42,7 @@ _numbers = itertools.count()  # of clients; a forked process continues with a co
 
 
 class client:  # noqa: N801 - the original's name
-    """A trainer's client of the queue. Not thread-safe.
+    """A trainer's client of the task queue. Not thread-safe.
 
     A task counts as finished when the next records are requested; a prefetching reader therefore reports it before its
     records have been used for training.
@@ -166,7 +166,7 @@ class client:  # noqa: N801 - the original's name
 
 
 def get_c_lib() -> NoReturn:
-    """Raise MissingNameError: the client is written in Python, not in C.
+    """Raise MissingNameError: the original loads a C library here, but this client is written in Python.
 
     Raises:
         MissingNameError: always.

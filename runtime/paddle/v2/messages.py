@@ -20,7 +20,7 @@ Message = Mapping[str, Any]
 
 
 class Row(NamedTuple):
-    """The message of a type of layer or projection, its fields, and those of an inner ``image_conf``."""
+    """A table row: the message of a type of layer or projection, its fields, and those of an inner ``image_conf``."""
 
     name: str
     fields: str
@@ -179,7 +179,7 @@ _SOURCE = re.compile(r"([\w-]+)(?:\[(-?\d+)\]|(\*))?")
 
 
 def type_of(config: LayerConfig) -> tuple[str, Message]:
-    """Return the original's name for a layer's type, and the fields that distinguish it from others of this type."""
+    """Return a layer type's name in the original, and the fields that distinguish it from others of that name."""
     attrs: Mapping[str, Any] = config.attrs
     if config.type == "seq_pooling":
         return _POOLINGS[attrs["pooltype"]]

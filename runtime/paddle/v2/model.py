@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The namespace of a script's declarations: layers, parameters, evaluators, name counters, optimizer defaults.
+"""Model: the namespace of a script's declarations: layers, parameters, evaluators and optimizer defaults.
 
 There is one namespace per process, as in the original; it is never reset automatically, and ``fresh`` provides a
 separate one temporarily. Declarations are immutable, JSON-serializable data; nothing is computed here.
@@ -102,7 +102,7 @@ READS_AROUND_GROUPS = frozenset({"group_input", "memory"})  # what a group sees,
 
 @dataclass(frozen=True)
 class EvaluatorConfig:
-    """A metric over the values of some layers."""
+    """The configuration of an evaluator, a metric over the values of some layers."""
 
     name: str
     type: str
@@ -119,7 +119,7 @@ class EvaluatorConfig:
 
 @dataclass
 class ParameterDefaults:
-    """Defaults that an optimizer sets for parameters without explicit settings."""
+    """Optimizer settings (momentum, decay, clipping) for parameters without explicit ones."""
 
     momentum: float = 0.0
     decay_rate: float = 0.0
@@ -176,7 +176,7 @@ class Model:
             self.group, self._around = around, before
 
     def add_layer(self, config: LayerConfig) -> None:
-        """Register a layer under a new name; layers of a group's step can read only layers of that step."""
+        """Add a layer under a new name; layers of a group's step can read only layers of that step."""
         if config.name in self.layers:
             raise UsageError(
                 f"Duplicated layer name {config.name!r}: layer names must be unique within a process"
@@ -196,7 +196,7 @@ class Model:
     def add_parameter(
         self, name: str, dims: Sequence[int], attribute: ParameterAttribute, *, size: int | None = None
     ) -> str:
-        """Register a parameter, or check that the existing one of this name has the same size and dims.
+        """Add a parameter, or check that the existing one of this name has the same size and dims.
 
         Args:
             name: the name to use if the attribute has none.
@@ -311,14 +311,14 @@ def reset() -> None:
 
 @contextlib.contextmanager
 def fresh() -> Iterator[Model]:
-    """Use a new, empty namespace within a ``with`` block."""
+    """Within the context, use a new, empty namespace."""
     with entered(Model()) as space:
         yield space
 
 
 @contextlib.contextmanager
 def entered(space: Model) -> Iterator[Model]:
-    """Add layers to `space` within a ``with`` block."""
+    """Within the context, add declarations to the namespace `space`."""
     _models.append(space)
     try:
         yield _models[-1]

@@ -170,7 +170,7 @@ def _parameter(config: ParameterConfig) -> Any:
 
 
 def fill(message: Any, values: Message) -> None:
-    """Set the fields of a message that exist, and the missing required ones to their defaults."""
+    """Set the fields that a message has from `values`, and its missing required fields to defaults."""
     for name, field in message.FIELDS.items():
         value = values.get(name, field.default if field.label == "!" else None)
         if value is None:

@@ -44,7 +44,7 @@ _OF_POOL = "pool_size pool_type stride=pool_stride padding=pool_padding layer_at
     "pool_stride=1, pool_padding=0, pool_layer_attr=None"
 )
 def simple_img_conv_pool(given: dict[str, Any]) -> LayerOutput:
-    """Declare a convolution ``<name>_conv`` and a pooling ``<name>_pool``."""
+    """Declare a convolution ``<name>_conv`` of images, followed by a pooling ``<name>_pool``."""
     name = model.current().auto_name("conv_pool", given["name"])
     own = f"{_OF_CONV} act bias_attr param_attr shared_biases=shared_bias layer_attr=conv_layer_attr"
     conv = layer.img_conv(name=f"{name}_conv", **renamed(given, own))
@@ -84,7 +84,7 @@ _EACH = [
     "conv_with_batchnorm=False, conv_batchnorm_drop_rate=0, pool_stride=1, pool_type=None, param_attr=None"
 )
 def img_conv_group(given: dict[str, Any]) -> LayerOutput:
-    """Declare several convolutions and one pooling; a single setting applies to every convolution.
+    """Declare several convolutions followed by one pooling; a single setting applies to every convolution.
 
     With batch normalization, convolutions are linear; activation and dropout follow the normalization.
     """
@@ -144,7 +144,7 @@ def vgg_16_network(input_image: LayerOutput, num_channels: int, num_classes: int
     "pool_bias_attr=None, fc_attr=None, context_attr=None, pool_attr=None"
 )
 def sequence_conv_pool(given: dict[str, Any]) -> LayerOutput:
-    """Declare a context projection ``<name>_conv_proj``, an fc ``<name>_conv_fc`` and a pooling ``<name>``."""
+    """Declare a convolution of sequences (``<name>_conv_proj``, fc ``<name>_conv_fc``) and a pooling ``<name>``."""
     name = model.current().auto_name("sequence_conv_pooling", given["name"])
     of_context = "input context_len context_start padding_attr=context_proj_param_attr"
     context = layer.mixed(

@@ -45,7 +45,7 @@ class ModelAverage:
 
 
 class CommonArguments(TypedDict, total=False):
-    """The keyword arguments of every optimizer; `Optimizer` describes them."""
+    """The keyword arguments that every optimizer accepts; `Optimizer` describes them."""
 
     learning_rate: float
     learning_rate_decay_a: float

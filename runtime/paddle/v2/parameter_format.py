@@ -44,7 +44,7 @@ class UpdateHook:
 
 @dataclass(frozen=True)
 class ParameterConfig:
-    """The name, shape, initial values and update settings of one parameter.
+    """The configuration of a parameter: name, shape, initial values and update settings.
 
     The fields are in the order of the message's field numbers, which start at 1. ``initial_std`` is half of the range
     if ``initial_strategy`` is uniform. ``dims`` may be empty.
@@ -138,13 +138,13 @@ def binary(file: IO[Any]) -> IO[bytes]:
 
 
 def blob(value: NDArray[np.float32]) -> bytes:
-    """Return the header and data of one parameter."""
+    """Encode the value of one parameter: a 16-byte header and float32 data."""
     data = np.ascontiguousarray(value, _FLOAT32)
     return HEADER.pack(0, 4, data.size) + data.tobytes()
 
 
 def read_blob(raw: bytes, config: ParameterConfig, where: str) -> NDArray[np.float32]:
-    """Return the value in a blob, of ``config.shape``.
+    """Decode a blob; return its value in the shape ``config.shape``.
 
     Raises:
         ModelFileError: the header or the length does not match the configuration.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Parameters``: the values of a network's parameters by name, and their tar file.
+"""``Parameters``: the values of a network's parameters by name, which can be saved in a tar file.
 
 Values are created on first use, so that a large table on a parameter server is only created in this process if it is
 read. Once a trainer exists, the trainer's values are read and written instead.
@@ -94,7 +94,7 @@ class Parameters:
         return fetched(np.array(self.current(key), np.float32).reshape(self.get_shape(key)))
 
     def get(self, parameter_name: str) -> Value:
-        """Return a copy of the current value, float32 in the shape ``get_shape``."""
+        """Return a copy of a parameter's current value, float32 in the shape ``get_shape``."""
         return self[parameter_name]
 
     def __setitem__(self, key: str, value: Value) -> None:
@@ -115,7 +115,7 @@ class Parameters:
         self.unsent.add(key)
 
     def set(self, parameter_name: str, value: Value) -> None:
-        """Set a value; the array must have exactly the shape that ``get_shape`` returns."""
+        """Set the value of a parameter; the array must have the shape that ``get_shape`` returns."""
         self[parameter_name] = value
 
     def get_shape(self, key: str) -> tuple[int, ...]:
@@ -123,7 +123,10 @@ class Parameters:
         return self.config(key).shape
 
     def get_grad(self, key: str) -> Value:
-        """Return a copy of the last batch's gradient; zeros for a static parameter or before training."""
+        """Return a copy of a parameter's gradient in the last batch.
+
+        Zeros if it is static or nothing was trained yet.
+        """
         config = self.config(key)
         found = None if self._holder is None else self._holder.gradient(key)
         if found is None:
@@ -164,13 +167,13 @@ class Parameters:
         self.add(_decoded(param_conf))
 
     def array(self, key: str) -> Value:
-        """Return the value without a copy, creating it if necessary; a trainer updates it in place."""
+        """Return a parameter's value without a copy, creating it if necessary; a trainer updates it in place."""
         if key not in self._values:
             self._values[key] = _initial_value(self.config(key), settings.current().seed)
         return self._values[key]
 
     def current(self, key: str) -> Value:
-        """Return the newest value without a copy, in any shape; callers must not change it."""
+        """Return a parameter's newest value, in any shape and without a copy; callers must not change it."""
         return self.array(key) if self._holder is None else self._holder.newest(key)
 
     def attach(self, holder: Holder) -> None:
@@ -214,7 +217,7 @@ class Parameters:
 
     @staticmethod
     def from_tar(f: IO[Any]) -> Parameters:
-        """Return the parameters in a tar.
+        """Read parameters from a tar, and return them.
 
         Raises:
             ModelFileError: the tar is damaged or does not contain parameters.

@@ -19,7 +19,7 @@ __all__ = ["PlotData", "Ploter"]
 
 
 class PlotData:
-    """The points of one curve."""
+    """The points of one curve: steps and values."""
 
     def __init__(self) -> None:
         self.step: list[float] = []

@@ -17,7 +17,7 @@ class BasePoolingType:
 
 
 class Max(BasePoolingType):
-    """Max pooling: the largest item."""
+    """Max pooling: the largest element of each column or window."""
 
     name = "max"
 
@@ -47,7 +47,7 @@ CudnnAvgInclPad = _pool(
 
 
 class Avg(BasePoolingType):
-    """Average pooling; ``strategy`` is average, sum or squarerootn (the last two for sequences)."""
+    """Average pooling; ``strategy`` is average, sum or squarerootn (for sequences only, except average)."""
 
     name = "average"
     STRATEGY_AVG, STRATEGY_SUM, STRATEGY_SQROOTN = "average", "sum", "squarerootn"
@@ -57,14 +57,14 @@ class Avg(BasePoolingType):
 
 
 class Sum(Avg):
-    """Sum pooling: the sum of a sequence's items."""
+    """Sum pooling: the sum of a sequence's rows."""
 
     def __init__(self) -> None:
         super().__init__(self.STRATEGY_SUM)
 
 
 class SquareRootN(Avg):
-    """Square-root pooling: the sum of a sequence's items, divided by the square root of its length."""
+    """Square-root pooling: the sum of a sequence's rows, divided by the square root of its length."""
 
     def __init__(self) -> None:
         super().__init__(self.STRATEGY_SQROOTN)

@@ -59,7 +59,7 @@ def simple_gru(given: dict[str, Any]) -> LayerOutput:
     "gru_bias_attr=None, act=None, gate_act=None, mixed_layer_attr=None, gru_cell_attr=None"
 )
 def simple_gru2(given: dict[str, Any]) -> LayerOutput:
-    """Declare a GRU like `simple_gru`, with a different order of arguments."""
+    """Declare a GRU with its projection to the gates: `simple_gru` with a different order of arguments."""
     given["name"] = model.current().auto_name("simple_gru2", given["name"])
     bias, cell = given.pop("mixed_bias_attr"), given.pop("gru_cell_attr")
     return _gru(**given, mixed_bias_param_attr=bias, gru_layer_attr=cell)

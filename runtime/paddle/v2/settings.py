@@ -25,7 +25,7 @@ _WHERE = ("port", "ports_num", "ports_num_for_sparse", "pservers")
 
 @dataclass(frozen=True)
 class Settings:
-    """The resolved arguments of ``init``.
+    """The settings of this process, as resolved from the arguments of ``init`` and the environment.
 
     ``num_trainers`` is the flag num_gradient_servers. Endpoints are "ip:port", node-major, then port. ``ports`` are the
     numbers of dense and sparse ports that each server must have; None if the launcher gave the endpoints.
@@ -115,7 +115,7 @@ def current() -> Settings:
 
 
 class _State:
-    """The settings that `init` determined: one set per process, since scripts call `init` and pass nothing on."""
+    """The settings that `init` resolved: one set per process, since scripts call `init` and pass nothing on."""
 
     def __init__(self) -> None:
         self.settings: Settings | None = None

@@ -58,15 +58,15 @@ class Topology:
         return next((layer for layer in self.proto().layers if layer.name == name), None)
 
     def data_layers(self) -> dict[str, LayerConfig]:
-        """Return the data layers by name."""
+        """Return the data layers of the network by name."""
         return {name: self.network.layers[name] for name, _ in self.network.data_types}
 
     def data_type(self) -> list[tuple[str, InputType]]:
-        """Return the name and type of each data layer, in order of declaration."""
+        """Return the (name, input type) of each data layer, in order of declaration."""
         return self.network.data_types
 
     def use_sparse_updater(self) -> bool:
-        """Return whether any parameter is updated row by row."""
+        """Return whether any parameter is updated row by row (sparse_update)."""
         return any(config.sparse_update for config in self.network.parameters.values())
 
     def update_from_default(self) -> None:

@@ -129,7 +129,7 @@ class SGD:
         event_handler: EventHandler | None = None,
         feeding: Feeding = None,
     ) -> None:
-        """Run ``num_passes`` passes over the batches of samples that ``reader`` yields.
+        """Train for ``num_passes`` passes over the batches of samples that ``reader`` yields.
 
         A second call starts with fresh optimizer state in local training; parameter servers keep theirs.
         """
@@ -170,7 +170,7 @@ class SGD:
         return result
 
     def save_parameter_to_tar(self, f: IO[Any]) -> None:
-        """Save all parameters: complete tables, with pending decay applied, and averaged if the optimizer averages."""
+        """Save all parameters: complete tables, with pending decay applied, and averages if the optimizer averages."""
         with self.to_save() as parameters:
             parameters.to_tar(f)
 
@@ -186,7 +186,7 @@ class SGD:
             yield self._parameters
 
     def close(self) -> None:
-        """Leave the job's parameter servers; this happens automatically when the process exits."""
+        """Disconnect from the job's parameter servers; this happens automatically when the process exits."""
         if self._updater is not None:
             self._updater.close()
             self._updater = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Body: operators that run once per step of sequences, and states that pass from one step to the next.
+"""Body: the operators that a recurrent layer runs once per step of sequences, and its states.
 
 An operator that works row by row on a step's inputs and reads no state is hoisted: it runs once before the loop, on the
 rows of all steps. An operator whose result no state and no other operator of the body needs runs once after the loop.
@@ -34,7 +34,7 @@ _OF_PARAMETERS = frozenset({"lookup_table", "reshape2"})
 
 @dataclass
 class Body:
-    """Builds the body of a `dynamic_recurrent` operator: open it, declare its inputs, emit one step, close it."""
+    """Builds the body of a `dynamic_recurrent` operator: open it, declare inputs, emit one step, close it."""
 
     emitter: Emitter
     _outer: Block = field(init=False)
@@ -182,7 +182,7 @@ class Body:
 
 
 def zeros(emitter: Emitter, like: Variable, size: int) -> Variable:
-    """Return a row of zeros (sequences, size) for each outermost sequence of `like`."""
+    """Return zeros, one row (sequences, size) for each outermost sequence of `like`."""
     attrs = {"shape": [-1, size], "value": 0.0}
     return emitter.op("fill_constant_batch_size_like", {"Input": emitter.joined(like)}, attrs)
 
@@ -257,7 +257,7 @@ def _hoist(
 
 
 def _works_by_rows(op: Operator, rows: Collection[str], changing: Collection[str], body: Block) -> bool:
-    """Return whether an operator works row by row and needs nothing else that changes from step to step."""
+    """Return whether an operator works row by row, and needs nothing else that changes from step to step."""
     slots = _ROW_BY_ROW.get(op.type)
     if slots is None or (op.type == "concat" and op.attrs.get("axis") != 1):
         return False

@@ -37,7 +37,7 @@ _OF_FC = ("param_attr", "bias_attr", "attr")
 
 @declares("input, act=None, name=None, bias_attr=None, layer_attr=None", many=True)
 def addto(input: list[LayerOutput]) -> Made:
-    """Declare a layer that adds layers of the same size elementwise; by default, it has no bias."""
+    """Declare the elementwise sum of layers of the same size; by default, it has no bias."""
     return Made(input, require_same_size(input, "addto"), input[0].volume, image=input[0].image)
 
 
@@ -47,7 +47,7 @@ def _addto(emitter: Emitter, config: LayerConfig) -> Variable:
 
 
 def dropout(input: LayerOutput, dropout_rate: float, name: str | None = None) -> LayerOutput:
-    """Declare a dropout layer.
+    """Declare a dropout layer (Srivastava et al., 2014).
 
     In training, it masks values without rescaling; in testing, it scales them by (1 - rate).
     """
@@ -77,7 +77,7 @@ def _cos_sim(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("x, y, name=None, layer_attr=None")
 def l2_distance(x: LayerOutput, y: LayerOutput) -> Made:
-    """Declare the Euclidean distance of two rows."""
+    """Declare the Euclidean distance of two rows, a layer of size 1."""
     require_same_size([x, y], "l2_distance")
     return Made([x, y], 1)
 
@@ -90,7 +90,7 @@ def _l2_distance(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input1, input2, name=None, layer_attr=None", prefix="dot_prod_layer")
 def dot_prod(input1: LayerOutput, input2: LayerOutput) -> Made:
-    """Declare the inner product of two rows."""
+    """Declare the inner product of two rows, a layer of size 1."""
     require_same_size([input1, input2], "dot_prod")
     return Made([input1, input2], 1)
 
@@ -162,7 +162,7 @@ def _tensor(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, weight, name=None, layer_attr=None", prefix="scaling_layer")
 def scaling(input: LayerOutput, weight: LayerOutput) -> Made:
-    """Declare a layer that multiplies each row of a layer by the number in the same row of a layer of size 1."""
+    """Declare the product of each row of a layer and the number in the same row of a layer of size 1."""
     require_size(weight, 1, "scaling")
     return Made([weight, input], input.size, image=input.image)
 
@@ -175,7 +175,7 @@ def _scaling(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, weight, name=None, layer_attr=None", prefix="power_layer")
 def power(input: LayerOutput, weight: LayerOutput) -> Made:
-    """Declare a layer that raises each row of a layer to the power given by the same row of a layer of size 1."""
+    """Declare each row of a layer, raised to the power given by the same row of a layer of size 1."""
     require_size(weight, 1, "power")
     return Made([weight, input], input.size)
 

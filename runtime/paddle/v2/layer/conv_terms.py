@@ -33,9 +33,9 @@ def conv_projection(
     param_attr: WeightAttr = None,
     trans: bool = False,
 ) -> Projection:
-    """Return a convolution, or its transpose, with learned filters, as a projection; see `img_conv`.
+    """Return a projection that convolves images, or applies a transposed convolution, with learned filters.
 
-    The bias of the enclosing layer has one number per filter.
+    See `img_conv`. The bias of the enclosing layer has one number per filter.
     """
     image = geometry(input, num_channels, "conv_projection")
     window = image_window(
@@ -59,7 +59,7 @@ def conv_operator(
     padding_y: int | None = None,
     trans: bool = False,
 ) -> Projection:
-    """Return an operator that convolves each image, or its transpose, with the filters in the same row of a layer.
+    """Return an operator that convolves each image (or its transpose) with filters of its own, from a row of a layer.
 
     Args:
         img: images.
@@ -126,7 +126,7 @@ def _conv_operator(emitter: Emitter, link: InputConfig) -> Variable:
 def _turned(
     emitter: Emitter, image: Variable, filters: Variable, window: Window, count: int
 ) -> tuple[Variable, Variable]:
-    """Return images with zeros between their pixels, and filters turned by 180 degrees, count first.
+    """Return images with zeros between their pixels, and filters rotated by 180 degrees, count first.
 
     A convolution of these at stride 1 is the transpose of one at the window's strides.
     """

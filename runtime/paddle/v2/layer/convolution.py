@@ -33,7 +33,7 @@ class Window(NamedTuple):
     dilations: Sizes
 
     def places(self, sizes: Sizes, trans: bool) -> Sizes:
-        """Return the output size of an image's convolution, or of its transpose."""
+        """Return the output size of a convolution, or of its transpose, for images of the given sizes."""
         reaches = [
             (size - 1) * dilation + 1 for size, dilation in zip(self.filter, self.dilations, strict=True)
         ]
@@ -205,7 +205,7 @@ def _img_conv(emitter: Emitter, config: LayerConfig) -> Variable:
 
 
 def image_window(who: str, *sizes: tuple[int | tuple[int, int], int | None]) -> Window:
-    """Return the window of (x, y) sizes: filter_size, stride, padding and maybe dilation, each with its ``_y``."""
+    """Return the window that an image layer's arguments define: filter_size, stride, padding and maybe dilation."""
     names = ("filter_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1)
     sizes = (*sizes, (1, None)) if len(sizes) == 3 else sizes
     found = [

@@ -109,7 +109,7 @@ def _of_classes(input: LayerOutput, label: LayerOutput) -> Made:
 
 @_cost("input, label, name=None, coeff=1.0, weight=None, layer_attr=None", "cross_entropy")
 def cross_entropy_cost(input: LayerOutput, label: LayerOutput) -> Made:
-    """Declare the cross-entropy cost -ln p[label] of rows of probabilities."""
+    """Declare the cross entropy -ln p[label] of rows of probabilities."""
     _require_ids(label, "cross_entropy_cost")
     return Made([input, label], 1)
 
@@ -229,7 +229,7 @@ def _rank_cost(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @_cost("input, score, name=None, NDCG_num=5, max_sort_size=-1, layer_attr=None")
 def lambda_cost(input: LayerOutput, score: LayerOutput, NDCG_num: int, max_sort_size: int) -> Made:
-    """Declare the NDCG of each list of documents (higher is better), with LambdaRank's gradients.
+    """Declare a LambdaRank cost: the value is the NDCG of each list of documents, the gradient is LambdaRank's.
 
     Args:
         input: the score of each document of a list, size 1.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data layer: declares an input of the network."""
+"""The data layer, which declares an input of the network."""
 
 from __future__ import annotations
 

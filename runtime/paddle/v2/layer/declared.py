@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declares layers as table entries: a layer's signature, and a function of the layer's own arguments.
+"""`declares`: declares layers as table entries, with a signature and a function of the layer's own arguments.
 
     @declares("input1, input2, name=None, layer_attr=None", prefix="dot_prod_layer")
     def dot_prod(input1: LayerOutput, input2: LayerOutput) -> Made:
@@ -41,7 +41,7 @@ def declares(
     has_bias: bool = False,
     finish: Callable[[str, dict[str, Any], Made], Made] | None = None,
 ) -> Callable[[Callable[..., Made]], Callable[..., LayerOutput]]:
-    """Turn a function into the declaration of the layer with its name.
+    """Return a decorator that turns a function into the declaration of a layer with the function's name.
 
     Args:
         arguments: the arguments of the declaration in Python syntax, with literal defaults.

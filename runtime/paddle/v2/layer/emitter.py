@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translates declared layers to the operators of a Program.
+"""Emitter: translates declared layers to the operators of a Program.
 
 A layer's value is stored as rows (N, size), or as an image (N, C, H, W) until another layer needs rows; both are views
 of the same memory. Types of layers are entries of LAYERS, which append operators through an Emitter.
@@ -29,7 +29,7 @@ Emit: TypeAlias = "Callable[[Emitter, LayerConfig], Variable | None]"
 
 
 class Layer(NamedTuple):
-    """Defines one type of layer.
+    """The definition of a type of layer.
 
     Attributes:
         emit: function that appends operators and returns the value before activation and dropout, or None if it has set
@@ -177,11 +177,11 @@ class Emitter:
         return self._rows[name]
 
     def first(self, config: LayerConfig) -> Variable:
-        """Return the value of a layer's first input as rows."""
+        """Return the value of a layer's first input as rows (N, size)."""
         return self.rows(config.inputs[0].layer)
 
     def inputs(self, config: LayerConfig) -> list[Variable]:
-        """Return the values of a layer's inputs as rows."""
+        """Return the values of a layer's inputs as rows, (N, size) each."""
         return [self.rows(link.layer) for link in config.inputs]
 
     def sequence(self, name: str) -> Variable:
@@ -247,7 +247,7 @@ class Emitter:
         return self.op("lod_reset", {"X": value, "Y": like}) if like.lod_level > 1 else value
 
     def set_rows(self, name: str, value: Variable) -> None:
-        """Set the value of a layer that is computed elsewhere: a step's view of an outer layer, or a layer's ids."""
+        """Set the value of a layer that other code computes: a step's view of an outer layer, or a layer's ids."""
         (self.ids if value.dtype.kind == "i" else self._rows)[name] = value
 
     def see(self, name: str, value: Variable, source: str) -> None:
@@ -324,11 +324,11 @@ class Emitter:
         return self.op(kind, {"X": value}, attrs)
 
     def unary(self, kind: str, value: Variable, **attrs: Any) -> Variable:
-        """Append an operator of one input."""
+        """Append an operator of one input and return its output."""
         return self.op(kind, {"X": value}, attrs)
 
     def binary(self, kind: str, x: Variable, y: Variable, **attrs: Any) -> Variable:
-        """Append an operator of two inputs."""
+        """Append an operator of two inputs and return its output."""
         return self.op(kind, {"X": x, "Y": y}, attrs)
 
     def row_sum(self, value: Variable) -> Variable:

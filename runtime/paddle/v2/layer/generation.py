@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""beam_search: generates sentences word by word, from the probabilities of the next word."""
+"""beam_search: generates sentences word by word, given the probabilities of the next word."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ class BaseGeneratedInput:
     """Base class of inputs of `beam_search` that stand for the previously generated word."""
 
     def before_real_step(self) -> LayerOutput:
-        """Declare the input that the step of `beam_search` receives."""
+        """Declare the layer that the step of `beam_search` receives for this input."""
         raise NotImplementedError(f"{type(self).__name__}.before_real_step")
 
     def after_real_step(self, *args: Any) -> LayerOutput:
-        """Return the next word's probabilities from the step's result."""
+        """Return the layer of the next word's probabilities, given the step's result."""
         raise NotImplementedError(f"{type(self).__name__}.after_real_step")
 
 
 @dataclass(frozen=True)
 class GeneratedInput(BaseGeneratedInput):
-    """The embedding of the last generated word: its row in a trained table [size, embedding_size]."""
+    """The last generated word as an input of `beam_search`: its row in an embedding table [size, embedding_size]."""
 
     size: int
     embedding_name: str
     embedding_size: int
 
     def before_real_step(self) -> LayerOutput:
-        """Declare the last word, looked up in the table."""
+        """Declare the embedding of the last generated word."""
         name = model.current().auto_name("generated_word")
         word = declare(LayerConfig(name, "generated_word", self.size), [])
         return embedding(word, self.embedding_size, param_attr=ParameterAttribute(name=self.embedding_name))
 
     def after_real_step(self, input: LayerOutput) -> LayerOutput:
-        """Return the probabilities of the next word.
+        """Check the step's result and return it: the layer of the next word's probabilities.
 
         Raises:
             UsageError: the step's result is not a layer with activation Softmax.

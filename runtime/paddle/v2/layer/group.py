@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""recurrent_group, which runs a declared step per item of sequences, and memories, which carry values."""
+"""recurrent_group, which runs a declared step for each item of sequences, and memories, which hold states."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def recurrent_group(
     name: str | None = None,
     targetInlink: LayerOutput | None = None,
 ) -> LayerOutput | list[LayerOutput]:
-    """Declare a recurrent network from a function that declares one step, which runs for each item of the sequences.
+    """Declare a recurrent network by a function that declares one step, which runs for each item of the sequences.
 
     Args:
         step: called once with a layer for each input; returns one layer or several. The outputs of the group have the
@@ -84,7 +84,7 @@ def memory(
     boot_bias_active_type: Act = None,
     boot_with_const_id: int | None = None,
 ) -> LayerOutput:
-    """Declare, within the step of a group, the value that the layer `name` had in the previous step.
+    """Declare a memory (state) in the step of a group: the value of the layer `name` in the previous step.
 
     The value before the first step is zero unless a `boot_` argument is given.
 

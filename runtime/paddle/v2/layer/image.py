@@ -23,7 +23,7 @@ __all__ = [
 
 
 class Geometry(NamedTuple):
-    """Channels, height and width of an image."""
+    """The numbers of channels, rows (height) and columns (width) of an image."""
 
     channels: int
     height: int
@@ -143,7 +143,7 @@ def _bilinear_interp(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, height, width, name=None, layer_attr=None", prefix="rotate_layer")
 def rotate(input: LayerOutput, height: int, width: int) -> Made:
-    """Declare a layer that rotates `height` x `width` maps by 90 degrees clockwise: y(j, i) = x(height - 1 - i, j)."""
+    """Declare a layer that rotates `height` x `width` images by 90 degrees clockwise: y(j, i) = x(height-1-i, j)."""
     height, width = pair((height, width), None, "rotate: height and width", least=1)
     require_layer(input, "rotate")
     image = Geometry(input.size // (height * width), height, width)
@@ -284,7 +284,7 @@ def block_expand(
     padding_y: int,
     num_channels: int | None,
 ) -> Made:
-    """Declare a layer that returns each image's windows as rows of a sequence, left to right, top to bottom.
+    """Declare a layer that splits images into windows, the rows of a sequence, from left to right and top to bottom.
 
     A row contains the window's values in the order (channels, block_y, block_x).
     """

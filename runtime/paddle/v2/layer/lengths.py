@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Determines the sequence lengths of layers, and checks lengths that must agree.
+"""The sequence lengths of layers: where they come from, and checks that they agree.
 
 Lengths that are unknown before a batch arrives, such as those within the steps of a recurrent group, are not checked.
 """
@@ -85,7 +85,7 @@ def origin_of(config: LayerConfig, known: Mapping[str, Origin | None]) -> Origin
 
 
 def meetings(layers: Mapping[str, LayerConfig]) -> list[Meeting]:
-    """Return the layers that combine sequences of one data layer with those of another, or with single rows."""
+    """Return the pairs of origins whose sequence lengths must agree, because a layer combines their rows."""
     known: dict[str, Origin | None] = {}
     found: dict[tuple[Origin, Origin], str] = {}
     for name, config in layers.items():
@@ -121,7 +121,7 @@ def require_sizes(layers: Mapping[str, LayerConfig], config: LayerConfig, *sizes
 
 
 def check_lengths(feed: Mapping[str, Any], places: Sequence[Meeting]) -> None:
-    """Check that sequences that are combined have equal lengths in a batch.
+    """Check that sequences that a layer combines have equal lengths in a batch.
 
     Args:
         feed: the result of the feeder.

@@ -145,7 +145,7 @@ def gru_step(
     gate_act: Act,
     param_attr: WeightAttr,
 ) -> Made:
-    """Declare one step of a GRU, from rows projected to the gates (3 D) and the previous state (D)."""
+    """Declare one step of a GRU, given rows projected to the gates (3 D) and the previous state (D)."""
     width = output_mem.size if size is None else size
     require_size(output_mem, width, "output_mem of gru_step")
     require_size(input, 3 * width, "input of gru_step")
@@ -171,7 +171,7 @@ def _gru_step(emitter: Emitter, config: LayerConfig) -> Variable:
     "layer_attr=None"
 )
 def gru_step_naive(given: dict[str, Any]) -> LayerOutput:
-    """Declare one step of a GRU like `gru_step`, with a different order of arguments."""
+    """Declare one step of a GRU: `gru_step` with a different order of arguments."""
     return gru_step(**given)
 
 
@@ -206,7 +206,7 @@ def _recurrent(emitter: Emitter, config: LayerConfig) -> Variable:
 def lstm_step(
     input: LayerOutput, state: LayerOutput, size: int | None, act: Act, gate_act: Act, state_act: Act
 ) -> Made:
-    """Declare one step of an LSTM, from rows projected to the gates (4 D) and the previous cell (D).
+    """Declare one step of an LSTM, given rows projected to the gates (4 D) and the previous cell (D).
 
     `get_output` with "state" returns the new cell. The bias [1, 3 D] contains only the peepholes; False: no peepholes.
     """

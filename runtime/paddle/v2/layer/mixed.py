@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of projections: ``mixed``, ``fc`` and ``embedding``; and ``concat``, which concatenates inputs."""
+"""``mixed``, ``fc`` and ``embedding``, which are sums of projections, and ``concat``, which concatenates inputs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _HIDDEN = 1e4  # far below any sum that is selected
 
 
 class MixedLayer(LayerOutput):
-    """A sum of projections, which is declared when its ``with`` block ends."""
+    """A sum of projections to which ``+=`` adds terms; it is declared when its ``with`` block ends."""
 
     def __init__(self, unfinished: LayerConfig, bias_attr: BiasAttr) -> None:
         super().__init__(unfinished)
@@ -175,7 +175,7 @@ def selective_fc(
     mul_ratio: float,
     param_attr: WeightAttr | Sequence[ParameterAttribute],
 ) -> Made:
-    """Declare a fully connected layer with weights [size, input size] that computes only selected columns per row.
+    """Declare a fully connected layer that computes only selected columns of each row, with weights [size, input size].
 
     Args:
         input: one layer or several.

@@ -19,7 +19,7 @@ __all__ = [
 
 
 def SubsequenceInput(input: LayerOutput) -> LayerOutput:  # noqa: N802 - the original's name
-    """Return the layer itself: groups iterate over sub-sequences whenever an input has two levels."""
+    """Return the layer itself, because groups iterate over sub-sequences whenever an input has two levels."""
     require_layer(input, "SubsequenceInput")
     return input
 
@@ -73,7 +73,7 @@ def _seq_slice(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, selected_indices, name=None", prefix="sub_nested_seq_layer")
 def sub_nested_seq(input: LayerOutput, selected_indices: LayerOutput) -> Made:
-    """Declare the selected sub-sequences of each sequence; each sample has a row of positions, padded with -1."""
+    """Declare a selection of each sequence's sub-sequences, at one row of positions per sample, padded with -1."""
     require_layer(selected_indices, "selected_indices of sub_nested_seq")
     return Made([input, selected_indices], input.size)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch normalization.
+"""batch_norm: the batch normalization layer.
 
 Training uses the batch's mean and biased variance and moves the static parameters .w1 (mean) and .w2 (variance),
 which start at 0; testing reads these two. They are saved, but never sent to parameter servers.

@@ -38,7 +38,7 @@ class Weight(NamedTuple):
 
 
 class LayerOutput:
-    """The result of declaring a layer.
+    """A declared layer, as layer functions return it.
 
     ``size`` is the width of a row, (num_filters * height * width) for images.
     """
@@ -167,7 +167,7 @@ class LayerOutput:
 
 
 def declare(config: LayerConfig, parents: Sequence[LayerOutput]) -> LayerOutput:
-    """Add a layer with this configuration to the current model, and return its output."""
+    """Add a layer with this configuration to the current model and return it."""
     layer = LayerOutput(config, parents)
     register(layer)
     return layer
@@ -265,7 +265,7 @@ def add(left: LayerOutput, right: LayerOutput) -> LayerOutput:
 
 
 def multiply(left: LayerOutput, right: LayerOutput) -> LayerOutput:
-    """Declare the product of a layer and a layer of size 1; each row is multiplied by its number."""
+    """Declare the product of a layer and a layer of size 1, whose numbers multiply the rows."""
     if left.size != 1 and right.size != 1:
         raise UsageError(f"cannot multiply {left!r} and {right!r}: one of them must have size 1")
     weight, rows = (left, right) if left.size == 1 else (right, left)
@@ -276,7 +276,7 @@ def parse_network(
     output_layers: LayerOutput | Sequence[LayerOutput],
     extra_layers: LayerOutput | Sequence[LayerOutput] | None = None,
 ) -> NetworkMessage:
-    """Return the network that the given layers need, as data in the structure of the original's protobuf message."""
+    """Return the network of the given layers as the original's message `ModelConfig`."""
     outputs = as_list(output_layers, "parse_network")
     extra = [] if extra_layers is None else as_list(extra_layers, "parse_network")
     names = [layer.name for layer in outputs], [layer.name for layer in extra]
@@ -296,7 +296,7 @@ def as_list(layers: LayerOutput | Sequence[LayerOutput], who: str) -> list[Layer
 
 
 def require_layer(layer: object, who: str) -> None:
-    """Check that an argument is a layer; the error names the function."""
+    """Check that an argument is a layer; `who` names the function in the error."""
     if not isinstance(layer, LayerOutput):
         raise UsageTypeError(f"{who} takes layers, got {type(layer).__name__}: {layer!r:.80}")
 

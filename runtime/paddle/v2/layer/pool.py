@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling of images and volumes, spatial pyramid pooling, and pooling of regions."""
+"""Pooling layers: img_pool, img_pool3d, spp (spatial pyramid pooling) and roi_pool (regions of interest)."""
 
 from __future__ import annotations
 

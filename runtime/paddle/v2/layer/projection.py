@@ -78,7 +78,7 @@ def trans_full_matrix_projection(
 
 
 def table_projection(input: LayerOutput, size: int = 0, param_attr: WeightAttr = None) -> Projection:
-    """Return the projection of an id to its row of a learned W, of shape [range of the input, size]."""
+    """Return the projection of an id to its row of a learned table W [range of the input, size]."""
     require_layer(input, "table_projection")
     if input.data_type is not None and input.data_type.type != DataType.Index:
         raise UsageError(
@@ -119,7 +119,7 @@ def scaling_projection(input: LayerOutput, param_attr: WeightAttr = None) -> Pro
 
 
 def dotmul_projection(input: LayerOutput, param_attr: WeightAttr = None) -> Projection:
-    """Return the projection w ⊙ X: each row times a learned vector, elementwise."""
+    """Return the projection w ⊙ X: the elementwise product of each row and a learned vector."""
     require_layer(input, "dotmul_projection")
     return Projection("dotmul", (input,), input.size, param_attr)
 

@@ -56,7 +56,7 @@ def _row_l2_norm(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, name=None, layer_attr=None", prefix="trans_layer")
 def trans(input: LayerOutput) -> Made:
-    """Declare the transpose of the batch's matrix (N, size)."""
+    """Declare the transpose of the batch's matrix (N, size): N becomes the size."""
     return Made([input], input.size)
 
 
@@ -124,7 +124,7 @@ def _sum_of(emitter: Emitter, config: LayerConfig, weights: Variable, vectors: V
 
 @declares("input, name=None, layer_attr=None", prefix="multiplex_layer", many=True)
 def multiplex(input: list[LayerOutput]) -> Made:
-    """Declare a layer that selects rows: where the first input has the integer k, the row of input k + 1."""
+    """Declare a layer that selects rows by index: where the first input has the integer k, the row of input k + 1."""
     if len(input) < 3:
         raise UsageError(f"multiplex takes an index and at least two layers, got {len(input)} inputs")
     return Made(input, require_same_size(input[1:], "multiplex"))
@@ -157,7 +157,10 @@ def _sampling_id(emitter: Emitter, config: LayerConfig) -> None:
 
 @declares("input, eos_id, name=None, layer_attr=None", prefix="eos_layer")
 def eos(input: LayerOutput, eos_id: int) -> Made:
-    """Declare a layer that is 1 where an id equals `eos_id`, otherwise 0; read it with ``infer(..., field="id")``."""
+    """Declare a layer of end marks: 1 where an id equals `eos_id`, otherwise 0.
+
+    Read it with ``infer(..., field="id")``.
+    """
     return Made([input], 1, {"eos_id": eos_id})
 
 

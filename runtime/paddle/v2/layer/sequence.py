@@ -53,7 +53,7 @@ class ExpandLevel:
 def pooling(
     input: LayerOutput, pooling_type: kinds.BasePoolingType | None, agg_level: str, stride: int
 ) -> Made:
-    """Declare one row per sequence: the maximum (default), mean, sum, or sum / √length of its rows.
+    """Declare pooling of sequences, one row each: the maximum (default), mean, sum, or sum / √length of the rows.
 
     With `agg_level` TO_SEQUENCE, there is one row per sub-sequence; with `stride`, one per window of `stride` rows.
     """
@@ -97,7 +97,7 @@ first_seq = _end("FIRST", own_last=False)
     prefix="expand_layer",
 )
 def expand(input: LayerOutput, expand_as: LayerOutput, expand_level: str) -> Made:
-    """Declare a layer that repeats each sample's row for every row of a sequence.
+    """Declare a layer that repeats the row of each sample for every row of a sequence.
 
     With `expand_level` FROM_SEQUENCE, `input` has one row for each sub-sequence of `expand_as`.
     """
@@ -118,7 +118,7 @@ def _expand(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("a, b, act=None, name=None, layer_attr=None, bias_attr=None", "seqconcat")
 def seq_concat(a: LayerOutput, b: LayerOutput) -> Made:
-    """Declare the concatenation of two layers' sequences, sample by sample."""
+    """Declare the concatenation of two sequences per sample: those of `a`, each followed by that of `b`."""
     return Made([a, b], a.size)
 
 

@@ -79,7 +79,7 @@ def ctc(given: dict[str, Any]) -> LayerOutput:
 
 @takes("input, label, size=None, name=None, blank=0, norm_by_times=False, layer_attr=None")
 def warp_ctc(given: dict[str, Any]) -> LayerOutput:
-    """Declare the CTC cost of unaligned labels, from scores; the layer applies a softmax to them."""
+    """Declare the connectionist temporal classification (CTC) cost of scores; the layer applies a softmax to them."""
     input = given["input"]
     if input.activation == "softmax":
         raise UsageError(

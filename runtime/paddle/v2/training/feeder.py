@@ -24,7 +24,7 @@ Place: TypeAlias = Callable[[int], str]
 
 
 class DataFeeder:
-    """Converts samples to a network's inputs, given the column of each data layer.
+    """Converts samples to a network's input arrays, given the column of each data layer.
 
     Without ``feeding``, columns are in the order in which the network's data layers were declared.
     """
@@ -92,7 +92,7 @@ class _Read:
 
 
 class Batches:
-    """Iterates over batches; `feed` converts the current batch, and `count` is the number of batches so far.
+    """An iterator over batches: `feed` converts the current batch, and `count` is the number of batches so far.
 
     `look_ahead` reads the next batch early. Batches and errors still appear in order: an error from the reader, or
     about a sample that does not fit a layer, is raised when its batch is due.

@@ -110,7 +110,7 @@ class GradientMachine:
         _check_layout(network, parameters)
 
     def train(self, feed: Feed, step: int, read: Sequence[str] = ()) -> Step:
-        """Run a forward and a backward pass over a batch.
+        """Run a forward and a backward pass over a batch; return the costs, gradients and layer values.
 
         Args:
             step: the number of the batch since training began, which determines the dropout masks.
@@ -163,7 +163,10 @@ class GradientMachine:
         return found
 
     def observe(self, feed: Feed, step: int, layers: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Return layer values in training mode, with that step's masks; later steps return these layers, too."""
+        """Return values of layers in training mode, with that step's dropout masks.
+
+        Later steps return these layers, too.
+        """
         self._observed.extend(name for name in layers if name not in self._observed)
         runnable = self._runnable(is_test=False, moves_statistics=False)
         values = [_readable(runnable.emitter, name) for name in layers]
@@ -194,7 +197,10 @@ class GradientMachine:
         return value.reshape(-1)
 
     def show(self, name: str, value: Value) -> None:
-        """Use an array of the parameter's size as its value from now on, without a copy; it may be read-only."""
+        """Use an array as a parameter's value from now on, without a copy.
+
+        It has the parameter's size and can be read-only.
+        """
         self.scope.set(name, value.reshape(self.scope.get(name).shape))
 
     def put_gradient(self, name: str, room: Value) -> None:
@@ -279,7 +285,7 @@ class GradientMachine:
             ) from error
 
     def _follow(self) -> None:
-        """Refer to the arrays that now hold the values; arrays shared with a server on this node have moved."""
+        """Update references to the arrays that hold the values; arrays shared with a server on this node have moved."""
         for name, config in self.network.parameters.items():
             if config.sparse_update or not self.scope.has(name):
                 continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes evaluators: a batch's contribution, the sum of contributions, and the reported values.
+"""Metrics of evaluators: a batch's contribution, the sum of contributions, and the reported values.
 
 A contribution is an array that is summed elementwise. Exceptions are AUC, whose contributions are histograms of the
 bins in use, and pnpair and detection, whose contributions are rows that are evaluated together.
@@ -35,7 +35,7 @@ class _Kind(NamedTuple):
 
 
 class Metric:
-    """Accumulates the value of one evaluator over batches."""
+    """Accumulates the metric of one evaluator over batches."""
 
     def __init__(self, config: EvaluatorConfig) -> None:
         self.config = config
@@ -67,7 +67,7 @@ class Metric:
 
 
 class Metrics:
-    """Accumulates the values of all evaluators of a network over batches."""
+    """Accumulates the metrics of all evaluators of a network over batches."""
 
     def __init__(self, configs: Sequence[EvaluatorConfig]) -> None:
         self._metrics = [Metric(config) for config in configs]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the lines of paddle_trainer.INFO: one line per log_period batches, one per pass, and one per test.
+"""TrainingLog: writes paddle_trainer.INFO, one line per log_period batches, one per pass, and one per test.
 
 A pass or a test without any batch is a warning.
 """
@@ -30,7 +30,7 @@ def trainer_logger(environment: JobEnvironment) -> Logger:
 
 
 class TrainingLog:
-    """Accumulates costs and metrics over the pass, and since the last line."""
+    """Writes costs and metrics of a pass, and of the batches since the last line, to the training log."""
 
     def __init__(self, logger: Logger, period: int, evaluators: Sequence[EvaluatorConfig]) -> None:
         self._logger = logger

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends gradients to parameter servers and receives new weights.
+"""RemoteUpdater: sends gradients to parameter servers and receives new weights.
 
 Dense parameters are stored in this process and overwritten after every batch. If a server on this node has a whole
 parameter, nothing is copied. Gradients are computed into memory that the server reads, and the weights are a read-only
@@ -129,7 +129,10 @@ class RemoteUpdater(Updater):
                 self._machine.set_rows(name, ids, self._client.pull_rows(name, ids))
 
     def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:
-        """Send a batch's gradients; wait for the new dense weights and the rows that the batch `ahead` reads."""
+        """Send a batch's gradients.
+
+        Wait for the new dense weights and for the rows that the next batch, `ahead`, reads.
+        """
         self._ahead = None
         ids = {} if ahead is None else {name: ids_in(ahead, sources) for name, sources in self._ids.items()}
         if self._on_gpu:
@@ -145,7 +148,7 @@ class RemoteUpdater(Updater):
             self._ahead = _Ahead(ahead, ids, rows)
 
     def follow(self) -> bool:
-        """Wait for a batch of the other trainers, and fetch the dense weights; see `Updater.follow`."""
+        """Wait until the other trainers have trained a batch, and fetch the dense weights; see `Updater.follow`."""
         self._unmap_weights()
         if self._is_async or not self._client.follow():
             return False
@@ -202,7 +205,7 @@ class RemoteUpdater(Updater):
                 self._machine.replace(name, value)
 
     def _unmap_weights(self) -> None:
-        """Copy the weights out of shared memory that a server may change later."""
+        """Copy the weights out of shared memory, because a server may change it later."""
         if not self._on_gpu:
             for name in self._near:
                 self._home[name][...] = self._machine.flat(name)

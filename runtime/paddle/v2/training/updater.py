@@ -57,7 +57,7 @@ class Updater:
         raise NotImplementedError
 
     def follow(self) -> bool:
-        """Wait for a batch of the other trainers, once this one has no more data; return whether there was one."""
+        """Once this trainer has no more data, wait for a batch of the other trainers; return whether there was one."""
         return False
 
     def finish_pass(self) -> None:
@@ -67,7 +67,7 @@ class Updater:
         """Apply deferred decay to all rows of sparse parameters."""
 
     def caught_up(self) -> AbstractContextManager[None]:
-        """Apply pending decay to rows within a ``with`` block; servers always send whole tables with decay applied."""
+        """Within the context, apply pending decay to rows; servers always send whole tables with decay applied."""
         return nullcontext()
 
     def table(self, name: str) -> Value:
@@ -79,7 +79,7 @@ class Updater:
 
 
 class LocalUpdater(Updater):
-    """Updates the scope's arrays in one process, with the same rules as a parameter server."""
+    """An updater that updates the scope's arrays in one process, by the same rules as a parameter server."""
 
     def __init__(self, machine: GradientMachine, optimizer: OptimizerSpec) -> None:
         self._machine = machine
@@ -123,7 +123,7 @@ class LocalUpdater(Updater):
 
     @contextmanager
     def caught_up(self) -> Iterator[None]:
-        """Apply pending decay to rows within a ``with`` block; training afterwards is unaffected."""
+        """Within the context, apply pending decay to rows; training afterwards is unaffected."""
         kept = {name: self.table(name).copy() for name in self._tables}
         try:
             for name, updater in self._tables.items():
@@ -157,7 +157,10 @@ def parameter_spec(config: ParameterConfig, *, sparse: bool) -> ParameterSpec:
 
 
 class Averager:
-    """Averages parameters; ``value_of`` returns a parameter's array by name, and ``show`` replaces it."""
+    """Averages of parameters over updates.
+
+    ``value_of`` returns a parameter's array by name, and ``show`` replaces it.
+    """
 
     def __init__(
         self,
@@ -180,7 +183,7 @@ class Averager:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Replace the values with their averages within a ``with`` block."""
+        """Within the context, replace the values with their averages."""
         if not self._average.count:
             yield
             return
