@@ -33,7 +33,7 @@ _SHARPNESS = -0.75  # the coefficient of the cubic, as in cv2
 
 
 def load_image(file: str | os.PathLike[str], is_color: bool = True) -> Image:
-    """Read and decode an image file.
+    """Read and decode an image file; return its pixels as described in the module.
 
     Raises:
         ConfigError: the file is not an image.
@@ -43,7 +43,7 @@ def load_image(file: str | os.PathLike[str], is_color: bool = True) -> Image:
 
 
 def load_image_bytes(bytes: bytes, is_color: bool = True) -> Image:
-    """Read an image from the bytes of a file; see `load_image`."""
+    """Decode an image from the bytes of a file; see `load_image`."""
     return _decoded(bytes, is_color, f"a file of {len(bytes)} bytes")
 
 
@@ -93,7 +93,7 @@ def simple_transform(
     is_color: bool = True,
     mean: ArrayLike | None = None,
 ) -> NDArray[np.float32]:
-    """Resize an image and crop a square: random and flipped half of the time in training, else from the center.
+    """Resize an image and crop a square: in training at random and flipped half of the time, else from the center.
 
     Args:
         im: the image, with or without colors.

@@ -30,12 +30,12 @@ Sample = tuple[NDArray[np.float32], int]
 
 
 def train() -> Reader[Sample]:
-    """Return a reader of the 60,000 training samples, in the order of the files."""
+    """Return a reader of MNIST's 60,000 training samples, in the order of the files."""
     return _reader(TRAIN_IMAGES, TRAIN_LABELS)
 
 
 def test() -> Reader[Sample]:
-    """Return a reader of the 10,000 test samples, in the order of the files."""
+    """Return a reader of MNIST's 10,000 test samples, in the order of the files."""
     return _reader(TEST_IMAGES, TEST_LABELS)
 
 

@@ -39,7 +39,7 @@ class MovieInfo:
     title: str
 
     def value(self) -> list[Any]:
-        """Return [id, [category ids], [title word ids]]."""
+        """Return the movie as [id, [category ids], [title word ids]], as in samples."""
         words, categories = get_movie_title_dict(), movie_categories()
         return [
             self.index,
@@ -50,7 +50,7 @@ class MovieInfo:
 
 @dataclass(frozen=True)
 class UserInfo:
-    """A user, with id, gender, index into age_table, and job number."""
+    """A user, with id, gender, age (an index into age_table), and job number."""
 
     index: int
     is_male: bool
@@ -58,7 +58,7 @@ class UserInfo:
     job_id: int
 
     def value(self) -> list[int]:
-        """Return [id, gender, age index, job]."""
+        """Return the user as [id, gender, age index, job], as in samples."""
         return [self.index, 0 if self.is_male else 1, self.age, self.job_id]
 
 

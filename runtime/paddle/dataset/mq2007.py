@@ -109,13 +109,13 @@ class QueryList:
 
 
 def gen_plain_txt(querylist: QueryList | Iterable[Query]) -> Iterator[tuple[int, int, Features]]:
-    """Yield (query id, relevance, features (46,)) of each document."""
+    """Yield (query id, relevance, features (46,) float) of each document of a query."""
     for query in _ranked(querylist):
         yield query.query_id, query.relevance_score, np.array(query.feature_vector)
 
 
 def gen_point(querylist: QueryList | Iterable[Query]) -> Iterator[tuple[int, Features]]:
-    """Yield, for each document, its relevance and its 46 features."""
+    """Yield (relevance, features (46,)) of each document of a query."""
     for _, score, features in gen_plain_txt(querylist):
         yield score, features
 
@@ -123,7 +123,7 @@ def gen_point(querylist: QueryList | Iterable[Query]) -> Iterator[tuple[int, Fea
 def gen_pair(
     querylist: QueryList | Iterable[Query], partial_order: str = "full"
 ) -> Iterator[tuple[NDArray[np.int64], Features, Features]]:
-    """Yield (array([1]), features of the more relevant document, those of the less relevant one) for each pair.
+    """Yield a sample for each pair of documents: (array([1]), features of the more relevant one, those of the other).
 
     Args:
         querylist: the documents of one query.
@@ -140,7 +140,7 @@ def gen_pair(
 
 
 def gen_list(querylist: QueryList | Iterable[Query]) -> Iterator[tuple[NDArray[np.int64], Features]]:
-    """Yield one sample for the query: (relevance (documents, 1), features (documents, 46))."""
+    """Yield one sample for a query: (relevance (documents, 1), features (documents, 46))."""
     ranked = _ranked(querylist)
     yield (
         np.array([[query.relevance_score] for query in ranked]),
@@ -154,7 +154,7 @@ def query_filter(querylists: Iterable[QueryList]) -> list[QueryList]:
 
 
 def load_from_text(filepath: str, shuffle: bool = True, fill_missing: float = -1) -> list[QueryList]:
-    """Return the queries of a file in the archive.
+    """Read the queries in a text file of the archive.
 
     Args:
         filepath: the path within the archive, such as MQ2007/MQ2007/Fold1/train.txt.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples in numbered files, so that each trainer of a job can read its own part.
+"""Files of samples: functions that write a reader's samples to numbered files, and read each trainer's own part.
 
 As in the original, the files contain pickles, but nothing is unpickled: they are parsed as data, and samples can
 contain the types that `reader.pickled` lists. JSON files of earlier versions can also be read.
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def dump(samples: list[Any], file: BinaryIO) -> None:
-    """Write samples; the default dumper of `split`.
+    """Write samples to a binary file; the default dumper of `split`.
 
     Raises:
         TypeError: a sample contains an unsupported type.
@@ -44,7 +44,7 @@ def dump(samples: list[Any], file: BinaryIO) -> None:
 
 
 def load(file: BinaryIO) -> list[Any]:
-    """Read samples written by `dump`; the default loader of `cluster_files_reader`."""
+    """Read the samples that `dump` wrote to a binary file; the default loader of `cluster_files_reader`."""
     try:
         raw = file.read()
         samples = _unpacked(json.loads(raw)) if raw.startswith(b"[") else pickled.loads(raw)

@@ -45,7 +45,7 @@ def test() -> Reader[Sample]:
 
 
 def val() -> Reader[Sample]:
-    """Return a reader of the 1,449 validation images."""
+    """Return a reader of the 1,449 validation samples."""
     return _reader("val")
 
 
@@ -88,7 +88,7 @@ _PALETTE = 3
 
 
 def palette_indexes(raw: bytes) -> NDArray[np.uint8]:
-    """Return the palette index of each pixel in a PNG file, (height, width).
+    """Decode a PNG file with a palette; return the palette index of each pixel, (height, width) uint8.
 
     Raises:
         ValueError: the file is damaged, interlaced, or not a PNG file with a palette.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""append_backward: appends the operators that compute the gradients of a loss.
+"""append_backward: appends the operators that compute the gradients of a loss (automatic differentiation).
 
 The gradient of `x` is the variable `x@GRAD`, see `grad_builder`. Gradients are computed only for variables on a path
 from a trainable parameter, or from another variable without stop_gradient, to the loss.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Binder: turns operators into calls over numbered registers.
+"""Binder: compiles operators to calls over numbered registers.
 
 Register 0 holds the step number. Register 1 is always None, for absent optional inputs. Register 2 receives outputs
 that are never read.
@@ -41,7 +41,7 @@ Rooms: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Binder:
-    """Turns operators into calls: maps variable names to registers and binds the non-array arguments of kernels."""
+    """Compiles operators to calls: maps variable names to registers, and binds the other arguments of kernels."""
 
     program: Program
     numbers: Mapping[str, int]
@@ -146,7 +146,7 @@ def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
 
 
 def with_keywords(kernel: Callable[..., Any], keywords: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return a kernel with keyword values bound, if possible as defaults of a copy, which is faster to call."""
+    """Bind keyword values to a kernel, if possible as defaults of a copy, which is faster to call."""
     if not keywords or not isinstance(kernel, FunctionType):
         return partial(kernel, **keywords) if keywords else kernel
     code = kernel.__code__
@@ -159,7 +159,7 @@ def with_keywords(kernel: Callable[..., Any], keywords: Mapping[str, Any]) -> Ca
 
 
 def onto(value: Any, xp: Any) -> Any:
-    """Return a value with its arrays converted to the library `xp`; lists and tuples are copied."""
+    """Convert the arrays of a value to the library `xp`; lists and tuples are copied."""
     if isinstance(value, np.ndarray | np.generic):
         return value if xp is np else xp.asarray(value)
     if isinstance(value, LoDArray):

@@ -288,7 +288,7 @@ def _shape_fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
 
 
 class _Refused(ExecutionError):
-    """Raised when an operator does not accept the fed values."""
+    """Raised when an operator does not accept the shapes of fed values."""
 
 
 def _apart(changed: list[tuple[Cell, Any, bool]]) -> list[tuple[Cell, Any, bool]]:

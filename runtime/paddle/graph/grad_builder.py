@@ -33,7 +33,7 @@ class _Pending:
 
 @dataclass
 class Builder:
-    """Collects the gradient operators of a block; `writers` maps each variable to the writers of its gradient."""
+    """Builds the gradient operators of a block; `writers` maps each variable to the writers of its gradient."""
 
     block: Block
     required: set[str]
@@ -91,7 +91,7 @@ class Builder:
             self._emit(_Pending(grad_op.type, given, outputs, attrs, op.origin))
 
     def _leave(self, op: Operator) -> None:
-        """Forget the gradients of values that the operator overwrote.
+        """Discard the gradients of values that the operator overwrote.
 
         For earlier operators, the names mean earlier values.
         """
@@ -240,7 +240,7 @@ def _slot_names(both: dict[str, tuple[str, ...]], slot: str) -> list[str]:
 
 @dataclass(frozen=True)
 class BodyGradients:
-    """Answers the queries of the gradient maker of an operator with a body.
+    """The interface through which gradient makers of operators with a body request gradients.
 
     See `ops.base.registry.gradient_maker`.
     """

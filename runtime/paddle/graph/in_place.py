@@ -23,7 +23,7 @@ from paddle.ops.base.selected_rows import SelectedRows
 
 
 def owner(value: Any) -> Any:
-    """Return the object that owns the memory of an array, of selected rows' values or of a LoDArray's rows."""
+    """Return the object that owns the memory of an array, of selected rows' values, or of a LoDArray's rows."""
     if isinstance(value, SelectedRows):
         value = value.values
     elif isinstance(value, LoDArray):
@@ -35,14 +35,14 @@ def owner(value: Any) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """Return a copy that shares no memory with the value; one without `copy`, such as a table, is immutable."""
+    """Return a copy of a value, which shares no memory with the original."""
     if isinstance(value, SelectedRows):
         return SelectedRows(value.rows.copy(), value.values.copy(), value.height)
     return value.copy() if hasattr(value, "copy") else value
 
 
 def copying(kernel: Callable[..., Any], op: Operator, feeds: frozenset[str]) -> Callable[..., Any]:
-    """Return the kernel wrapped to copy inputs that it would change although their variables must not change."""
+    """Wrap a kernel so that it copies inputs that it changes although their variables must not change."""
     definition = op.definition
     positions = []
     for out_slot, in_slot in definition.in_place.items():
@@ -64,7 +64,7 @@ def copying(kernel: Callable[..., Any], op: Operator, feeds: frozenset[str]) -> 
 def unsharing(
     kernel: Callable[..., Any], late: Sequence[bool], sources: Sequence[bool]
 ) -> Callable[..., Any]:
-    """Return the kernel wrapped to copy outputs in the slots `late` that share memory with inputs in `sources`."""
+    """Wrap a kernel so that it copies outputs in the slots `late` that share memory with inputs in `sources`."""
 
     def call(*values: Any, **keywords: Any) -> Any:
         result = kernel(*values, **keywords)
@@ -105,7 +105,7 @@ NOT_EXPOSED = Exposed(NO_SLOTS, NO_SLOTS)
 
 
 def exposed(ops: Sequence[Operator], kept: Collection[str]) -> list[Exposed]:
-    """Return the exposed slots of each operator, in order.
+    """Return the slots of each operator that need copies, in the order of operators.
 
     Args:
         kept: variables whose values are needed after the plan has run.

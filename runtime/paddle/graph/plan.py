@@ -140,7 +140,7 @@ def _joined(loss: Operator, softmax: Operator) -> Operator:
 
 
 class PlanRequest(NamedTuple):
-    """A request to compile a plan.
+    """A request to compile a program: its feeds and fetches, and the block.
 
     Attributes:
         feeds: the names of the fed variables.

@@ -19,7 +19,7 @@ Call = Callable[[list[Any]], None]
 
 
 class Event(NamedTuple):
-    """One executed operator.
+    """The record of one run of an operator.
 
     Attributes:
         op_type: the type of the operator.
@@ -37,7 +37,7 @@ class Event(NamedTuple):
 
 
 class Profile:
-    """Records the events since its start or last reset. Thread-safe.
+    """Records the run times of operators from its start or last reset on. Thread-safe.
 
     Attributes:
         on: whether runs are recorded; a change does not affect a run in progress.

@@ -16,7 +16,7 @@ from paddle.graph.variable import Variable
 
 
 class Program:
-    """A list of blocks; the executor runs block 0.
+    """A computation as a list of blocks of operators; the executor runs block 0.
 
     Attributes:
         version: counts changes; an unchanged version means an unchanged program.
@@ -65,7 +65,7 @@ class Program:
         return block
 
     def rollback(self) -> None:
-        """Make the block around the current block the current one."""
+        """Return to the enclosing block: make it the current block."""
         self.current_block_idx = self.current_block().parent_idx
 
     def list_vars(self) -> Iterator[Variable]:

@@ -42,7 +42,7 @@ class Scope:
 
     @property
     def layout(self) -> int:
-        """A number that changes whenever a name might refer to a different cell."""
+        """A number that changes whenever a name may refer to a different cell."""
         return self._layout[0]
 
     def get(self, name: str) -> Any:
@@ -64,7 +64,7 @@ class Scope:
         cell.value = value
 
     def has(self, name: str) -> bool:
-        """Return whether the name has a value in this scope or a parent."""
+        """Return whether a name has a value in this scope or a parent."""
         cell = self._find(name)
         return cell is not None and cell.is_set
 
@@ -144,6 +144,6 @@ class Fetched(np.ndarray[Any, Any]):
 
 
 def fetched(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an array as `Fetched` if it has one element or its last axis has size 1; otherwise unchanged."""
+    """Return an array as `Fetched` if it has one element or its last axis has size 1, and unchanged otherwise."""
     one = value.ndim and (value.size == 1 or value.shape[-1] == 1)
     return value.view(Fetched) if one else np.asarray(value)

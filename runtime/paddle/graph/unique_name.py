@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates unique names: `fc_0`, `fc_1`, ... Counters start at 0 and belong to the current generator."""
+"""Unique names for variables: `fc_0`, `fc_1`, ... Counters start at 0 and belong to the current generator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextvars import ContextVar
 
 
 class NameGenerator:
-    """Generates names with one counter per key; a prefix is prepended to every name."""
+    """A generator of unique names, with one counter per key; a prefix is prepended to every name."""
 
     def __init__(self, prefix: str = "") -> None:
         self._prefix = prefix

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variable and Parameter: descriptions of the named values of a program."""
+"""Variable and Parameter: descriptions of a program's named values."""
 
 from __future__ import annotations
 

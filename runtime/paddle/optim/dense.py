@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Updates one dense parameter, or those blocks of it that one server holds.
+"""DenseUpdater: updates one dense parameter, or those blocks of it that one server stores.
 
 Splitting a parameter into blocks does not change its values, unless its rule needs the whole parameter (LARS, LAMB).
 """
@@ -22,7 +22,7 @@ _ANNOUNCED = 1 << 19
 
 
 class DenseUpdater:
-    """An update rule with its state for `size` elements. Not thread-safe."""
+    """An update rule with the state for one parameter, or a part, of `size` elements. Not thread-safe."""
 
     def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec, size: int) -> None:
         """Prepare an updater; the first update creates the state, on the device of the value.
@@ -94,7 +94,7 @@ class DenseUpdater:
 
     @property
     def columns(self) -> dict[str, Array]:
-        """The state arrays (size,) of the rule by name: not copied; empty before the first step."""
+        """The rule's state arrays (size,) by name, not copied; empty before the first step."""
         return self._state if self._batches else {}
 
     @property

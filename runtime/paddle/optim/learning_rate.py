@@ -47,7 +47,7 @@ class LearningRate:
         self._segment: int | None = None
 
     def at(self, num_samples: int, pass_id: int, num_updates: int | None = None) -> float:
-        """Return the rate after `num_samples` samples and `num_updates` updates, in pass `pass_id` (from 0).
+        """Return the learning rate after `num_samples` samples and `num_updates` updates, in pass `pass_id` (from 0).
 
         num_samples includes the current batch in local and synchronous training, but not in asynchronous training.
         num_updates never includes it, and is needed only by Fluid's schedules.
@@ -88,7 +88,7 @@ class LearningRate:
 
 
 class StepRates(NamedTuple):
-    """The learning rates of one step: the job's, and by name those of parameters with a separate optimizer."""
+    """The learning rates of one step: the job's, and those of parameters with their own optimizer, by name."""
 
     job: float
     own: Mapping[str, float]

@@ -72,7 +72,7 @@ class ModelAverage:
         self._updates_of_pass = 0
 
     def mean(self, name: str, out: Array) -> None:
-        """Write the mean of one parameter; `count` must be above 0."""
+        """Write the mean of one parameter to `out`; `count` must be above 0."""
         total = self._sum1[name] + self._sum2[name] + self._sum3[name]
         np.divide(total, np.float32(self.count), out=out)
 

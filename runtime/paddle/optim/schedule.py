@@ -107,7 +107,7 @@ def _cosine(lr: float, t: int, a: _Arguments) -> float:
 
 
 class _Schedule(NamedTuple):
-    """A formula, its required arguments, and those that have a default."""
+    """A schedule's formula, its required arguments, and its optional arguments with their defaults."""
 
     formula: Callable[[float, int, _Arguments], float]
     required: tuple[str, ...]

@@ -50,7 +50,7 @@ class RowStep:
         self.decays = bool(parameter.l1 or parameter.l2)
 
     def apply(self, w: Array, g: Array, state: State, since: Since, batch: int, learning_rate: float) -> None:
-        """Update rows `w` (n, width) and their `state` in place from their summed gradient `g`."""
+        """Update rows `w` (n, width) and their `state` in place, given their summed gradient `g`."""
         parameter = self._parameter
         if parameter.clip:
             g = np.clip(g, -parameter.clip, parameter.clip)
@@ -103,7 +103,7 @@ class SparseUpdater(ABC):
         self.catches_up = bool(parameter.l1 or parameter.l2 or parameter.momentum)
 
     def update(self, table: Array, gradient: RowGradient, learning_rate: float) -> None:
-        """Take one step of the whole table: one batch, whose gradient touches the rows given.
+        """Take one step of the whole table, for one batch; only the rows of the gradient are updated.
 
         Args:
             table: (height, width) float32, changed in place.

@@ -42,7 +42,7 @@ class RowGradient(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OptimizerSpec:
-    """An update rule, its learning rate and schedule, and whether servers apply gradients on arrival.
+    """The specification of an optimizer: update rule, learning rate, schedule, and synchronous or asynchronous updates.
 
     Attributes:
         rule: a key of `rules.table.RULES`.
@@ -225,7 +225,7 @@ def rate_of(rule: Rule, optimizer: OptimizerSpec, parameter: ParameterSpec, lear
 
 
 def exact_fields(cls: type[Any], data: object) -> dict[str, Any]:
-    """Return the fields of a dataclass from a JSON object; raise an error if any is missing or unknown."""
+    """Return the fields of a dataclass from a JSON object; a missing or unknown field raises an error."""
     expected = {item.name for item in fields(cls)}
     if not isinstance(data, dict) or set(data) != expected:
         got = sorted(map(str, data)) if isinstance(data, dict) else type(data).__name__

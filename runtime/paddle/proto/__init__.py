@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The original's protobuf messages, as classes that are made from tables of fields."""
+"""The original's protobuf messages, as classes that are generated from tables of fields."""

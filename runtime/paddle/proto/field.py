@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A field of a protobuf message: the check of its values, their wire format and their text."""
+"""Field: a field of a protobuf message, with the check of its values, its wire format and its text format."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Field(NamedTuple):
 
 
 def encoded(field: Field, value: Any) -> bytes:
-    """Return a field with its value or values, encoded in the wire format."""
+    """Encode a field and its value or values in the wire format."""
     if not field.is_repeated:
         return _encoded_one(field, value)
     if field.label == "**":
@@ -110,7 +110,7 @@ def _encoded_one(field: Field, value: Any) -> bytes:
 
 
 def decoded(field: Field, raw: int | float | bytes) -> Any:
-    """Return the value of a field that was read from the wire format.
+    """Decode the value of a field from the wire format.
 
     Raises:
         ModelFileError: the value has another type than the field.
@@ -141,7 +141,7 @@ def _short(value: int) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value in protobuf's text format."""
+    """Format a value in protobuf's text format."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, bytes)):

@@ -20,7 +20,7 @@ _DEEPEST = 100
 
 
 class Repeated(list[Any]):
-    """The values of a repeated field."""
+    """The list of values of a repeated field."""
 
     def __init__(self, field: Field, values: Iterable[Any] = ()) -> None:
         super().__init__(map(field.checked, values))
@@ -147,14 +147,14 @@ class Message:
         self._is_set = True
 
     def CopyFrom(self, other: Message) -> None:  # noqa: N802
-        """Replace all fields by those of a message of the same type."""
+        """Replace all fields with those of a message of the same type."""
         if other is not self:
             self._check_type(other)
             self.Clear()
             self.MergeFrom(other)
 
     def MergeFrom(self, other: Message) -> None:  # noqa: N802
-        """Set the fields that are set in another message of the same type; append its repeated ones."""
+        """Merge a message of the same type into this one: set its set fields, and append its repeated values."""
         self._check_type(other)
         self._is_set = True
         for field, value in other.ListFields():
@@ -193,7 +193,7 @@ class Message:
         return len(self.SerializePartialToString())
 
     def ParseFromString(self, serialized: bytes) -> int:  # noqa: N802
-        """Replace all fields by those of a serialized message; return its length.
+        """Replace all fields with those of a serialized message; return its length in bytes.
 
         Raises:
             ModelFileError: the bytes are damaged; the message is unchanged.
@@ -207,7 +207,7 @@ class Message:
         return len(serialized)
 
     def MergeFromString(self, serialized: bytes) -> int:  # noqa: N802
-        """Set the fields of a serialized message; return its length. Unknown fields are skipped.
+        """Merge a serialized message into this one; return its length in bytes. Unknown fields are skipped.
 
         Raises:
             ModelFileError: the bytes are damaged, or nest more than 100 messages, protobuf's limit.
@@ -290,7 +290,7 @@ class Message:
 
 
 def messages(module: str, table: str, known: Iterable[Mapping[str, Any]] = ()) -> MutableMapping[str, Any]:
-    """Return the classes and enum values of a table by name; `known` are those of modules that it refers to."""
+    """Create the classes and enum values of a table, and return them by name; `known` are those of other modules."""
     kinds: dict[str, Any] = {name: each for names in known for name, each in names.items()}
     found: dict[str, Any] = {}
     lines = [line.strip() for line in table.strip().splitlines()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bounded queue between threads, which also signals the end of the data, an error, or the departure of the consumer.
+"""Channel: a bounded queue between threads, which also signals the end of the data, errors, and consumers that left.
 
 Waits have no time limit, because a training step can take any time. They end when the other side acts, ends, fails or
 leaves, one of which is certain to happen.
@@ -35,7 +35,7 @@ class ClosedError(Exception):
 
 
 class Channel(Generic[T]):
-    """A bounded first-in-first-out queue; safe for any number of producing and consuming threads."""
+    """A bounded FIFO queue for any number of producing and consuming threads."""
 
     def __init__(self, capacity: int, producers: int = 1) -> None:
         self._changed = threading.Condition()
@@ -116,7 +116,7 @@ def pump(source: Callable[[], Iterable[T]], out: Channel[T]) -> None:
 
 @contextmanager
 def running(jobs: Iterable[Callable[[], None]], channels: Iterable[Channel[Any]]) -> Iterator[None]:
-    """Run each job on its own thread; on exit, leave the channels and join the threads (STOP_S)."""
+    """Within the context, run each job on its own thread; on exit, leave the channels and join the threads (STOP_S)."""
     threads = [ServiceThread(job, name="paddle-reader") for job in jobs]
     try:
         yield

@@ -24,7 +24,7 @@ __all__ = ["cloud_reader", "np_array", "recordio", "text_file"]
 
 
 def np_array(x: NDArray[Any]) -> Reader[Any]:
-    """Yield the sub-arrays along the first axis: the elements of a vector, the rows of a matrix."""
+    """Return a reader of an array's sub-arrays along the first axis: a vector's elements, or a matrix's rows."""
     array = np.asarray(x)
     if array.ndim < 1:
         raise ConfigError(
@@ -38,7 +38,7 @@ def np_array(x: NDArray[Any]) -> Reader[Any]:
 
 
 def text_file(path: str | PathLike[str]) -> Reader[str]:
-    """Yield the lines of a UTF-8 text file without their line breaks."""
+    """Return a reader of the lines of a UTF-8 text file, without their line breaks."""
 
     def read() -> Iterator[str]:
         with open(path, encoding="utf-8") as file:
@@ -49,7 +49,7 @@ def text_file(path: str | PathLike[str]) -> Reader[str]:
 
 
 def recordio(paths: str | Sequence[str], buf_size: int = 100) -> Reader[Any]:
-    """Read the pickled samples in recordio files as data; see `reader.pickled`.
+    """Return a reader of the pickled samples in recordio files, which are parsed as data; see `reader.pickled`.
 
     Args:
         paths: patterns, in a list or separated by commas; files come in the order of their names.
@@ -65,7 +65,7 @@ def recordio(paths: str | Sequence[str], buf_size: int = 100) -> Reader[Any]:
 def cloud_reader(
     paths: str | Sequence[str], etcd_endpoints: str, timeout_sec: int = 5, buf_size: int = 64
 ) -> Reader[Any]:
-    """Read the samples of recordio files that the job's task queue assigns to this trainer; see `paddle.v2.master`.
+    """Return a reader of the samples that the job's task queue assigns to this trainer; see `paddle.v2.master`.
 
     In each pass, every sample goes to one trainer; faster trainers get more of them. Each iteration is the next pass.
     In a restarted trainer, passes that the job has finished are empty.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decorators of readers, without threads.
+"""Reader decorators without threads: map_readers, shuffle, chain, compose, firstn, cache and Fake.
 
 Nothing is read until the new reader is called and iterated over. Every call reads the sources again, except with
 `cache`.
@@ -28,7 +28,7 @@ class ComposeNotAligned(PaddleError, ValueError):
 
 
 def map_readers(func: Callable[..., U], *readers: Reader[Any]) -> Reader[U]:
-    """Yield `func(a, b, ...)` for corresponding samples a, b, ... of the readers, until the shortest reader ends."""
+    """Return a reader of `func(a, b, ...)` for corresponding samples of several readers, as long as the shortest."""
 
     def read() -> Iterator[U]:
         return (func(*samples) for samples in zip(*(reader() for reader in readers), strict=False))
@@ -37,7 +37,7 @@ def map_readers(func: Callable[..., U], *readers: Reader[Any]) -> Reader[U]:
 
 
 def shuffle(reader: Reader[T], buf_size: int) -> Reader[T]:
-    """Yield samples in random order within a buffer of `buf_size` samples, buffer after buffer.
+    """Return a reader that shuffles samples in a buffer of `buf_size` samples, buffer after buffer.
 
     The order comes from Python's `random`; seed it to make the order repeatable. A buffer of 0 or 1 samples keeps the
     order.
@@ -53,7 +53,7 @@ def shuffle(reader: Reader[T], buf_size: int) -> Reader[T]:
 
 
 def chain(*readers: Reader[T]) -> Reader[T]:
-    """Yield the samples of the first reader, then those of the second, and so on."""
+    """Return a reader of the first reader's samples, then the second's, and so on."""
 
     def read() -> Iterator[T]:
         for reader in readers:
@@ -63,7 +63,7 @@ def chain(*readers: Reader[T]) -> Reader[T]:
 
 
 def compose(*readers: Reader[Any], check_alignment: bool = True) -> Reader[tuple[Any, ...]]:
-    """Combine the samples of several readers: 1 and (2, 3) become (1, 2, 3).
+    """Return a reader that combines the samples of several readers: 1 and (2, 3) become (1, 2, 3).
 
     Args:
         readers: the readers; a sample that is a tuple contributes its elements, any other sample itself.
@@ -92,7 +92,7 @@ def compose(*readers: Reader[Any], check_alignment: bool = True) -> Reader[tuple
 
 
 def firstn(reader: Reader[T], n: int) -> Reader[T]:
-    """Yield the first `n` samples; read no others from the source."""
+    """Return a reader of the first `n` samples, which reads no more from the source."""
 
     def read() -> Iterator[T]:
         return itertools.islice(iter(reader()), int(n))
@@ -101,7 +101,7 @@ def firstn(reader: Reader[T], n: int) -> Reader[T]:
 
 
 def cache(reader: Reader[T]) -> Reader[T]:
-    """Read the whole source in the first pass, and serve every pass from memory, in the same order."""
+    """Return a reader that reads the source in its first pass, and serves all passes from memory in the same order."""
     kept: list[T] | None = None
 
     def read() -> Iterator[T]:
@@ -132,7 +132,7 @@ class Fake:
         self.yield_num = 0
 
     def __call__(self, reader: Reader[T], max_num: int) -> Reader[T]:
-        """Return the reader.
+        """Return the reader that repeats the first sample.
 
         Args:
             reader: its first sample is read once, for all passes.

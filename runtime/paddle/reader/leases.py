@@ -14,7 +14,7 @@ TASKS_PER_TRAINER = 4  # at least, where there are enough pieces
 
 
 class Holder(NamedTuple):
-    """A client in one process of a trainer; a new process of the same trainer has another session."""
+    """A client of the queue in one process of a trainer; a new process of the same trainer has a different session."""
 
     trainer: int
     session: int
@@ -49,7 +49,7 @@ class Lease:
 
 
 class Dataset:
-    """The tasks of one data set: which are waiting, leased and finished in the current pass."""
+    """A data set's tasks, which are waiting, leased or finished in the current pass."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         """Queue all tasks for pass 0."""
@@ -129,7 +129,7 @@ class Dataset:
 
 
 def tasks_of(pieces: Sequence[tuple[str, int]], num_trainers: int) -> list[Task]:
-    """Group pieces into tasks in order, at most `MOST_PIECES` each, or fewer if trainers would get few tasks."""
+    """Group pieces into tasks, in order: at most `MOST_PIECES` each, or fewer if trainers would get few tasks."""
     size = max(1, min(MOST_PIECES, len(pieces) // (TASKS_PER_TRAINER * max(1, num_trainers))))
     starts = range(0, len(pieces), size)
     return [Task(number, pieces[start : start + size]) for number, start in enumerate(starts)]

@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 def batch(reader: Reader[T], batch_size: int, drop_last: bool = False) -> Reader[list[T]]:
-    """Group samples into lists of `batch_size`; the last list may be shorter, unless `drop_last` drops it.
+    """Return a reader of lists of `batch_size` samples; the last list may be shorter, unless `drop_last` drops it.
 
     A float batch_size, such as the result of `/` in Python 3, is truncated. A pass without batches logs a warning.
 

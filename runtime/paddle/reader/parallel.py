@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers that prefetch on threads.
+"""Reader decorators that prefetch on threads: buffered and xmap_readers.
 
 Threads start when iteration starts and end with it, even if the consumer stops early. An error in the source or mapper
 is raised in the consumer, after the samples that precede it.
@@ -21,7 +21,7 @@ U = TypeVar("U")
 
 
 def buffered(reader: Reader[T], size: int) -> Reader[T]:
-    """Prefetch up to `size` samples on one thread; 0: all samples."""
+    """Return a reader that prefetches up to `size` samples (0: all samples) on one thread."""
     if size < 0:
         raise ConfigError(f"buffered: size must not be negative, got {size}")
 
@@ -36,7 +36,7 @@ def buffered(reader: Reader[T], size: int) -> Reader[T]:
 def xmap_readers(
     mapper: Callable[[T], U], reader: Reader[T], process_num: int, buffer_size: int, order: bool = False
 ) -> Reader[U]:
-    """Yield `mapper(sample)` for every sample, computed on `process_num` threads.
+    """Return a reader of `mapper(sample)` for every sample, computed on `process_num` threads.
 
     Args:
         mapper: called from several threads concurrently.
@@ -80,6 +80,6 @@ def _map_in_order(mapper: Callable[[T], U], reader: Reader[T], workers: int, siz
 
 
 def _mapped(mapper: Callable[[T], U], samples: Iterable[T]) -> Iterator[U]:
-    """Do the same as `map`, except that a StopIteration of the mapper is an error rather than the end."""
+    """Apply a mapper like `map`, except that a StopIteration raised by the mapper is an error rather than the end."""
     for sample in samples:
         yield mapper(sample)

@@ -39,7 +39,7 @@ class PickleRefused(PaddleError, ValueError):
 
 
 def loads(raw: bytes, classes: Collection[str] = ()) -> Any:
-    """Return the value of a pickle.
+    """Parse a pickle as data and return its value.
 
     Args:
         classes: "module name" of each class whose instances may occur; they become `Instance`s.

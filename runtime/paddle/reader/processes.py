@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples from other processes: from several readers, as they arrive, or from the output of a command.
+"""Readers whose samples come from other processes: from forked readers, or from the output of a command.
 
 A command, such as `hadoop fs -cat`, is split into arguments as a shell would, but no shell runs. It ends with the
 iteration: a consumer that stops early stops it.
@@ -34,7 +34,7 @@ _STOP_S = 5.0
 def multiprocess_reader(
     readers: Sequence[Reader[T]], use_pipe: bool = True, queue_size: int = 1000
 ) -> Reader[T]:
-    """Yield the samples of several readers, each in its own process; the order is not fixed.
+    """Return a reader of the samples of several readers, each run in its own process; the order is not fixed.
 
     Processes are forked when iteration starts, and have exited when it ends, even if the consumer stops early.
 
@@ -110,7 +110,7 @@ FILE_TYPES = ("plain", "gzip")
 
 
 class PipeReader:
-    r"""Reads text from a command; each call of `get_line` runs the command again.
+    r"""Reads text from the output of a command; each call of `get_line` runs the command again.
 
     Args:
         command: program and arguments; no pipes, globs or variables.
@@ -151,7 +151,10 @@ def pipe_reader(
     cut_lines: bool = True,
     line_break: str = "\n",
 ) -> Reader[T]:
-    """Yield `parser(line)` for every line that `left_cmd` writes; the arguments are those of PipeReader."""
+    """Return a reader of `parser(line)` for every line that `left_cmd` prints.
+
+    The arguments are those of PipeReader.
+    """
     pipe = PipeReader(left_cmd, bufsize, file_type)
 
     def read() -> Iterator[T]:

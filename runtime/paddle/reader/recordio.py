@@ -81,7 +81,7 @@ def read_records(path: str | PathLike[str]) -> Iterator[bytes]:
 
 
 def read_chunk(path: str | PathLike[str], at: int) -> list[bytes]:
-    """Return the records of the chunk at a byte offset, which is one of `chunk_places`.
+    """Return the records of the chunk at a byte offset of a file; see `chunk_places`.
 
     Raises:
         RecordFileError: the chunk is damaged or truncated.

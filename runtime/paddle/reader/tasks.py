@@ -90,7 +90,7 @@ class TaskQueues:
             self._journal = None
 
     def ask(self, holder: Holder, question: Mapping[str, Any], address: bytes = b"") -> dict[str, Any]:
-        """Answer a trainer's request.
+        """Process a request of a trainer and return the answer.
 
         Args:
             holder: the process that asks. Tasks of an earlier process of the same trainer return to the queue.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Arguments`: the inputs or the outputs of a network, one slot per layer."""
+"""`Arguments`: the inputs or outputs of a network, in one slot per layer."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`GradientMachine` and its parameters: a network of a configuration, fed with `Arguments`, and its `Trainer`."""
+"""`GradientMachine`, a configuration's network that is fed with `Arguments`; its parameters, and its `Trainer`."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Parameter:
         return self._config.name
 
     def getID(self) -> int:
-        """Return the number of the parameter in the network."""
+        """Return the parameter's index in the network."""
         return self._number
 
     def getSize(self) -> int:
-        """Return the number of values of the parameter."""
+        """Return the number of elements of the parameter."""
         return self._config.size
 
     def getConfig(self) -> ParameterConfig:
@@ -135,13 +135,16 @@ class GradientMachine:
     finish = start
 
     def forwardTest(self, inArgs: Arguments) -> list[dict[str, Array]]:
-        """Return the outputs of a batch: "value" and "id" of each output layer, where available."""
+        """Compute the outputs of a batch in test mode.
+
+        Return "value" and "id" of each output layer, where available.
+        """
         machine, feed = self.prepared(inArgs)
         found = machine.outputs(feed, self.network.outputs, _FIELDS)
         return [found[name] for name in self.network.outputs]
 
     def forward(self, inArgs: Arguments, outArgs: Arguments, passType: int) -> None:
-        """Store the outputs of a batch in `outArgs`; PASS_TRAIN draws dropout masks, PASS_TEST uses none."""
+        """Compute the outputs of a batch into `outArgs`; PASS_TRAIN draws dropout masks, PASS_TEST uses none."""
         if passType == PASS_TRAIN and self.costs:
             self.forwardBackward(inArgs, outArgs, passType)
         else:
@@ -154,7 +157,7 @@ class GradientMachine:
         passType: int,
         callback: Callable[[Parameter], Any] | None = None,
     ) -> None:
-        """Store the outputs of a batch in `outArgs`, and save the gradients of the costs among them.
+        """Compute the outputs of a batch into `outArgs`, and the gradients of the costs among them.
 
         Args:
             callback: called with each parameter afterwards.

@@ -62,7 +62,7 @@ class CacheType:
 
 
 class InputOrderWrapper:
-    """Converts samples that are dicts to lists, in the order of the given names."""
+    """A generator wrapper that converts samples from dicts to lists, in the order of the given names."""
 
     def __init__(self, generator: Generate, input_order: Sequence[str]) -> None:
         self.generator, self.input_order = generator, input_order
@@ -83,7 +83,7 @@ class InputOrderWrapper:
 
 
 class SingleSlotWrapper:
-    """Allows a provider with one column to yield the column itself."""
+    """A generator wrapper that allows a provider with one column to yield the column itself."""
 
     def __init__(self, generator: Generate) -> None:
         self.generator = generator
@@ -95,7 +95,7 @@ class SingleSlotWrapper:
 
 
 class CheckInputTypeWrapper:
-    """Checks that samples are lists if the input types are a list."""
+    """A generator wrapper that checks that samples are lists if the input types are a list."""
 
     def __init__(self, generator: Generate, input_types: Sequence[InputType], logger: Logger) -> None:
         self.generator, self.input_types, self.logger = generator, input_types, logger
@@ -113,7 +113,7 @@ class CheckInputTypeWrapper:
 
 
 class CheckWrapper:
-    """Checks each sample against the input types: logs a mismatch, then skips the sample or raises an error."""
+    """A generator wrapper that checks samples against the input types: logs a mismatch, then skips or raises."""
 
     def __init__(
         self, generator: Generate, input_types: Sequence[InputType], check_fail_continue: bool, logger: Logger
@@ -174,7 +174,7 @@ class CheckWrapper:
 
 
 class DataProvider:
-    """The settings of one data source, which hooks and generator functions read and change.
+    """A data source's settings, which hooks and generator functions read and change.
 
     Attributes:
         input_types: InputType of each column; after `__init__` in the order of `input_order`.
@@ -278,7 +278,7 @@ def provider(
 
 
 def deserialize_args(args: Any) -> Any:
-    """Return arguments from JSON; the original used pickles, which this runtime never loads."""
+    """Parse arguments from JSON; the original used pickles, which this runtime never loads."""
     return json.loads(args) if isinstance(args, (str, bytes)) else args
 
 

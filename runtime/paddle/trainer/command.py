@@ -32,7 +32,7 @@ _FOR_DEVICES = frozenset(
 
 
 def run(arguments: Sequence[str], environment: JobEnvironment, log: Logger) -> int:
-    """Run a job; return the exit code.
+    """Run `paddle train` with the given arguments; return the exit code.
 
     Raises:
         PaddleError: a flag, the configuration or the data is invalid, or training failed.

@@ -177,7 +177,7 @@ def extra_outputs(configuration: Configuration) -> list[str]:
 
 
 def get_config_arg(name: str, type: Callable[[Any], Any], default: Any = None) -> Any:
-    """Return an argument of `--config_args`, converted to a type, or the default.
+    """Return the value of an argument of `--config_args`, converted to a type, or the default.
 
     Raises:
         UsageError: the text does not match the type.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs of `paddle train`: train, test, time and checkgrad; each is a function.
+"""The jobs of `paddle train`, a function each: train, test, time and checkgrad.
 
 `Periods` does their periodic work after batches and passes: progress dots, statistics of parameters, tests and saving.
 """
@@ -154,7 +154,7 @@ def train(session: Session, log: Logger, *, is_local: bool) -> None:
 
 
 def test(session: Session, log: Logger, *, is_local: bool) -> None:
-    """Test the parameters in each directory that the flags name, or write the network's outputs to files.
+    """Evaluate the parameters in each directory that the flags name, or write the network's outputs to files.
 
     If predict_output_dir or feat_file is set, the outputs are written there, as text or float32, and no test is made.
     """

@@ -102,7 +102,7 @@ def remove(directory: Path, say: Callable[[str], None]) -> None:
 
 
 def version_block() -> str:
-    """Return the text that `--version` prints and the file `done` contains."""
+    """Return the version text that `--version` prints and the file `done` contains."""
     facts = {
         "withGpu": False,
         "withAvx": True,

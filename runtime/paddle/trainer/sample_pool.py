@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the samples of a data source from a pool into batches.
+"""SampleSource: draws the samples of a data source from a pool into batches.
 
 A pool is filled with samples of all files in turn, and a batch draws samples from it at random. If the pool is as
 large as the data, which is the default, this shuffles each pass.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of `paddle train`: the configuration, its data, and the trainer created from both."""
+"""Session: a run of `paddle train`, with its configuration, its data, and the trainer created from both."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from paddle_node.contract.flags import Value
 
 
 class Session:
-    """A configuration, its data sources, and its parameters with the initial values that the flags choose.
+    """A run's configuration, data sources, and parameters with the initial values that the flags select.
 
     Attributes:
         columns: the data layers, in the order of a sample's columns.
@@ -123,7 +123,7 @@ class Session:
         return total, {name: np.asarray(gradient) for name, gradient in step.gradients.items()}
 
     def _make_dense(self) -> None:
-        """Update sparse parameters as a whole, because averages are computed for whole parameters."""
+        """Make sparse updates dense, because averages are computed for whole parameters."""
         for name, config in self._space.parameters.items():
             if config.sparse_update:
                 self._log.info("%s is updated as a dense parameter, because model_average is set", name)
@@ -176,7 +176,7 @@ def losses(network: Network) -> list[str]:
 
 
 def typed(network: Network, types: Mapping[str, InputType]) -> Network:
-    """Return a network in which data layers without a type have the type that the data provider declares.
+    """Return a network whose data layers have types: those without one get the type that the data provider declares.
 
     Raises:
         UsageError: the width of a data layer differs from that of its data.

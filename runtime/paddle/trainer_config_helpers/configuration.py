@@ -36,7 +36,7 @@ class DataSource:
 
 @dataclass
 class Configuration:
-    """The contents of one configuration file.
+    """The contents of one configuration file: layers, inputs, settings and data sources.
 
     Attributes:
         arguments: values for `get_config_arg`.
@@ -87,7 +87,7 @@ def current() -> Configuration:
 
 @contextlib.contextmanager
 def reading(configuration: Configuration) -> Iterator[None]:
-    """Make a configuration the current one within a ``with`` block, and declare layers in its name space."""
+    """Within the context, make a configuration the current one, and declare layers in its namespace."""
     configuration.space = configuration.space or model.Model()
     _stack.append(configuration)
     try:

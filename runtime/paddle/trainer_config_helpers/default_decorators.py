@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decorators for a script's own layers: arguments that are not given get a name, an attribute or an activation."""
+"""Decorators for layer functions in scripts, which set omitted arguments: a name, an attribute or an activation."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def wrap_param_default(
 
 
 def wrap_name_default(name_prefix: str | None = None, name_param: str = "name") -> Decorator:
-    """Give a function's layer a generated name, such as `__NAME_0__`; the function's name is the default prefix."""
+    """Return a decorator that generates omitted names, such as `__NAME_0__`; the default prefix is the function's name.
+
+    The default prefix is the function's name.
+    """
     return wrap_param_default(
         [name_param], lambda function: model.current().auto_name(name_prefix or function.__name__)
     )
@@ -68,7 +71,7 @@ def wrap_param_attr_default(
     param_names: Sequence[str] = ("param_attr",),
     default_factory: Callable[[Function], Any] = lambda function: ParameterAttribute(),
 ) -> Decorator:
-    """Give a function's weights an attribute with all defaults."""
+    """Return a decorator that sets omitted weight attributes to an attribute with all defaults."""
     return wrap_param_default(param_names, default_factory)
 
 
@@ -79,7 +82,7 @@ def wrap_bias_attr_default(
     ),
     has_bias: bool = True,
 ) -> Decorator:
-    """Give a function's biases an attribute that starts at 0: for True and, with `has_bias`, where none is given."""
+    """Return a decorator that sets bias attributes that are True or (with `has_bias`) omitted to biases of zeros."""
     unset = (True, None) if has_bias else (True,)
     return wrap_param_default(
         param_names, default_factory, lambda kwargs, name: any(kwargs.get(name) is each for each in unset)
@@ -87,5 +90,5 @@ def wrap_bias_attr_default(
 
 
 def wrap_act_default(param_names: Sequence[str] = ("act",), act: activation.Base | None = None) -> Decorator:
-    """Give a function's layers an activation; Tanh by default."""
+    """Return a decorator that sets omitted activations; Tanh by default."""
     return wrap_param_default(param_names, lambda function: act or activation.Tanh())

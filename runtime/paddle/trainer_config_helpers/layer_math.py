@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise functions of layers, as in ``paddle.v2.op``; layers also support the operators +, - and *."""
+"""Elementwise functions of layers, as in ``paddle.v2.op``, and arithmetic operators (+, -, *) of layers."""
 
 from __future__ import annotations
 

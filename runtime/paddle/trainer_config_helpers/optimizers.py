@@ -44,7 +44,7 @@ class Optimizer:
 
 
 class BaseSGDOptimizer(Optimizer):
-    """A learning method with a class in ``paddle.v2.optimizer``.
+    """Base of learning methods that correspond to a class in ``paddle.v2.optimizer``.
 
     Attributes:
         v2_name: name of its class in ``paddle.v2.optimizer``.

@@ -12,7 +12,7 @@ _USAGE = "usage: paddle dump_config CONFIG [config_args] [--whole | --binary]\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a configuration; return the exit code."""
+    """Print the network of a configuration; return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = [each for each in given if each.startswith("--")]
     names = [each for each in given if not each.startswith("--")]

@@ -21,7 +21,7 @@ _NAME_LENGTH = 28
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw a configuration; return the exit code."""
+    """Draw the network of a configuration; return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not 2 <= len(given) <= 3:
         sys.stderr.write("usage: paddle make_diagram CONFIG FILE.svg|FILE.dot [config_args]\n")
@@ -65,7 +65,7 @@ def dot(network: Network) -> str:
 
 
 def svg(network: Network) -> str:
-    """Return a drawing with the inputs at the top, each layer below all layers that it reads."""
+    """Return an SVG drawing with the inputs at the top, and each layer below all layers that it reads."""
     places = _places(network)
     columns = max((column for column, _ in places.values()), default=0) + 1
     rows = max((row for _, row in places.values()), default=0) + 1

@@ -30,7 +30,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Merge a configuration and a directory of parameters; return the exit code."""
+    """Merge the network of a configuration and a directory of parameters; return the exit code."""
     parser = argparse.ArgumentParser("paddle merge_model", allow_abbrev=False)
     parser.add_argument("--model_dir", default="", help="directory of parameters, such as output/pass-00009")
     parser.add_argument("--config_file", default="", help="the configuration file")
@@ -92,7 +92,7 @@ def write(description: bytes, names: Sequence[str], parameters: Parameters, path
 
 
 def read(path: str) -> tuple[Network, Parameters]:
-    """Read a file that `merge_v2_model` or `paddle merge_model` wrote, also one of the original.
+    """Read a merged model, written by `merge_v2_model`, by `paddle merge_model`, or by the original.
 
     Raises:
         ModelFileError: the file is not a merged model, or is damaged.

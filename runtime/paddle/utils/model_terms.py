@@ -114,7 +114,7 @@ def pool_type_of(name: str) -> Any:
 
 
 def fields_of(message: Any, names: str) -> dict[str, Any]:
-    """Return arguments from the fields of a message; `argument=field` where the names differ."""
+    """Return the fields of a message as a layer's arguments, written `argument=field` where the names differ."""
     pairs = (
         (argument, field or argument)
         for argument, _, field in (each.partition("=") for each in names.split())
@@ -144,7 +144,7 @@ def value_of(message: Any, path: str) -> Any:
 
 
 def arguments_of(config: Any, names: str) -> dict[str, Any]:
-    """Return arguments from fields of a layer, or of the message in its first input."""
+    """Return the fields of a layer, or of the message in its first input, as a layer's arguments."""
     found: dict[str, Any] = {}
     for each in names.split():
         argument, _, field = each.partition("=")

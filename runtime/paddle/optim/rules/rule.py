@@ -25,7 +25,7 @@ State: TypeAlias = Mapping[str, Array]
 
 
 class Step(NamedTuple):
-    """The scalars of one update.
+    """The scalars of one update step.
 
     Attributes:
         eta: the learning rate η: the schedule's rate times the parameter's factor.
@@ -46,7 +46,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule(ABC):
-    """The base class of update rules; the fields are the hyperparameters with their defaults."""
+    """Base class of update rules, whose fields are the hyperparameters with their defaults."""
 
     keeps: ClassVar[tuple[str, ...]] = ()
     """Names of the state arrays, all initially 0."""
@@ -110,7 +110,7 @@ def decayed_average(average: Array, sample: Array, rho: float, step: Step) -> No
 
 
 def l2_norm(x: Array) -> float:
-    """Return √Σx², summed in float64: squares of float32 overflow from 2·10¹⁹ on."""
+    """Return the L2 norm √Σx², summed in float64: squares of float32 overflow from 2·10¹⁹ on."""
     return math.sqrt(float(np.sum(np.square(x, dtype=np.float64))))
 
 
