@@ -82,8 +82,9 @@ class LayerHelper:
         attrs: Mapping[str, object] | None = None,
         outs: Mapping[str, Variable | str] | None = None,
         fixed: Collection[str] = (),
+        returns: Sequence[str] = (),
     ) -> list[Variable]:
-        """Append an operator with the outputs that its table row defines; return those that are not intermediate.
+        """Append an operator with the outputs that its table row defines; return some of them.
 
         Args:
             type: the operator.
@@ -92,20 +93,21 @@ class LayerHelper:
             outs: mapping from slots to the variable to write, or the name of a new variable; all other outputs are new
                 variables.
             fixed: slots of outputs through which no gradient is propagated.
+            returns: slots of the outputs to return, in this order; (): all that are not intermediate.
         """
         given = outs or {}
         names: dict[str, Variable | str] = {
             slot.name: given.get(slot.name) or unique_name.generate(f"{self.name}.tmp")
             for slot in lookup(type).outputs
-            if not slot.intermediate
+            if not slot.intermediate or slot.name in returns
         }
         self.append_op(type, inputs, {**names, **given}, attrs)
         made: dict[str, Variable] = {
             slot: self.block.var(each) if isinstance(each, str) else each for slot, each in names.items()
         }
-        for slot in fixed:
+        for slot in made.keys() & {*fixed}:
             made[slot].stop_gradient = True
-        return list(made.values())
+        return [made[slot] for slot in returns or made]
 
     def create_variable_for_type_inference(
         self, dtype: npt.DTypeLike | None = None, stop_gradient: bool = False

@@ -4,43 +4,39 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from typing import Any
 
 from paddle.fluid.errors import answering
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.shaping import topk
+from paddle.fluid.layers.plain import layer
 from paddle.fluid.program.variable import Variable
 
 __all__ = ["accuracy", "auc"]
 
 
-def accuracy(
-    input: Variable,
-    label: Variable,
-    k: int = 1,
-    correct: Variable | None = None,
-    total: Variable | None = None,
-) -> Variable:
-    """Return the top-k accuracy, float32 (1,): the fraction of rows whose label is among the k highest scores.
+def _best(given: Mapping[str, Any]) -> dict[str, Any]:
+    values, places = topk(given["input"], given["k"])
+    return {"input": values, "places": places}
+
+
+accuracy = layer(
+    "accuracy(input, label, k=1, correct=None, total=None)",
+    """the top-k accuracy, float32 (1,): the fraction of rows whose label is among the k highest scores.
 
     Args:
         input: scores, (N, classes).
         label: (N, 1) int64.
         k: number of highest scores.
         correct: variable that receives the number of correct rows, int32 (1,).
-        total: variable that receives the number of rows, int32 (1,).
-    """
-    helper = LayerHelper("accuracy")
-    values, places = topk(input, k)
-    given = {"Correct": correct, "Total": total}
-    result, *_ = helper.apply_all(
-        "accuracy",
-        {"Out": values, "Indices": places, "Label": label},
-        None,
-        {slot: each for slot, each in given.items() if each is not None},
-        ["Accuracy", *given],
-    )
-    return result
+        total: variable that receives the number of rows, int32 (1,)""",
+    to="input=Out places=Indices k= correct=Correct total=Total",
+    change=_best,
+    fixed="Accuracy Correct Total",
+    returns="Accuracy",
+)
 
 
 def auc(

@@ -6,8 +6,8 @@
 The table of operators defines the rest. An argument sets the attribute of the same name or, if there is none, the next
 input slot; `name` and `act` belong to the layer. `to` maps other arguments. In "y=Filter cond=Out k=k|K use_cudnn=", y
 sets an input slot or attribute; cond is the variable of an output slot, unless None; k sets an attribute, or a slot if
-k is a variable; use_cudnn is ignored. A layer returns the outputs that are not intermediate: a single output, or a
-tuple.
+k is a variable; use_cudnn is ignored. A layer returns the outputs that are not intermediate, or those that `returns`
+names: a single output, or a tuple.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
 
+from paddle.fluid.initializer import Initializer
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.program.variable import Variable
 from paddle.ops.base.registry import lookup
@@ -23,7 +24,7 @@ from paddle.signatures import function
 
 # Layers whose `name` is the name of their output, as scripts fetch it; all other layers use it as a prefix.
 _NAMES_OUTPUT = frozenset({
-    "add_position_encoding", "clip", "clip_by_norm", "elementwise_add", "elementwise_div",
+    "add_position_encoding", "affine_channel", "clip", "clip_by_norm", "elementwise_add", "elementwise_div",
     "elementwise_floordiv", "elementwise_max", "elementwise_min", "elementwise_mod", "elementwise_mul",
     "elementwise_pow", "elementwise_sub", "iou_similarity", "logical_and", "logical_not", "logical_or",
     "logical_xor", "maxout", "mean", "mul", "scale", "sigmoid_cross_entropy_with_logits", "similarity_focus",
@@ -40,7 +41,10 @@ def layer(
     fixed: str = "",
     prefix: str | None = None,
     learnt: Mapping[str, Callable[[Mapping[str, Any]], Sequence[int]]] = MappingProxyType({}),
+    first: Mapping[str, Initializer] = MappingProxyType({}),
+    bias: tuple[int, int | None] | None = None,
     change: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    returns: str | Callable[[Mapping[str, Any]], str] = "",
 ) -> Callable[..., Variable]:
     """Return the layer that a row defines.
 
@@ -54,27 +58,34 @@ def layer(
         learnt: input slot -> function from the arguments to the shape of its parameter. `param_attr` describes the
             parameter, or `bias_attr` for the slot Bias; its dtype is `dtype` or, if not given, that of the first
             argument.
+        first: input slot -> initializer of its parameter, unless its attributes have one.
+        bias: first and last (exclusive) of the result's dimensions that the bias described by `bias_attr` has; None:
+            the layer adds no bias.
         change: function from the arguments to those that it replaces or adds, by name.
+        returns: output slots to return, in this order; or a function from the arguments to them.
     """
     op_type = op or signature.partition("(")[0]
     renamed, stopped = dict(each.split("=") for each in to.split()), fixed.split()
-    taken = {*renamed.values(), *learnt}
+    taken = {*learnt, *(name for target in renamed.values() for name in target.split("|"))}
 
     def build(given: dict[str, Any]) -> Any:
         given.update(change(given) if change else {})
-        name = given.pop("name", None)
-        helper = LayerHelper(prefix or op_type, name, act=given.pop("act", None))
+        slots = (returns(given) if callable(returns) else returns).split()
+        described = {name: given.pop(name, None) for name in ("name", "act", "param_attr", "bias_attr")}
+        name = described["name"]
+        helper = LayerHelper(prefix or op_type, name, bias_attr=described["bias_attr"], act=described["act"])
         inputs: dict[str, Any] = {}
         outputs: dict[str, Variable | str] = {"Out": name} if name and op_type in _NAMES_OUTPUT else {}
         attrs: dict[str, object] = {}
         definition = lookup(op_type)
-        first = next(iter(given.values()))
-        described = {name: given.pop(name, None) for name in ("param_attr", "bias_attr")}
         for slot, shape in learnt.items():
             attr = described["bias_attr" if slot == "Bias" else "param_attr"]
-            known, dtype = definition.input(slot), given.get("dtype", first.dtype)
+            known = definition.input(slot)
             if attr is not False or not (known and known.optional):
-                inputs[slot] = helper.create_parameter(attr, shape(given), dtype, slot == "Bias")
+                dtype = given.get("dtype") or next(iter(given.values())).dtype
+                inputs[slot] = helper.create_parameter(
+                    attr, shape(given), dtype, slot == "Bias", first.get(slot)
+                )
         free = iter([slot.name for slot in definition.inputs if slot.name not in taken])
         for argument, value in given.items():
             target, _, slot = renamed.get(argument, argument).partition("|")
@@ -87,8 +98,10 @@ def layer(
                 inputs[next(free)] = value
             elif target and value is not None:
                 outputs[target] = value
-        made = helper.apply_all(op_type, inputs, attrs, outputs, stopped)
-        return helper.append_activation(made[0]) if len(made) == 1 else tuple(made)
+        made = helper.apply_all(op_type, inputs, attrs, outputs, stopped, slots)
+        if len(made) > 1:
+            return tuple(made)
+        return helper.append_activation(made[0] if bias is None else helper.append_bias_op(made[0], *bias))
 
     return function(signature, f"Return {result}.", build)
 

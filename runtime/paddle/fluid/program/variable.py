@@ -197,6 +197,10 @@ class Variable(graph.Variable):
     __rpow__ = binary("elementwise_pow", reverse=True)
     __floordiv__ = binary("elementwise_floordiv")
     __mod__ = binary("elementwise_mod")
+
+    def __neg__(self) -> Variable:
+        return self * -1  # type: ignore[no-any-return]
+
     __lt__ = binary("less_than")
     __le__ = binary("less_equal")
     __gt__ = binary("greater_than")

@@ -191,9 +191,9 @@ def test_a_number_on_the_left_of_sequences_is_one_for_each_row() -> None:
     x = layers.data("x", [2], lod_level=1)
     rows = np.array([[1, -2], [4, 8], [0.5, 2]], "float32")
     feed = {"x": fluid.create_lod_tensor(rows, [[2, 1]], fluid.CPUPlace())}
-    wanted = [1.0 - x, 2 / x, 2.0**x]
+    wanted = [1.0 - x, 2 / x, 2.0**x, -x]
     got = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=wanted, return_numpy=False)
-    for tensor, expected in zip(got, (1 - rows, 2 / rows, 2.0**rows), strict=True):
+    for tensor, expected in zip(got, (1 - rows, 2 / rows, 2.0**rows, -rows), strict=True):
         np.testing.assert_allclose(np.array(tensor), expected, rtol=1e-6)
         assert tensor.recursive_sequence_lengths() == [[2, 1]]
 

@@ -3,11 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.plain import layer, several
-from paddle.fluid.program.variable import Variable
 
 __all__ = ["box_coder", "box_decoder_and_assign", "iou_similarity", "multiclass_nms", "polygon_box_transform"]
 
@@ -17,16 +13,10 @@ iou_similarity = layer(
 )
 
 
-def box_coder(
-    prior_box: Variable,
-    prior_box_var: Variable | Sequence[float] | None,
-    target_box: Variable,
-    code_type: str = "encode_center_size",
-    box_normalized: bool = True,
-    name: str | None = None,
-    axis: int = 0,
-) -> Variable:
-    """Encode boxes (N, 4) relative to M prior boxes as (N, M, 4), or decode such codes into boxes (N, M, 4).
+box_coder = layer(
+    "box_coder(prior_box, prior_box_var, target_box, code_type='encode_center_size', box_normalized=True, name=None, "
+    "axis=0)",
+    """boxes (N, 4) encoded relative to M prior boxes as (N, M, 4), or such codes decoded into boxes (N, M, 4).
 
     Args:
         prior_box: (M, 4) left, top, right, bottom.
@@ -34,15 +24,9 @@ def box_coder(
         target_box: the boxes to encode, or the codes to decode.
         code_type: "encode_center_size" or "decode_center_size".
         box_normalized: whether boxes are in fractions of the image; False: in pixels, including both ends.
-        axis: for decoding: the dimension of the codes along which prior boxes are broadcast, 0 or 1.
-    """
-    inputs = {"PriorBox": prior_box, "TargetBox": target_box}
-    attrs: dict[str, object] = {"code_type": code_type, "box_normalized": box_normalized, "axis": axis}
-    if isinstance(prior_box_var, Variable):
-        inputs["PriorBoxVar"] = prior_box_var
-    elif prior_box_var is not None:
-        attrs["variance"] = tuple(map(float, prior_box_var))
-    return LayerHelper("box_coder", name).apply("box_coder", inputs, attrs)
+        axis: for decoding: the dimension of the codes along which prior boxes are broadcast, 0 or 1""",
+    to="prior_box_var=variance|PriorBoxVar",
+)
 
 
 box_decoder_and_assign = several(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from paddle.fluid.errors import FluidError
@@ -82,13 +83,21 @@ def _assigned(
     return (scores, codes, labels, boxes, weight, *count)
 
 
-@takes(
-    "rpn_rois, gt_classes, is_crowd, gt_boxes, im_info, batch_size_per_im=256, fg_fraction=0.25, fg_thresh=0.25, "
-    "bg_thresh_hi=0.5, bg_thresh_lo=0.0, bbox_reg_weights=[0.1,0.1,0.2,0.2], class_nums=None, use_random=True, "
-    "is_cls_agnostic=False, is_cascade_rcnn=False"
-)
-def generate_proposal_labels(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Sample region proposals to train a detection head; return them with class, code and weight targets.
+def _classes(given: Mapping[str, Any]) -> dict[str, Any]:
+    if given["class_nums"] is None:
+        raise FluidError(
+            "generate_proposal_labels: class_nums is required: the number of classes including the background"
+        )
+    return {}
+
+
+generate_proposal_labels = several(
+    "generate_proposal_labels(rpn_rois, gt_classes, is_crowd, gt_boxes, im_info, batch_size_per_im=256, "
+    "fg_fraction=0.25, fg_thresh=0.25, bg_thresh_hi=0.5, bg_thresh_lo=0.0, bbox_reg_weights=[0.1,0.1,0.2,0.2], "
+    "class_nums=None, use_random=True, is_cls_agnostic=False, is_cascade_rcnn=False)",
+    """region proposals sampled to train a detection head, with their class, code and weight targets.
+
+    These are regions (n, 4), classes (n, 1) int32, codes (n, 4 class_nums), and two arrays of the codes' weights.
 
     Args:
         rpn_rois: (rows, 4) in pixels of the scaled image; this and the next three inputs have one sequence per image.
@@ -102,32 +111,10 @@ def generate_proposal_labels(given: dict[str, Any]) -> tuple[Variable, ...]:
         bbox_reg_weights: the four numbers by which codes are divided.
         class_nums: number of classes, including the background.
         is_cls_agnostic: whether all classes share the codes of class 1.
-        is_cascade_rcnn: whether to use all regions except the first, which are the objects.
-
-    Returns:
-        Regions (n, 4), classes (n, 1) int32, codes (n, 4 class_nums), and two arrays of the codes' weights.
-
-    Raises:
-        FluidError: class_nums is missing.
-    """
-    if given["class_nums"] is None:
-        raise FluidError(
-            "generate_proposal_labels: class_nums is required: the number of classes including the background"
-        )
-    inputs = renamed(
-        given, "RpnRois=rpn_rois GtClasses=gt_classes IsCrowd=is_crowd GtBoxes=gt_boxes ImInfo=im_info"
-    )
-    attrs = renamed(
-        given,
-        "batch_size_per_im fg_fraction fg_thresh bg_thresh_hi bg_thresh_lo bbox_reg_weights class_nums use_random "
-        "is_cls_agnostic is_cascade_rcnn",
-    )
-    made = LayerHelper("generate_proposal_labels").apply_all("generate_proposal_labels", inputs, attrs)
-    for each in made:
-        each.stop_gradient = True
-    return tuple(made)
-
-
+        is_cascade_rcnn: whether to use all regions except the first, which are the objects""",
+    change=_classes,
+    fixed="Rois LabelsInt32 BboxTargets BboxInsideWeights BboxOutsideWeights",
+)
 generate_mask_labels = several(
     "generate_mask_labels(im_info, gt_classes, is_crowd, gt_segms, rois, labels_int32, num_classes, resolution)",
     """the regions with an object (n, 4), their indices (n, 1) int32, and masks (n, num_classes resolution²) int32.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from paddle.fluid.errors import FluidError
@@ -10,7 +11,6 @@ from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.detection.priors import listed
 from paddle.fluid.layers.plain import layer, several
 from paddle.fluid.program.variable import Variable
-from paddle.signatures import renamed, takes
 
 __all__ = [
     "anchor_generator", "box_clip", "collect_fpn_proposals", "distribute_fpn_proposals", "generate_proposals",
@@ -18,11 +18,16 @@ __all__ = [
 ]  # fmt: skip
 
 
-@takes(
-    "input, anchor_sizes=None, aspect_ratios=None, variance=[0.1,0.1,0.2,0.2], stride=None, offset=0.5, name=None"
-)
-def anchor_generator(given: dict[str, Any]) -> tuple[Variable, Variable]:
-    """Return anchor boxes (H, W, boxes, 4) in pixels for each cell of a feature map, and their variances (same shape).
+def _anchors(given: Mapping[str, Any]) -> dict[str, Any]:
+    if len(listed(given["stride"])) != 2:
+        raise FluidError(f"anchor_generator: expected stride (horizontal, vertical), got {given['stride']}")
+    return {name: listed(given[name]) for name in ("anchor_sizes", "aspect_ratios", "stride")}
+
+
+anchor_generator = several(
+    "anchor_generator(input, anchor_sizes=None, aspect_ratios=None, variance=[0.1,0.1,0.2,0.2], stride=None, "
+    "offset=0.5, name=None)",
+    """anchor boxes (H, W, boxes, 4) in pixels for each cell of a feature map, and their variances (same shape).
 
     Source: Faster R-CNN (Ren et al., 2015).
 
@@ -32,23 +37,11 @@ def anchor_generator(given: dict[str, Any]) -> tuple[Variable, Variable]:
         aspect_ratios: height over width.
         variance: divisors of the boxes' codes.
         stride: distances between cells in pixels, (horizontal, vertical).
-        offset: position of the center within a cell, as a fraction of the stride.
-
-    Raises:
-        FluidError: stride is not two numbers.
-    """
-    if len(listed(given["stride"])) != 2:
-        raise FluidError(f"anchor_generator: expected stride (horizontal, vertical), got {given['stride']}")
-    attrs = {name: listed(given[name]) for name in ("anchor_sizes", "aspect_ratios", "stride")}
-    anchors, variances = LayerHelper("anchor_generator", given["name"]).apply_all(
-        "anchor_generator",
-        {"Input": given["input"]},
-        {**attrs, **renamed(given, "offset variances=variance")},
-        fixed=["Anchors", "Variances"],
-    )
-    return anchors, variances
-
-
+        offset: position of the center within a cell, as a fraction of the stride""",
+    to="variance=variances",
+    change=_anchors,
+    fixed="Anchors Variances",
+)
 box_clip = layer(
     "box_clip(input, im_info, name=None)",
     "the boxes (rows, 4), one sequence per image, clipped to their image. Row i of im_info (images, 3) is the "
@@ -103,24 +96,22 @@ def distribute_fpn_proposals(
     return levels, restore
 
 
-@takes("multi_rois, multi_scores, min_level, max_level, post_nms_top_n, name=None")
-def collect_fpn_proposals(given: dict[str, Any]) -> Variable:
-    """Return the post_nms_top_n regions with the best scores of all pyramid levels, (n, 4), one sequence per image.
+def _levels(given: Mapping[str, Any]) -> dict[str, Any]:
+    count = given["max_level"] - given["min_level"] + 1
+    return {name: given[name][:count] for name in ("multi_rois", "multi_scores")}
+
+
+collect_fpn_proposals = layer(
+    "collect_fpn_proposals(multi_rois, multi_scores, min_level, max_level, post_nms_top_n, name=None)",
+    """the post_nms_top_n regions with the best scores of all pyramid levels, (n, 4), one sequence per image.
 
     Args:
         multi_rois: one (n, 4) variable per level, from min_level to max_level, with one sequence per image.
-        multi_scores: one (n, 1) variable per level.
-    """
-    count = given["max_level"] - given["min_level"] + 1
-    inputs = {
-        slot: given[name][:count]
-        for slot, name in (("MultiLevelRois", "multi_rois"), ("MultiLevelScores", "multi_scores"))
-    }
-    attrs = {"post_nms_topN": given["post_nms_top_n"]}
-    helper = LayerHelper("collect_fpn_proposals", given["name"])
-    return helper.apply("collect_fpn_proposals", inputs, attrs, stop_gradient=True)
-
-
+        multi_scores: one (n, 1) variable per level""",
+    to="min_level= max_level= post_nms_top_n=post_nms_topN",
+    change=_levels,
+    fixed="FpnRois",
+)
 roi_perspective_transform = layer(
     "roi_perspective_transform(input, rois, transformed_height, transformed_width, spatial_scale=1.0)",
     "the quadrangles rois (n, 8) of images, warped to (n, C, transformed_height, transformed_width)",

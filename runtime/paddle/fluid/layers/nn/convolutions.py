@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from paddle.fluid.errors import FluidError
 from paddle.fluid.initializer import Initializer, Normal
 from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.plain import layer
 from paddle.fluid.program.variable import Variable
-from paddle.signatures import function, renamed, takes
+from paddle.signatures import function, renamed
 
 __all__ = ["conv2d", "conv2d_transpose", "conv3d", "conv3d_transpose", "pool2d", "pool3d", "tree_conv"]
 
@@ -79,24 +80,19 @@ def _transpose(op_type: str, given: dict[str, Any]) -> Variable:
 
 
 def _pooling(op_type: str) -> Callable[..., Variable]:
-    return function(
+    def checked(given: Mapping[str, Any]) -> dict[str, Any]:
+        if not given["global_pooling"] and given["pool_size"] == -1:
+            raise FluidError(f"{op_type}: give pool_size, or global_pooling=True")
+        dims = len(given["input"].shape) - 2
+        return {name: sizes(given[name], dims) for name in ("pool_size", "pool_stride", "pool_padding")}
+
+    return layer(
         f"{op_type}(input, pool_size=-1, pool_type='max', pool_stride=1, pool_padding=0, global_pooling=False, "
         "use_cudnn=True, ceil_mode=False, name=None, exclusive=True)",
-        """Return the maximum ("max") or the mean ("avg") of each window; means exclude padding if exclusive.""",
-        partial(_pool, op_type),
+        'the maximum ("max") or the mean ("avg") of each window; means exclude padding if exclusive',
+        to="pool_size=ksize pool_type=pooling_type pool_stride=strides pool_padding=paddings use_cudnn=",
+        change=checked,
     )
-
-
-def _pool(op_type: str, given: dict[str, Any]) -> Variable:
-    if not given["global_pooling"] and given["pool_size"] == -1:
-        raise FluidError(f"{op_type}: give pool_size, or global_pooling=True")
-    windows = renamed(given, "ksize=pool_size strides=pool_stride paddings=pool_padding")
-    dims = len(given["input"].shape) - 2
-    attrs = {
-        **renamed(given, "pooling_type=pool_type global_pooling ceil_mode exclusive"),
-        **{name: sizes(size, dims) for name, size in windows.items()},
-    }
-    return LayerHelper(op_type, given["name"]).apply(op_type, {"X": given["input"]}, attrs)
 
 
 def sizes(size: Size, dims: int) -> tuple[int, ...]:
@@ -143,12 +139,10 @@ conv3d_transpose = _transposed("conv3d_transpose")
 pool3d = _pooling("pool3d")
 
 
-@takes(
-    "nodes_vector, edge_set, output_size, num_filters=1, max_depth=2, act='tanh', param_attr=None, bias_attr=None, "
-    "name=None"
-)
-def tree_conv(given: dict[str, Any]) -> Variable:
-    """Apply a tree-based convolution: act(W x + bias) for each node, where x is the node's window of descendants.
+tree_conv = layer(
+    "tree_conv(nodes_vector, edge_set, output_size, num_filters=1, max_depth=2, act='tanh', param_attr=None, "
+    "bias_attr=None, name=None)",
+    """act(W x + bias) for each node, where x is the node's window of descendants: tree-based convolution.
 
     Source: Mou et al., 2016.
 
@@ -158,14 +152,15 @@ def tree_conv(given: dict[str, Any]) -> Variable:
         output_size: size of the output per node and filter.
         num_filters: number of filters.
         max_depth: number of tree levels in a window, including the node's own.
-        bias_attr: attributes of the bias (nodes, output_size, num_filters); False: no bias.
-    """
-    helper = LayerHelper("tree_conv", **renamed(given, "name param_attr bias_attr act"))
-    nodes = given["nodes_vector"]
-    attr = False if helper.param_attr is None else helper.param_attr
-    filters = helper.create_parameter(
-        attr, (nodes.shape[2], 3, given["output_size"], given["num_filters"]), nodes.dtype
-    )
-    inputs = {"NodesVector": nodes, "EdgeSet": given["edge_set"], "Filter": filters}
-    out = helper.apply("tree_conv", inputs, renamed(given, "max_depth"))
-    return helper.append_activation(helper.append_bias_op(out))
+        bias_attr: attributes of the bias (nodes, output_size, num_filters); False: no bias""",
+    to="output_size= num_filters=",
+    learnt={
+        "Filter": lambda given: (
+            given["nodes_vector"].shape[2],
+            3,
+            given["output_size"],
+            given["num_filters"],
+        )
+    },
+    bias=(1, None),
+)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paddle.fluid.errors import FluidError
@@ -11,9 +11,7 @@ from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.plain import layer
 from paddle.fluid.layers.tensor import sums
-from paddle.fluid.param_attr import ParamAttrLike
 from paddle.fluid.program.variable import Variable
-from paddle.signatures import function
 
 __all__ = [
     "autoincreased_step_counter", "brelu", "clip", "clip_by_norm", "cos_sim", "elementwise_add", "elementwise_div",
@@ -54,22 +52,24 @@ selu = layer(
 )
 
 
-def prelu(x: Variable, mode: str, param_attr: ParamAttrLike = None, name: str | None = None) -> Variable:
-    """Return the parametric ReLU (He et al., 2015): x where it is positive, otherwise αx with a learned α.
-
-    Args:
-        mode: "all": one α; "channel": one per channel; "element": one per element of a sample.
-
-    Raises:
-        FluidError: mode is unknown.
-    """
-    from_shape = {"all": (1,), "channel": (1, *x.shape[1:2], 1, 1), "element": (1, *x.shape[1:])}
+def _alpha(given: Mapping[str, Any]) -> tuple[int, ...]:
+    sizes, mode = given["x"].shape, given["mode"]
+    from_shape = {"all": (1,), "channel": (1, *sizes[1:2], 1, 1), "element": (1, *sizes[1:])}
     if mode not in from_shape:
         raise FluidError(f"prelu: expected mode to be one of {', '.join(from_shape)}, got {mode!r}")
-    helper = LayerHelper("prelu", name, param_attr=param_attr)
-    initial = Constant(0.25)
-    alpha = helper.create_parameter(helper.param_attr or True, from_shape[mode], x.dtype, False, initial)
-    return helper.apply("prelu", {"X": x, "Alpha": alpha}, {"mode": mode})
+    return from_shape[mode]
+
+
+prelu = layer(
+    "prelu(x, mode, param_attr=None, name=None)",
+    """x where it is positive, otherwise αx with a learned α: the parametric ReLU (He et al., 2015).
+
+    Args:
+        mode: "all": one α; "channel": one per channel; "element": one per element of a sample""",
+    learnt={"Alpha": _alpha},
+    first={"Alpha": Constant(0.25)},
+    change=lambda given: {"param_attr": given["param_attr"] or None},
+)
 
 
 def _elementwise(op_type: str, symbol: str) -> Callable[..., Variable]:
@@ -127,15 +127,18 @@ def sum(x: Variable | Sequence[Variable]) -> Variable:
     return sums(x)
 
 
-def _reduction(op_type: str, what: str) -> Callable[..., Variable]:
-    def reduce(given: dict[str, Any]) -> Variable:
-        dim = given["dim"]
-        dims = [0] if dim is None else list(dim) if isinstance(dim, (list, tuple)) else [dim]
-        attrs = {"dim": dims, "keep_dim": given["keep_dim"], "reduce_all": dim is None}
-        return LayerHelper(op_type, given["name"]).apply(op_type, {"X": given["input"]}, attrs)
+def _over(given: Mapping[str, Any]) -> dict[str, Any]:
+    dim = given["dim"]
+    dims = [0] if dim is None else list(dim) if isinstance(dim, (list, tuple)) else [dim]
+    return {"dim": dims, "reduce_all": dim is None}
 
-    says = f"Return {what} along one dimension or several; None: of all, (1,)."
-    return function(f"{op_type}(input, dim=None, keep_dim=False, name=None)", says, reduce)
+
+def _reduction(op_type: str, what: str) -> Callable[..., Variable]:
+    return layer(
+        f"{op_type}(input, dim=None, keep_dim=False, name=None)",
+        f"{what} along one dimension or several; None: of all, (1,)",
+        change=_over,
+    )
 
 
 reduce_sum = _reduction("reduce_sum", "the sum")

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.elements import (
     elementwise_add,
@@ -20,7 +18,6 @@ from paddle.fluid.layers.nn.shaping import expand, reshape, shape, slice, transp
 from paddle.fluid.layers.plain import layer, several
 from paddle.fluid.layers.tensor import cast
 from paddle.fluid.program.variable import Variable
-from paddle.signatures import renamed, takes
 
 __all__ = [
     "bpr_loss", "cross_entropy", "dice_loss", "hinge_loss", "huber_loss", "kldiv_loss", "label_smooth", "log_loss",
@@ -37,21 +34,16 @@ cross_entropy = layer(
 )
 
 
-@takes(
-    "logits, label, soft_label=False, ignore_index=-100, numeric_stable_mode=True, return_softmax=False, axis=-1"
-)
-def softmax_with_cross_entropy(given: dict[str, Any]) -> Variable | tuple[Variable, Variable]:
-    """Return the cross entropy of softmax(logits) along an axis and, if return_softmax, also the softmax.
+softmax_with_cross_entropy = layer(
+    "softmax_with_cross_entropy(logits, label, soft_label=False, ignore_index=-100, numeric_stable_mode=True, "
+    "return_softmax=False, axis=-1)",
+    """the cross entropy of softmax(logits) along an axis and, if return_softmax, also the softmax.
 
     Hard labels (integers) and costs have the logits' shape with size 1 along the axis. Soft labels have the logits'
-    shape.
-    """
-    helper = LayerHelper("softmax_with_cross_entropy")
-    softmax, loss = (helper.create_variable_for_type_inference(given["logits"].dtype) for _ in range(2))
-    inputs = {"Logits": given["logits"], "Label": given["label"]}
-    attrs = renamed(given, "soft_label ignore_index numeric_stable_mode axis")
-    helper.append_op("softmax_with_cross_entropy", inputs, {"Softmax": softmax, "Loss": loss}, attrs)
-    return (loss, softmax) if given["return_softmax"] else loss
+    shape""",
+    to="return_softmax=",
+    returns=lambda given: "Loss Softmax" if given["return_softmax"] else "Loss",
+)
 
 
 def square_error_cost(input: Variable, label: Variable) -> Variable:

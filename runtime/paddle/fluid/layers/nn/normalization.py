@@ -81,10 +81,14 @@ def data_norm(given: dict[str, Any]) -> Variable:
     return helper.append_activation(helper.apply("data_norm", inputs, renamed(given, "epsilon data_layout")))
 
 
-def spectral_norm(
-    weight: Variable, dim: int = 0, power_iters: int = 1, eps: float = 1e-12, name: str | None = None
-) -> Variable:
-    """Apply spectral normalization (Miyato et al., 2018): divide a weight by its largest singular value.
+def _side(given: Mapping[str, Any]) -> int:
+    side: int = given["weight"].shape[given["dim"]]
+    return side
+
+
+spectral_norm = layer(
+    "spectral_norm(weight, dim=0, power_iters=1, eps=1e-12, name=None)",
+    """a weight divided by its largest singular value: spectral normalization (Miyato et al., 2018).
 
     Power iteration estimates the value from the same two random vectors, untrained parameters, in each run.
 
@@ -92,16 +96,13 @@ def spectral_norm(
         weight: two dimensions or more.
         dim: dimension that becomes the rows of the matrix: usually 0, or 1 for transposed convolutions.
         power_iters: number of iterations.
-        eps: constant added to norms, to avoid division by zero.
-    """
-    helper = LayerHelper("spectral_norm", name)
-    height = weight.shape[dim]
-    inputs = {"Weight": weight}
-    for slot, length in (("U", height), ("V", prod(weight.shape) // height)):
-        attr = ParamAttr(initializer=Normal(0.0, 1.0), trainable=False)
-        inputs[slot] = helper.create_parameter(attr, (length,), weight.dtype)
-        inputs[slot].stop_gradient = True
-    return helper.apply("spectral_norm", inputs, {"dim": dim, "power_iters": power_iters, "eps": eps})
+        eps: constant added to norms, to avoid division by zero""",
+    learnt={
+        "U": lambda given: (_side(given),),
+        "V": lambda given: (prod(given["weight"].shape) // _side(given),),
+    },
+    change=lambda _: {"param_attr": ParamAttr(initializer=Normal(0.0, 1.0), trainable=False)},
+)
 
 
 def _seeded(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,14 +124,12 @@ dropout = layer(
 )
 
 
-@takes("input, n=5, k=1.0, alpha=1e-4, beta=0.75, name=None")
-def lrn(given: dict[str, Any]) -> Variable:
-    """Apply local response normalization (Krizhevsky et al., 2012): x/(k + α Σ x²)^β, summed over n channels."""
-    attrs = renamed(given, "n k alpha beta")
-    out, _ = LayerHelper("lrn", given["name"]).apply_all(
-        "lrn", {"X": given["input"]}, attrs, fixed=["MidOut"]
-    )
-    return out
+lrn = layer(
+    "lrn(input, n=5, k=1.0, alpha=1e-4, beta=0.75, name=None)",
+    "x/(k + α Σ x²)^β, summed over n channels: local response normalization (Krizhevsky et al., 2012)",
+    fixed="MidOut",
+    returns="Out",
+)
 
 
 l2_normalize = layer(
@@ -142,43 +141,42 @@ l2_normalize = layer(
 )
 
 
-@takes(
-    "input, scale=True, shift=True, begin_norm_axis=1, epsilon=1e-05, param_attr=None, bias_attr=None, act=None, "
-    "name=None"
+def _scaled_rows(given: Mapping[str, Any]) -> dict[str, Any]:
+    on = (("scale", "param_attr"), ("shift", "bias_attr"))
+    return {attr: given[attr] if given[name] else False for name, attr in on}
+
+
+def _width(given: Mapping[str, Any]) -> tuple[int]:
+    return (prod(given["input"].shape[given["begin_norm_axis"] :]),)
+
+
+layer_norm = layer(
+    "layer_norm(input, scale=True, shift=True, begin_norm_axis=1, epsilon=1e-05, param_attr=None, bias_attr=None, "
+    "act=None, name=None)",
+    """act(scale · x̂ + shift), where rows x̂ have mean 0 and variance 1: layer normalization (Ba et al., 2016).
+
+    A row consists of dimension begin_norm_axis and all later ones""",
+    to="scale= shift=",
+    learnt={"Scale": _width, "Bias": _width},
+    first={"Scale": Constant(1.0)},
+    change=_scaled_rows,
 )
-def layer_norm(given: dict[str, Any]) -> Variable:
-    """Apply layer normalization (Ba et al., 2016): act(scale · x̂ + shift), where rows x̂ have mean 0 and variance 1.
-
-    A row consists of dimension begin_norm_axis and all later ones.
-    """
-    size = prod(given["input"].shape[given["begin_norm_axis"] :])
-    return _by_rows("layer_norm", given, size, given["scale"], given["shift"], "epsilon begin_norm_axis")
 
 
-@takes(
-    "input, groups, epsilon=1e-05, param_attr=None, bias_attr=None, act=None, data_layout='NCHW', name=None"
-)
-def group_norm(given: dict[str, Any]) -> Variable:
-    """Apply group normalization (Wu and He, 2018): act(scale · x̂ + shift), where x̂ is normalized per channel group.
-
-    Raises:
-        FluidError: data_layout is not "NCHW".
-    """
+def _channels_first(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["data_layout"] != "NCHW":
         raise FluidError(
             f"group_norm: expected data_layout 'NCHW', got {given['data_layout']!r}. Transpose the input first"
         )
-    scaled, shifted = given["param_attr"] is not False, given["bias_attr"] is not False
-    return _by_rows("group_norm", given, given["input"].shape[1], scaled, shifted, "epsilon groups")
+    return {}
 
 
-def _by_rows(
-    op_type: str, given: Mapping[str, Any], width: int, scaled: bool, shifted: bool, attrs: str
-) -> Variable:
-    helper, dtype = LayerHelper(op_type, **renamed(given, "name act")), given["input"].dtype
-    inputs = {"X": given["input"]}
-    if scaled:
-        inputs["Scale"] = helper.create_parameter(given["param_attr"], (width,), dtype, False, Constant(1.0))
-    if shifted:
-        inputs["Bias"] = helper.create_parameter(given["bias_attr"], (width,), dtype, is_bias=True)
-    return helper.append_activation(helper.apply(op_type, inputs, renamed(given, attrs)))
+group_norm = layer(
+    "group_norm(input, groups, epsilon=1e-05, param_attr=None, bias_attr=None, act=None, data_layout='NCHW', "
+    "name=None)",
+    "act(scale · x̂ + shift), where x̂ is normalized per channel group: group normalization (Wu and He, 2018)",
+    to="data_layout=",
+    learnt=dict.fromkeys(("Scale", "Bias"), lambda given: (given["input"].shape[1],)),
+    first={"Scale": Constant(1.0)},
+    change=_channels_first,
+)

@@ -11,7 +11,7 @@ from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.projections import fc
 from paddle.fluid.layers.plain import layer, several
 from paddle.fluid.layers.tensor import concat
-from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
+from paddle.fluid.param_attr import ParamAttr
 from paddle.fluid.program.variable import Variable
 from paddle.signatures import renamed, takes
 
@@ -101,56 +101,39 @@ dynamic_gru = layer(
 )
 
 
-def gru_unit(
-    input: Variable,
-    hidden: Variable,
-    size: int,
-    param_attr: ParamAttrLike = None,
-    bias_attr: ParamAttrLike = None,
-    activation: str = "tanh",
-    gate_activation: str = "sigmoid",
-    origin_mode: bool = False,
-) -> tuple[Variable, Variable, Variable]:
-    """Compute one step of a GRU; return the hidden state, the reset previous state, and the gates.
+gru_unit = several(
+    "gru_unit(input, hidden, size, param_attr=None, bias_attr=None, activation='tanh', gate_activation='sigmoid', "
+    "origin_mode=False)",
+    """the hidden state after one step of a GRU, the reset previous state, and the gates.
 
     Args:
         input: (N, size), the projected input.
         hidden: previous state, (N, size / 3).
         size: 3 × the width of the state.
         origin_mode: whether to use h = u h' + (1 − u) c (Cho et al., 2014), with gate u, previous state h' and
-            candidate c; False: h = (1 − u) h' + u c.
-
-    Raises:
-        FluidError: an activation is unknown, or size is not divisible by 3.
-    """
-    helper = LayerHelper("gru_unit", bias_attr=bias_attr)
-    width = _part(size, 3)
-    weight = helper.create_parameter(param_attr, (width, 3 * width), input.dtype)
-    bias = helper.bias((1, 3 * width), input.dtype)
-    inputs = {"Input": input, "HiddenPrev": hidden, "Weight": weight, "Bias": bias}
-    after, reset, gate = (helper.create_variable_for_type_inference(input.dtype) for _ in range(3))
-    outputs = {"Gate": gate, "ResetHiddenPrev": reset, "Hidden": after}
-    numbers = {"activation": _number(activation), "gate_activation": _number(gate_activation)}
-    helper.append_op("gru_unit", inputs, outputs, {**numbers, "origin_mode": origin_mode})
-    return after, reset, gate
+            candidate c; False: h = (1 − u) h' + u c""",
+    to="size=",
+    learnt={
+        "Weight": lambda given: (_part(given["size"], 3), given["size"]),
+        "Bias": lambda given: (1, given["size"]),
+    },
+    change=lambda given: {name: _number(given[name]) for name in ("activation", "gate_activation")},
+    returns="Hidden ResetHiddenPrev Gate",
+)
 
 
-def lstm_unit(
-    x_t: Variable,
-    hidden_t_prev: Variable,
-    cell_t_prev: Variable,
-    forget_bias: float = 0.0,
-    param_attr: ParamAttrLike = None,
-    bias_attr: ParamAttrLike = None,
-    name: str | None = None,
-) -> tuple[Variable, Variable]:
-    """Compute one LSTM step over fc([x_t, hidden_t_prev]); return the hidden state and the cell, (N, width) each."""
-    helper = LayerHelper("lstm_unit", name)
-    width = cell_t_prev.shape[1]
-    gates = fc(concat([x_t, hidden_t_prev], axis=1), 4 * width, param_attr=param_attr, bias_attr=bias_attr)
-    inputs, attrs = {"X": gates, "C_prev": cell_t_prev}, {"forget_bias": forget_bias}
-    cell, hidden = helper.apply_all("lstm_unit", inputs, attrs)
-    return hidden, cell
+def _gates(given: Mapping[str, Any]) -> dict[str, Any]:
+    x = concat([given["x_t"], given["hidden_t_prev"]], axis=1)
+    return {"x_t": fc(x, 4 * given["cell_t_prev"].shape[1], **renamed(given, "param_attr bias_attr"))}
+
+
+lstm_unit = several(
+    "lstm_unit(x_t, hidden_t_prev, cell_t_prev, forget_bias=0.0, param_attr=None, bias_attr=None, name=None)",
+    "the hidden state and the cell, (N, width) each, after one step of an LSTM over fc([x_t, hidden_t_prev])",
+    to="hidden_t_prev=",
+    change=_gates,
+    returns="H C",
+)
 
 
 def _number(activation: str) -> int:

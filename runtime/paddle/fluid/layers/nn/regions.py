@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from paddle.fluid.initializer import Normal
@@ -64,12 +65,20 @@ def deformable_conv(given: dict[str, Any]) -> Variable:
     return helper.append_bias_op(helper.apply(op_type, inputs, attrs), 1, 2)
 
 
-@takes(
-    "input, rois, trans, no_trans=False, spatial_scale=1.0, group_size=[1,1], pooled_height=1, pooled_width=1, "
-    "part_size=None, sample_per_part=1, trans_std=0.1, position_sensitive=False, name=None"
-)
-def deformable_roi_pooling(given: dict[str, Any]) -> Variable:
-    """Pool regions over grids of shifted cells: return cells' means, (rois, channels, pooled_height, pooled_width).
+def _cells(given: Mapping[str, Any]) -> dict[str, Any]:
+    grid = (given["pooled_height"], given["pooled_width"])
+    channels = given["input"].shape[1]
+    return {
+        "position_sensitive": channels // (grid[0] * grid[1]) if given["position_sensitive"] else channels,
+        "group_size": sizes(given["group_size"], 2),
+        "part_size": sizes(given["part_size"] or grid, 2),
+    }
+
+
+deformable_roi_pooling = layer(
+    "deformable_roi_pooling(input, rois, trans, no_trans=False, spatial_scale=1.0, group_size=[1,1], pooled_height=1, "
+    "pooled_width=1, part_size=None, sample_per_part=1, trans_std=0.1, position_sensitive=False, name=None)",
+    """means over the cells of each region's grid, (rois, channels, pooled_height, pooled_width).
 
     `trans` contains the shifts of the cells. Source: Dai et al., 2017.
 
@@ -82,17 +91,10 @@ def deformable_roi_pooling(given: dict[str, Any]) -> Variable:
         group_size: numbers of groups of cells, (vertical, horizontal); each group has separate channels.
         part_size: numbers of shifts, (vertical, horizontal); None: one per cell.
         sample_per_part: number of sampled values along each side of a cell.
-        position_sensitive: whether the result has C / (pooled_height pooled_width) channels instead of C.
-    """
-    grid = (given["pooled_height"], given["pooled_width"])
-    channels = given["input"].shape[1]
-    attrs = {
-        **renamed(given, "no_trans spatial_scale pooled_height pooled_width sample_per_part trans_std"),
-        "output_dim": channels // (grid[0] * grid[1]) if given["position_sensitive"] else channels,
-        "group_size": sizes(given["group_size"], 2),
-        "part_size": sizes(given["part_size"] or grid, 2),
-    }
-    inputs = renamed(given, "Input=input ROIs=rois Trans=trans")
-    helper = LayerHelper("deformable_psroi_pooling", given["name"])
-    result, _ = helper.apply_all("deformable_psroi_pooling", inputs, attrs, fixed=["TopCount"])
-    return result
+        position_sensitive: whether the result has C / (pooled_height pooled_width) channels instead of C""",
+    "deformable_psroi_pooling",
+    to="position_sensitive=output_dim",
+    change=_cells,
+    fixed="TopCount",
+    returns="Output",
+)

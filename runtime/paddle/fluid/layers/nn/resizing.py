@@ -10,10 +10,10 @@ import numpy as np
 
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.layers.nn.convolutions import Size, sizes
+from paddle.fluid.layers.nn.convolutions import sizes
 from paddle.fluid.layers.plain import layer
 from paddle.fluid.program.variable import Variable
-from paddle.signatures import function, renamed, takes
+from paddle.signatures import function
 
 __all__ = [
     "adaptive_pool2d", "adaptive_pool3d", "affine_channel", "affine_grid", "grid_sampler", "im2sequence",
@@ -126,16 +126,16 @@ pad2d = layer(
 )
 
 
-def im2sequence(
-    input: Variable,
-    filter_size: Size = 1,
-    stride: Size = 1,
-    padding: Size = 0,
-    input_image_size: Variable | None = None,
-    out_stride: Size = 1,
-    name: str | None = None,
-) -> Variable:
-    """Split images into windows, which become the rows of one sequence per image.
+def _windows(given: Mapping[str, Any]) -> dict[str, Any]:
+    padding = given["padding"]
+    around = sizes(padding, 2) * 2 if isinstance(padding, int) or len(padding) == 2 else tuple(padding)
+    pairs = {name: sizes(given[name], 2) for name in ("filter_size", "stride", "out_stride")}
+    return {**pairs, "padding": around}
+
+
+im2sequence = layer(
+    "im2sequence(input, filter_size=1, stride=1, padding=0, input_image_size=None, out_stride=1, name=None)",
+    """images split into windows, which become the rows of one sequence per image.
 
     Args:
         input: images (N, C, H, W).
@@ -145,14 +145,10 @@ def im2sequence(
         input_image_size: (N, 2), the height and width of each image before it was padded to the batch's size; windows
             in the padding are omitted.
         out_stride: factors by which earlier layers reduced the height and width from input_image_size to those of
-            `input`.
-    """
-    around = sizes(padding, 2) * 2 if isinstance(padding, int) or len(padding) == 2 else tuple(padding)
-    attrs = {"kernels": sizes(filter_size, 2), "strides": sizes(stride, 2), "paddings": around}
-    inputs = {"X": input}
-    if input_image_size is not None:
-        inputs["Y"], attrs["out_stride"] = input_image_size, sizes(out_stride, 2)
-    return LayerHelper("im2sequence", name).apply("im2sequence", inputs, attrs)
+            `input`""",
+    to="filter_size=kernels stride=strides padding=paddings",
+    change=_windows,
+)
 
 
 space_to_depth = layer(
@@ -175,24 +171,15 @@ temporal_shift = layer(
 pixel_shuffle = layer("pixel_shuffle(x, upscale_factor)", "images enlarged by moving channels into pixels")
 
 
-def affine_grid(theta: Variable, out_shape: Sequence[int] | Variable, name: str | None = None) -> Variable:
-    """Return an affine transformation's sampling grid: source positions theta · (x, y, 1) of the pixels, (N, H, W, 2).
+affine_grid = layer(
+    "affine_grid(theta, out_shape, name=None)",
+    """an affine transformation's sampling grid: source positions theta · (x, y, 1) of the pixels, (N, H, W, 2).
 
     Args:
         theta: (N, 2, 3).
-        out_shape: (N, C, H, W) of the image, or a variable (4,) int32 that contains it.
-
-    Raises:
-        FluidTypeError: out_shape is neither a shape nor a variable.
-    """
-    helper = LayerHelper("affine_grid", name)
-    if isinstance(out_shape, Variable):
-        return helper.apply("affine_grid", {"Theta": theta, "OutputShape": out_shape})
-    if not isinstance(out_shape, list | tuple):
-        raise FluidTypeError(
-            f"affine_grid: out_shape: expected (N, C, H, W) or a variable, got {out_shape!r}"
-        )
-    return helper.apply("affine_grid", {"Theta": theta}, {"output_shape": tuple(out_shape)})
+        out_shape: (N, C, H, W) of the image, or a variable (4,) int32 that contains it""",
+    to="out_shape=output_shape|OutputShape",
+)
 
 
 def _begun(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,20 +200,14 @@ random_crop = layer(
 )
 
 
-@takes("x, scale=None, bias=None, data_layout='NCHW', name=None, act=None")
-def affine_channel(given: dict[str, Any]) -> Variable:
-    """Apply an affine transformation to each channel: act(scale x + bias).
-
-    Channels are the second dimension (NCHW) or the last one (NHWC).
-
-    Raises:
-        FluidError: scale or bias is missing.
-    """
+def _both(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["scale"] is None or given["bias"] is None:
         raise FluidError("affine_channel: give scale and bias, each a variable of shape (channels,)")
-    helper = LayerHelper("affine_channel", **renamed(given, "name act"))
-    inputs = renamed(given, "X=x Scale=scale Bias=bias")
-    outs = {"Out": given["name"]} if given["name"] else None
-    return helper.append_activation(
-        *helper.apply_all("affine_channel", inputs, renamed(given, "data_layout"), outs)
-    )
+    return {}
+
+
+affine_channel = layer(
+    "affine_channel(x, scale=None, bias=None, data_layout='NCHW', name=None, act=None)",
+    "act(scale x + bias) with one scale and bias per channel: the second dimension (NCHW) or the last (NHWC)",
+    change=_both,
+)

@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.plain import layer, several
-from paddle.fluid.program.variable import Variable
-from paddle.signatures import renamed, takes
 
 __all__ = [
     "add_position_encoding", "beam_search", "beam_search_decode", "chunk_eval", "edit_distance", "lod_reset",
@@ -99,25 +96,18 @@ lod_reset = layer(
 )
 
 
-@takes(
-    "input, num_filters, filter_size=3, filter_stride=1, padding=None, bias_attr=None, param_attr=None, act=None, "
-    "name=None"
-)
-def sequence_conv(given: dict[str, Any]) -> Variable:
-    """Apply a convolution along sequences: act(context W + b), where `context` is a window of filter_size rows.
+sequence_conv = layer(
+    "sequence_conv(input, num_filters, filter_size=3, filter_stride=1, padding=None, bias_attr=None, param_attr=None, "
+    "act=None, name=None)",
+    """a convolution along sequences: act(context W + b), where `context` is a window of filter_size rows.
 
     A row's window begins filter_size // 2 rows before it. Rows outside of the sequence count as zero; `padding` is
-    ignored.
-    """
-    helper = LayerHelper("sequence_conv", **renamed(given, "name bias_attr act"))
-    input, size = given["input"], given["filter_size"]
-    shape = (size * input.shape[1], given["num_filters"])
-    weight = helper.create_parameter(given["param_attr"], shape, input.dtype)
-    attrs = {"contextStride": given["filter_stride"], "contextStart": -(size // 2), "contextLength": size}
-    out = helper.apply("sequence_conv", {"X": input, "Filter": weight}, attrs)
-    return helper.append_activation(helper.append_bias_op(out))
-
-
+    ignored""",
+    to="num_filters= filter_size=contextLength filter_stride=contextStride padding=",
+    learnt={"Filter": lambda given: (given["filter_size"] * given["input"].shape[1], given["num_filters"])},
+    bias=(1, None),
+    change=lambda given: {"contextStart": -(given["filter_size"] // 2)},
+)
 sequence_pad = several(
     "sequence_pad(x, pad_value, maxlen=None, name=None)",
     "(sequences, length, ...) with pad_value after each sequence, and the lengths (sequences, 1)",
@@ -135,12 +125,10 @@ row_conv = layer(
 )
 
 
-@takes(
-    "pre_ids, pre_scores, ids, scores, beam_size, end_id, level=0, is_accumulated=True, name=None, "
-    "return_parent_idx=False"
-)
-def beam_search(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Perform one step of beam search; return each sentence's best ids, their scores and, if requested, prefix indexes.
+beam_search = several(
+    "beam_search(pre_ids, pre_scores, ids, scores, beam_size, end_id, level=0, is_accumulated=True, name=None, "
+    "return_parent_idx=False)",
+    """the ids and scores of each sentence's best continuations and, if requested, the indexes of their prefixes.
 
     Args:
         pre_ids: last ids of the prefixes, (prefixes, 1) int64.
@@ -152,20 +140,11 @@ def beam_search(given: dict[str, Any]) -> tuple[Variable, ...]:
         level: the LoD level that groups prefixes by sentence.
         is_accumulated: whether scores are accumulated over whole prefixes; False: they are probabilities of the
             candidates.
-        return_parent_idx: whether to return the index of each continuation's prefix.
-    """
-    helper = LayerHelper("beam_search", given["name"])
-    parents = helper.create_variable_for_type_inference("int64", stop_gradient=True)
-    chosen, values = helper.apply_all(
-        "beam_search",
-        renamed(given, "pre_ids pre_scores ids scores"),
-        renamed(given, "level beam_size end_id is_accumulated"),
-        {"parent_idx": parents},
-        ["selected_ids", "selected_scores"],
-    )
-    return (chosen, values, parents) if given["return_parent_idx"] else (chosen, values)
-
-
+        return_parent_idx: whether to return the index of each continuation's prefix""",
+    to="return_parent_idx=",
+    fixed="selected_ids selected_scores parent_idx",
+    returns=lambda given: "selected_ids selected_scores" + " parent_idx" * bool(given["return_parent_idx"]),
+)
 beam_search_decode = several(
     "beam_search_decode(ids, scores, beam_size, end_id, name=None)",
     "the ids and scores of the sentences in arrays of beam search steps, best first",
@@ -173,21 +152,20 @@ beam_search_decode = several(
 )
 
 
-def edit_distance(
-    input: Variable, label: Variable, normalized: bool = True, ignored_tokens: Sequence[int] | None = None
-) -> tuple[Variable, Variable]:
-    """Return the edit distance of each pair of sequences, float32 (pairs, 1), and the number of pairs, int64 (1,).
-
-    If `normalized`, distances are divided by the label's length. Ignored tokens are first removed from both sequences.
-    """
-    if ignored_tokens:
-        input, label = sequence_erase(input, ignored_tokens), sequence_erase(label, ignored_tokens)
-    inputs, attrs = {"Hyps": input, "Refs": label}, {"normalized": normalized}
-    helper = LayerHelper("edit_distance")
-    out, count = helper.apply_all("edit_distance", inputs, attrs, fixed=["Out", "SequenceNum"])
-    return out, count
+def _without(given: Mapping[str, Any]) -> dict[str, Any]:
+    tokens = given["ignored_tokens"]
+    return {name: sequence_erase(given[name], tokens) for name in ("input", "label")} if tokens else {}
 
 
+edit_distance = several(
+    "edit_distance(input, label, normalized=True, ignored_tokens=None)",
+    """the edit distance of each pair of sequences, float32 (pairs, 1), and the number of pairs, int64 (1,).
+
+    If `normalized`, distances are divided by the label's length. Ignored tokens are first removed from both""",
+    to="ignored_tokens=",
+    change=_without,
+    fixed="Out SequenceNum",
+)
 chunk_eval = several(
     "chunk_eval(input, label, chunk_scheme, num_chunk_types, excluded_chunk_types=None)",
     "precision, recall and F1 of chunks, and the numbers of inferred, labeled and correctly inferred "

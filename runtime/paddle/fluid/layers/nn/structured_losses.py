@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from paddle.fluid.initializer import NumpyArrayInitializer
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.shaping import topk
 from paddle.fluid.layers.plain import layer
-from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
+from paddle.fluid.param_attr import ParamAttr, to_attr
+from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.variable import Variable
 from paddle.signatures import renamed, takes
 
@@ -33,21 +35,22 @@ linear_chain_crf = layer(
 )
 
 
-def crf_decoding(input: Variable, param_attr: ParamAttrLike, label: Variable | None = None) -> Variable:
-    """Return the most likely tags of a linear-chain CRF, (rows, 1) int64, or whether each tag equals the given label.
-
-    `param_attr` names the parameter of `linear_chain_crf`.
-
-    Raises:
-        FluidError: param_attr has no name.
-    """
-    helper = LayerHelper("crf_decoding", param_attr=param_attr)
-    name = helper.param_attr.name if helper.param_attr else None
-    if not name:
+def _transition(given: Mapping[str, Any]) -> dict[str, Any]:
+    attr = to_attr(given["param_attr"])
+    if attr is None or not attr.name:
         raise FluidError("crf_decoding: param_attr must name the parameter of linear_chain_crf")
-    transition = helper.main_program.global_block().var(name)
-    inputs = {"Emission": input, "Transition": transition, "Label": label}
-    return helper.apply("crf_decoding", inputs, stop_gradient=True)
+    return {"param_attr": None, "transition": default_main_program().global_block().var(attr.name)}
+
+
+crf_decoding = layer(
+    "crf_decoding(input, param_attr, label=None)",
+    """the most likely tags of a linear-chain CRF, (rows, 1) int64, or whether each tag equals the given label.
+
+    `param_attr` names the parameter of `linear_chain_crf`""",
+    to="label=Label transition=Transition",
+    change=_transition,
+    fixed="ViterbiPath",
+)
 
 
 @takes(
@@ -81,29 +84,33 @@ def nce(given: dict[str, Any]) -> Variable:
     return helper.apply("scale", {"X": cost}, {"scale": 1.0 / (drawn + 1)})
 
 
-@takes(
-    "input, label, num_classes, param_attr=None, bias_attr=None, name=None, path_table=None, path_code=None, "
-    "is_custom=False, is_sparse=False"
-)
-def hsigmoid(given: dict[str, Any]) -> Variable:
-    """Return the hierarchical sigmoid cost (rows, 1): the cross entropy of a class's path in a binary tree of classes.
+def _nodes(given: Mapping[str, Any]) -> int:
+    nodes: int = given["num_classes"] - (not given["is_custom"])
+    return nodes
 
-    The default tree has num_classes - 1 nodes; a custom tree has num_classes nodes and needs path_table and path_code.
 
-    Raises:
-        FluidError: path_table or path_code does not go with is_custom.
-    """
-    helper = LayerHelper("hierarchical_sigmoid", **renamed(given, "name bias_attr"))
-    is_custom, x = given["is_custom"], given["input"]
-    if any(is_custom != (given[each] is not None) for each in ("path_table", "path_code")):
+def _path(given: Mapping[str, Any]) -> dict[str, Any]:
+    if any(given["is_custom"] != (given[each] is not None) for each in ("path_table", "path_code")):
         raise FluidError(
             "hsigmoid: give path_table and path_code with is_custom=True, and omit both otherwise"
         )
-    nodes = given["num_classes"] - (not is_custom)
-    inputs = renamed(given, "X=input Label=label PathTable=path_table PathCode=path_code")
-    inputs["W"] = helper.create_parameter(given["param_attr"], (nodes, x.shape[1]), x.dtype)
-    inputs["Bias"] = helper.bias((nodes, 1), x.dtype)
-    return helper.apply("hierarchical_sigmoid", inputs, renamed(given, "num_classes is_sparse"))
+    return {}
+
+
+hsigmoid = layer(
+    "hsigmoid(input, label, num_classes, param_attr=None, bias_attr=None, name=None, path_table=None, path_code=None, "
+    "is_custom=False, is_sparse=False)",
+    """the hierarchical sigmoid cost (rows, 1): the cross entropy of a class's path in a binary tree of classes.
+
+    The default tree has num_classes - 1 nodes. A custom tree has num_classes, and needs path_table and path_code""",
+    "hierarchical_sigmoid",
+    to="is_custom=",
+    learnt={
+        "W": lambda given: (_nodes(given), given["input"].shape[1]),
+        "Bias": lambda given: (_nodes(given), 1),
+    },
+    change=_path,
+)
 
 
 def sampled_softmax_with_cross_entropy(
@@ -174,9 +181,11 @@ warpctc = layer(
 )
 
 
-def ctc_greedy_decoder(input: Variable, blank: int, name: str | None = None) -> Variable:
-    """Decode CTC outputs greedily: return the best class of each row, without repetitions and blanks, as sequences."""
-    helper = LayerHelper("ctc_greedy_decoder", name)
-    _, classes = topk(input, k=1)
-    attrs = {"merge_repeated": True, "blank": blank}
-    return helper.apply("ctc_align", {"Input": classes}, attrs, stop_gradient=True)
+ctc_greedy_decoder = layer(
+    "ctc_greedy_decoder(input, blank, name=None)",
+    "CTC outputs decoded greedily: the best class of each row, without repetitions and blanks, as sequences",
+    "ctc_align",
+    prefix="ctc_greedy_decoder",
+    change=lambda given: {"input": topk(given["input"], k=1)[1]},
+    fixed="Output",
+)
