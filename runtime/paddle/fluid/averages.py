@@ -160,7 +160,7 @@ class ModelAverage(_Averages):
         no_grad_set: Collection[Name] | None = None,
         callbacks: Sequence[object] | None = None,
     ) -> list[tuple[Parameter, Variable]]:
-        """Append the backward pass; return (parameter, gradient) pairs."""
+        """Append the backward pass of a loss; return (parameter, gradient) pairs. See `append_backward`."""
         return append_backward(loss, parameter_list, no_grad_set, callbacks)
 
     def minimize(

@@ -39,7 +39,7 @@ class BaseErrorClipAttr(ABC):
     @property
     @abstractmethod
     def bounds(self) -> dict[str, float]:
-        """Return the bounds `min` and `max` for the gradient's elements."""
+        """Return the bounds of the gradient's elements, as the mapping {"min": ..., "max": ...}."""
 
 
 class ErrorClipByValue(BaseErrorClipAttr):
@@ -51,7 +51,7 @@ class ErrorClipByValue(BaseErrorClipAttr):
 
     @property
     def bounds(self) -> dict[str, float]:
-        """Return `min` and `max`, the bounds of the gradient's elements."""
+        """Return the bounds of the gradient's elements, as the mapping {"min": ..., "max": ...}."""
         return {"min": self._min, "max": self._max}
 
 

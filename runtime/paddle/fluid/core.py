@@ -38,7 +38,7 @@ class op_proto_and_checker_maker:  # noqa: N801 - the original's name
     """Operator roles, and the names of the attributes that every operator has."""
 
     class OpRole(IntFlag):
-        """Values of the attribute `op_role`."""
+        """Roles of operators in training (forward, backward, ...): the values of the attribute `op_role`."""
 
         Forward, Backward, Optimize, RPC, Dist, LRSched, Loss = 0, 1, 2, 4, 8, 16, 256
         NotSpecified = 0x1000
@@ -70,7 +70,7 @@ def kEmptyVarName() -> str:  # noqa: N802 - the original's names, here and below
 
 
 def kTempVarName() -> str:  # noqa: N802
-    """Return the name that stands for a temporary variable."""
+    """Return the placeholder that stands for the name of a temporary variable."""
     return "@TEMP@"
 
 

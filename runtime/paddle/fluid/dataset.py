@@ -141,7 +141,7 @@ class QueueDataset(DatasetBase):
 
 
 class FileInstantDataset(QueueDataset):
-    """A dataset that behaves like `QueueDataset`."""
+    """A dataset that streams its files, with the behavior of `QueueDataset`."""
 
     feed_name = "MultiSlotFileInstantDataFeed"
 
@@ -183,7 +183,7 @@ class InMemoryDataset(DatasetBase):
         """Do nothing, because `preload_into_memory` has already waited."""
 
     def local_shuffle(self) -> None:
-        """Shuffle the samples of this process, without other trainers."""
+        """Shuffle the samples in memory among themselves, without exchanging any with other trainers."""
         order = np.arange(self._loaded().count)
         np.random.default_rng(random.getrandbits(64)).shuffle(order)
         self._order = order

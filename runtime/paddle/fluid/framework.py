@@ -35,7 +35,7 @@ def dtype_is_floating(dtype: Any) -> bool:
 
 
 def grad_var_name(var_name: str) -> str:
-    """Return the name of a variable's gradient."""
+    """Return the name of a variable's gradient, `<name>@GRAD`."""
     return var_name + GRAD_VAR_SUFFIX
 
 

@@ -41,7 +41,7 @@ class MetricBase(ABC):
                 setattr(self, name, type(value)(0) if isinstance(value, (int, float)) else None)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the metric's counts by name."""
+        """Return the metric's counts as a dict, by name."""
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     @abstractmethod
@@ -57,7 +57,7 @@ class CompositeMetric(MetricBase):
         self._metrics: list[Any] = []
 
     def add_metric(self, metric: MetricBase) -> None:
-        """Add a metric to the group."""
+        """Add a metric, which `update` and `eval` then include."""
         if not isinstance(metric, MetricBase):
             raise FluidTypeError(f"add_metric: expected a metric, got {metric!r}")
         self._metrics.append(metric)
@@ -301,7 +301,7 @@ def _rounded(preds: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 
 class WeightedAverage:
-    """Computes the weighted mean of numbers or arrays."""
+    """Computes the weighted mean of numbers or of arrays of one shape."""
 
     def __init__(self) -> None:
         self.reset()
@@ -312,7 +312,7 @@ class WeightedAverage:
         self._weight = 0.0
 
     def add(self, value: Any, weight: float) -> None:
-        """Add a value with the given weight."""
+        """Add a number or an array with the given weight."""
         scaled = np.asanyarray(value) * weight
         self._sum = scaled if self._sum is None else self._sum + scaled
         self._weight += weight

@@ -37,7 +37,7 @@ class ParamAttr:
     do_model_average: bool = True
 
     def attributes(self) -> dict[str, Any]:
-        """Return the attributes that are set on the parameter itself."""
+        """Return the settings that a parameter stores as attributes, by name."""
         return {
             "optimize_attr": {"learning_rate": self.learning_rate},
             "regularizer": self.regularizer,
@@ -46,7 +46,7 @@ class ParamAttr:
         }
 
     def named(self, name: str) -> Self:
-        """Return a copy with the given name."""
+        """Return a copy of these settings with the given parameter name."""
         return replace(self, name=name)
 
 

@@ -44,7 +44,7 @@ def convert_reader_to_recordio_file(
     max_num_records: int = 1000,
     feed_order: Sequence[str] | None = None,
 ) -> int:
-    """Write the minibatches of a reader to a file, one record each, and return their number.
+    """Write a reader's minibatches to a recordio file, one record each; return their number.
 
     Args:
         filename: path of the file.
@@ -74,7 +74,7 @@ def convert_reader_to_recordio_files(
     max_num_records: int = 1000,
     feed_order: Sequence[str] | None = None,
 ) -> int:
-    """Write the minibatches of a reader to files `name-00000.recordio` and so on; return the number of files.
+    """Write a reader's minibatches to files `name-00000.recordio` and so on; return the number of files.
 
     The last file can be smaller; the original dropped its batches. See `convert_reader_to_recordio_file`.
 

@@ -158,7 +158,7 @@ class BeamSearchDecoder(_Decoder):
                 layers.less_than(self._counter, self._most, cond=self._continues)
 
     def early_stop(self) -> None:
-        """End the loop at this step, and discard the step's results."""
+        """Stop the search at this step, and discard the step's results."""
         layers.fill_constant([1], "bool", 0, out=self._continues)
 
     def decode(self) -> None:

@@ -169,7 +169,7 @@ class StateCell:
         self._updater(self)
 
     def update_states(self) -> None:
-        """Pass the current states on to the next step."""
+        """Make the current values of the states those of the next step; call it last in a step."""
         for each in self.state_names:
             state = self.get_state(each)
             self._keeps[each](state)

@@ -60,7 +60,7 @@ _LISTS = (
 
 
 def encode_attribute(op_type: str, name: str, value: object) -> bytes:
-    """Return an attribute as the bytes of its protobuf message."""
+    """Encode an attribute of an operator as its protobuf message (OpDesc.Attr)."""
     kind = attribute_type(op_type, name, value)
     header = bytes_field(1, name.encode()) + varint_field(2, kind)
     items = value if isinstance(value, tuple) else (value,)
@@ -68,7 +68,7 @@ def encode_attribute(op_type: str, name: str, value: object) -> bytes:
 
 
 def read_attribute(message: bytes) -> tuple[str, object]:
-    """Return the name and the value of an encoded attribute; lists become tuples.
+    """Decode an attribute's protobuf message; return its name and its value, with lists as tuples.
 
     Raises:
         ModelFileError: the attribute's type is unknown or its value is missing.
@@ -127,13 +127,13 @@ _TENSORS = {VarType.SELECTED_ROWS: 2, VarType.LOD_TENSOR: 3, VarType.LOD_TENSOR_
 
 
 def to_bytes(program: Program) -> bytes:
-    """Return a program as the bytes of its ProgramDesc message."""
+    """Serialize a program as a ProgramDesc message."""
     blocks = b"".join(bytes_field(1, _block(block)) for block in program.blocks)
     return blocks + bytes_field(2, varint_field(1, 0))
 
 
 def read_into(program: Program, message: bytes) -> None:
-    """Fill an empty program from the bytes of a ProgramDesc message.
+    """Parse a ProgramDesc message into an empty program.
 
     Raises:
         ModelFileError: the bytes are not a ProgramDesc.

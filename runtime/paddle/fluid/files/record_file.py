@@ -77,14 +77,14 @@ class RecordIOWriter:
         self._values.append(tensor.value())
 
     def complete_append_tensor(self) -> None:
-        """Write the current batch to the file."""
+        """Write the tensors added since the last call to the file, as one batch."""
         self._writer.write(pack_batch(self._values))
         self._values = []
 
     def close(self) -> None:
-        """Close the file and rename it into place."""
+        """Close the file and rename it to its final name."""
         self._writer.close()
 
     def discard(self) -> None:
-        """Discard the incomplete file."""
+        """Close and delete the incomplete file."""
         self._writer.discard()

@@ -122,12 +122,12 @@ def read_selected_rows(stream: BinaryIO, what: str, any_ids: bool = False) -> Se
 
 
 def tensor_desc(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
-    """Return the bytes of a TensorDesc message."""
+    """Serialize a TensorDesc message with the given dtype and shape."""
     return varint_field(1, VarType.of(dtype)) + b"".join(varint_field(2, size) for size in shape)
 
 
 def read_tensor_desc(message: bytes, what: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Return the dtype and the shape in a TensorDesc.
+    """Parse a TensorDesc message; return its dtype and shape.
 
     Raises:
         ModelFileError: the dtype is unknown.

@@ -215,7 +215,7 @@ def write_value(path: str | os.PathLike[str], value: Any) -> None:
 
 
 def write_values(path: str | os.PathLike[str], values: Iterable[Any]) -> None:
-    """Write several values to one file, like `write_value`."""
+    """Write several values to one file, one after another; see `write_value`."""
     with _complete(Path(path)) as stream:
         for value in values:
             _write(stream, value)

@@ -87,7 +87,7 @@ class MultiSlotStringDataGenerator(DataGenerator):
 
 
 class MultiSlotDataGenerator(DataGenerator):
-    """A generator whose samples have numbers as values."""
+    """A generator of samples with numbers as values, which it formats as MultiSlot text."""
 
     def _gen_str(self, line: _Sample) -> str:
         fields = _checked(line)

@@ -59,11 +59,11 @@ class RoleMakerBase:
         return len(self._server_endpoints)
 
     def worker_index(self) -> int:
-        """Return this worker's number, which counts from 0."""
+        """Return this worker's index, which counts from 0."""
         return self._current_id
 
     def server_index(self) -> int:
-        """Return this server's number, which counts from 0."""
+        """Return this server's index, which counts from 0."""
         return self._current_id
 
     def get_trainer_endpoints(self) -> list[str]:

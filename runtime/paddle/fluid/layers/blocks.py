@@ -95,7 +95,7 @@ class Switch:
         self._is_open = False
 
     def case(self, condition: Variable) -> AbstractContextManager[None]:
-        """Return the block of a case; fill it in a `with` statement."""
+        """Return a case that runs if `condition` is true; fill its block in a `with` statement."""
         if not self._is_open:
             raise FluidError("case must be called inside `with Switch() as switch:`")
         fails = self._helper.apply("logical_not", {"X": condition})
@@ -107,7 +107,7 @@ class Switch:
         return _when(self._helper.apply("logical_and", {"X": before, "Y": condition}))
 
     def default(self) -> AbstractContextManager[None]:
-        """Return the block that runs if no condition is true; fill it in a `with` statement."""
+        """Return the case that runs if no condition is true; fill its block in a `with` statement."""
         if self._none_before is None:
             raise FluidError("default must come after the first case")
         return _when(self._none_before)
@@ -192,7 +192,7 @@ class ParallelDo:
         self._outputs: list[Variable] = []
 
     def do(self) -> AbstractContextManager[None]:
-        """Return the block; fill it in a `with` statement."""
+        """Return the block, which is filled in a `with` statement."""
         return nullcontext()
 
     def read_input(self, var: Variable) -> Variable:

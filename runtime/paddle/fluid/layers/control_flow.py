@@ -119,7 +119,7 @@ class DynamicRNN(_Unrolled):
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Collect the operators of the block in a `with` statement."""
+        """Collect the operators of one step in a `with` statement."""
         with self._filling() as body:
             yield
         block = bodies.parent_of(body)
@@ -190,7 +190,7 @@ class DynamicRNN(_Unrolled):
         return self._state(init)
 
     def update_memory(self, ex_mem: Variable, new_mem: Variable) -> None:
-        """Set the memory to `new_mem` for the next step."""
+        """Set the memory `ex_mem` to `new_mem` for the next step."""
         self._update(ex_mem, new_mem)
 
     def output(self, *outputs: Variable) -> None:
@@ -207,7 +207,7 @@ class StaticRNN(_Unrolled):
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Collect the operators of the block in a `with` statement."""
+        """Collect the operators of one step in a `with` statement."""
         with self._filling() as body:
             yield
         block = bodies.parent_of(body)
@@ -258,7 +258,7 @@ class StaticRNN(_Unrolled):
         return self._state(init)
 
     def update_memory(self, mem: Variable, var: Variable) -> None:
-        """Set the memory to `var` for the next step."""
+        """Set the memory `mem` to `var` for the next step."""
         self._update(mem, var)
 
     def step_output(self, o: Variable) -> None:

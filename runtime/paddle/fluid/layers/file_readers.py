@@ -202,7 +202,7 @@ class Preprocessor:
         )
 
     def inputs(self) -> list[Variable]:
-        """Return variables for the values of a batch; only inside `block`."""
+        """Return the variables of the batch to preprocess; only inside `block`."""
         block = self._inside("inputs")
         self._sources = [
             block.create_var(
@@ -217,7 +217,7 @@ class Preprocessor:
         return self._sources
 
     def outputs(self, *outs: Variable) -> None:
-        """Set the output variables of a batch; only inside `block`."""
+        """Declare the variables of the preprocessed batch; only inside `block`."""
         self._inside("outputs")
         self._sinks = list(outs)
 

@@ -116,7 +116,7 @@ class GradientExchange:
             )
 
     def close(self) -> None:
-        """End the exchange's thread."""
+        """Stop the thread that sums the buckets."""
         if len(self._parcels) > 1:
             self._finalizer()
 

@@ -23,7 +23,7 @@ class Minimizing(Protocol):
         parameter_list: Sequence[Name] | None = None,
         no_grad_set: Collection[Name] | None = None,
     ) -> tuple[Any, Any]:
-        """Append the operators of a training step."""
+        """Append all operators of a training step; see `Optimizer.minimize`."""
 
 
 class PipelineOptimizer:

@@ -45,7 +45,7 @@ class Pass:
         self.repeats: int | None = None
 
     def type(self) -> str:
-        """Return the name of the pass."""
+        """Return the name of the pass, "multi_batch_merge_pass"."""
         return _MERGE
 
     def set(self, name: str, value: int) -> None:

@@ -301,7 +301,7 @@ class Block(graph.Block):
         return isinstance(found, Variable) and found.type == VarType.SELECTED_ROWS
 
     def iter_parameters(self) -> Iterator[Parameter]:
-        """Yield the parameters in the order of their creation."""
+        """Yield the block's parameters in order of creation."""
         return iter(cast("list[Parameter]", self.all_parameters()))
 
     def _common(self, attrs: dict[str, object]) -> dict[str, object]:

@@ -24,7 +24,7 @@ def around(block: Block) -> Iterator[Block]:
 
 
 def begin() -> Block:
-    """Add a block inside the current one and make it the current one."""
+    """Create a block inside the current block, and make it the current block."""
     return cast(Block, default_main_program().create_block())
 
 
@@ -55,7 +55,7 @@ def end(block: Block) -> Body:
 
 
 def parent_of(block: Block) -> Block:
-    """Return the enclosing block of a block."""
+    """Return the block that encloses a block."""
     return cast(Block, block.program.blocks[block.parent_idx])
 
 

@@ -16,15 +16,15 @@ class ProgramDesc:
         self._program = program
 
     def serialize_to_string(self) -> bytes:
-        """Return the program as the original's ProgramDesc."""
+        """Serialize the program as the original's ProgramDesc message."""
         return bytes(self._program.serialize_to_string())
 
     def num_blocks(self) -> int:
-        """Return the number of blocks."""
+        """Return the number of blocks in the program."""
         return int(self._program.num_blocks)
 
     def block(self, index: int) -> BlockDesc:
-        """Return the block at an index."""
+        """Return the description of the block at an index."""
         return BlockDesc(self._program.block(index))
 
 
@@ -36,11 +36,11 @@ class BlockDesc:
         self.id, self.parent = block.idx, block.parent_idx
 
     def op_size(self) -> int:
-        """Return the number of operators."""
+        """Return the number of operators in the block."""
         return len(self._block.ops)
 
     def op(self, index: int) -> OpDesc:
-        """Return the operator at an index."""
+        """Return the description of the operator at an index."""
         return OpDesc(self._block.ops[index])
 
     def infer(self, op: OpDesc) -> None:
@@ -48,7 +48,7 @@ class BlockDesc:
         self._block.infer(op._op)
 
     def var(self, name: str | bytes) -> VariableDesc:
-        """Return the variable of this name."""
+        """Return the description of the variable with this name."""
         return VariableDesc(self._block.var(name.decode() if isinstance(name, bytes) else name))
 
     def has_var(self, name: str | bytes) -> bool:
@@ -56,12 +56,12 @@ class BlockDesc:
         return bool(self._block.has_var(name.decode() if isinstance(name, bytes) else name))
 
     def all_vars(self) -> list[VariableDesc]:
-        """Return all variables."""
+        """Return the descriptions of all variables in the block."""
         return [VariableDesc(each) for each in self._block.vars.values()]
 
 
 class OpDesc:
-    """The description of an operator; changes apply to the operator itself."""
+    """The description of an operator; changes take effect on the operator itself."""
 
     def __init__(self, op: Any) -> None:
         self._op = op
@@ -111,7 +111,7 @@ class OpDesc:
 
 
 class VariableDesc:
-    """The description of a variable; changes apply to the variable itself."""
+    """The description of a variable; changes take effect on the variable itself."""
 
     def __init__(self, variable: Any) -> None:
         self._variable = variable
@@ -121,7 +121,7 @@ class VariableDesc:
         return str(self._variable.name)
 
     def shape(self) -> list[int]:
-        """Return the variable's shape."""
+        """Return the variable's shape as declared, with -1 for the batch size."""
         return list(self._variable.shape)
 
     def dtype(self) -> VarType:
@@ -141,11 +141,11 @@ class VariableDesc:
         return int(self._variable.lod_level)
 
     def set_shape(self, shape: Sequence[int]) -> None:
-        """Set the variable's shape."""
+        """Set the variable's declared shape."""
         self._changed(shape=tuple(int(size) for size in shape))
 
     def set_dtype(self, dtype: VarType) -> None:
-        """Set the variable's dtype."""
+        """Set the variable's dtype, given as a number, a name or a numpy dtype."""
         self._changed(dtype=VarType.of(dtype).numpy)
 
     def set_type(self, type: VarType) -> None:

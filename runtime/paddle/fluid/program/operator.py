@@ -40,7 +40,7 @@ class Operator(graph.Operator):
         return replace(self.renamed(lent), own_names={lent[name]: name for name in used})
 
     def under_own_names(self) -> Self:
-        """Return the operator with each variable under its own name."""
+        """Return the operator with its variables' own names; see `own_names`."""
         return replace(self.renamed(self.own_names), own_names={}) if self.own_names else self
 
     def renamed(self, names: Mapping[str, str]) -> Self:
@@ -184,7 +184,7 @@ class Operator(graph.Operator):
 
     @property
     def role(self) -> int:
-        """The attribute `op_role`; 0 if it is not set."""
+        """The value of the attribute `op_role`; 0 (forward) if it is not set."""
         role = self.attrs.get(OP_ROLE, 0)
         return role if isinstance(role, int) else 0
 

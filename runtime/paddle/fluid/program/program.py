@@ -91,7 +91,7 @@ class Program(graph.Program):
         return cast(Block, super().block(index))
 
     def current_block(self) -> Block:
-        """Return the block that layers add to."""
+        """Return the block to which layers append operators."""
         return cast(Block, super().current_block())
 
     def clone(self, for_test: bool = False) -> Self:
@@ -109,17 +109,17 @@ class Program(graph.Program):
         return copy
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
-        """Return all blocks as readable text."""
+        """Format all blocks as readable text."""
         texts = [self.block(idx).to_string(throw_on_error, with_details) for idx in range(len(self.blocks))]
         return "\n".join(texts)
 
     def serialize_to_string(self) -> bytes:
-        """Return the program as the original's ProgramDesc."""
+        """Serialize the program as the original's ProgramDesc message."""
         return program_file.to_bytes(self)
 
     @staticmethod
     def parse_from_string(binary_str: bytes) -> Program:
-        """Return the program that a ProgramDesc describes; parameters become persistable variables."""
+        """Parse a ProgramDesc message; return the program, in which parameters become persistable variables."""
         program = Program()
         program_file.read_into(program, binary_str)
         return program

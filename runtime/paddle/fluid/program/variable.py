@@ -235,7 +235,7 @@ class Variable(graph.Variable):
         return not (self.is_data or self.is_from_file or self.persistable or self.op is not None)
 
     def astype(self, dtype: npt.DTypeLike) -> Variable:
-        """Append a cast to a given dtype; return the result."""
+        """Append a cast to the given dtype; return the new variable."""
         return cast_to(self, dtype)
 
     @property
@@ -269,7 +269,7 @@ class Variable(graph.Variable):
         self.__dict__ = old.__dict__
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
-        """Return a readable description of the variable."""
+        """Format a description of the variable as readable text."""
         return self.describe() + (
             f" type={self.type.name} lod_level={self.lod_level}" if with_details else ""
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Delay compensation (DC-ASGD) on a server.
+"""Delay compensation (DC-ASGD, Zheng et al., 2017) on a server.
 
 The blocks compute g + g * g * (p - backup), where backup is the value of the parameter that the sender of gradient g
 last received.

@@ -154,7 +154,7 @@ class LocalWrites:
         self._warned: set[str] = set()
 
     def begin_run(self, scope: Scope) -> None:
-        """Begin a run, which needs only the rows of its batch."""
+        """Begin a run, for which tables need only the rows of its batch."""
         self._tables = [self._table(name, scope) for name in self.served.by_rows]
         for table in self._tables:
             table.is_used = True
@@ -220,7 +220,7 @@ def _digest(value: Any) -> str:
 
 
 def to_wire(value: Any) -> Value:
-    """Return an array or selected rows in the form of messages."""
+    """Convert an array or selected rows to the form in which messages transmit it."""
     if isinstance(value, SelectedRows):
         return Rows(to_host(value.rows), to_host(value.values), value.height)
     return np.asarray(to_host(value))

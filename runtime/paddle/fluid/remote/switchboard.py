@@ -86,7 +86,7 @@ class Switchboard:
         return self._to(endpoints).receive(names, endpoints)
 
     def finish_receiving(self, endpoints: Sequence[str]) -> None:
-        """Mark that all values of this step have been received."""
+        """Record that all values of this step have been received."""
         self._to(endpoints).finish_receiving(endpoints)
 
     def lookup(self, names: Sequence[str], ids: Sequence[Array], endpoints: Sequence[str]) -> list[Any]:

@@ -17,7 +17,7 @@ _HONOURED = frozenset({CHECK_NAN_INF, "FLAGS_rpc_deadline", "FLAGS_selected_gpus
 
 
 def checks_finite() -> bool:
-    """Return whether every operator's results must be finite.
+    """Return whether to check that every operator's results are finite (FLAGS_check_nan_inf).
 
     Raises:
         FlagError: FLAGS_check_nan_inf cannot be parsed.
@@ -32,7 +32,7 @@ def checks_finite() -> bool:
 
 @cache
 def warn_of_others() -> None:
-    """Warn about variables that have no effect, once per process."""
+    """Log a warning, once per process, about FLAGS_ variables that have no effect."""
     others = sorted(name for name in os.environ if name.startswith("FLAGS_") and name not in _HONOURED)
     if others:
         _log.warning("flags without effect in this runtime: %s", ", ".join(others))

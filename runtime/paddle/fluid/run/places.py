@@ -14,7 +14,7 @@ from paddle.fluid.errors import FluidError
 
 @dataclass(frozen=True)
 class CPUPlace:
-    """The CPU of this machine."""
+    """The CPU, as the device of an executor."""
 
     def device(self) -> Device:
         """Return the name of this device in the core, "cpu"."""
@@ -77,5 +77,5 @@ def cuda_places(device_ids: Sequence[int] | None = None) -> list[CUDAPlace]:
 
 
 def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
-    """Return `device_count` places of pinned host memory."""
+    """Return `device_count` pinned-memory places, which are equivalent to CPU places."""
     return [CUDAPinnedPlace()] * len(cpu_places(device_count))

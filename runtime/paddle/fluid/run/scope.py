@@ -59,7 +59,7 @@ class RowsHandle:
         """Do nothing: rows have no separate index."""
 
     def value(self) -> SelectedRows:
-        """Return the rows, as programs read them."""
+        """Return the value as programs read it, a `SelectedRows`."""
         rows: SelectedRows = self._cell.value
         return rows
 
@@ -143,13 +143,13 @@ class VariableHandle:
         self._set_number(float(value))
 
     def get_int(self) -> int:
-        """Return the value, a Python int."""
+        """Return the value, which is a Python int; see `is_int`."""
         if not self.is_int():
             raise self._other("an int")
         return int(self._cell.value)
 
     def get_float(self) -> float:
-        """Return the value, a Python float."""
+        """Return the value, which is a Python float; see `is_float`."""
         if not self.is_float():
             raise self._other("a float")
         return float(self._cell.value)
@@ -204,7 +204,7 @@ def enter_local_scope() -> None:
 
 
 def leave_local_scope() -> None:
-    """Drop the innermost scope.
+    """Discard the innermost scope, and return to its parent.
 
     Raises:
         RunError: no local scope has been entered.

@@ -86,11 +86,11 @@ class SingleOperator:
         return self._op.type
 
     def inputs(self) -> dict[str, list[str]]:
-        """Return the variables of each input slot."""
+        """Return the names of the variables in each input slot."""
         return {slot: list(names) for slot, names in self._op.inputs.items()}
 
     def outputs(self) -> dict[str, list[str]]:
-        """Return the variables of each output slot."""
+        """Return the names of the variables in each output slot."""
         return {slot: list(names) for slot, names in self._op.outputs.items()}
 
     def run(self, scope: Scope, place: Place) -> None:
@@ -144,7 +144,7 @@ class OperatorFactory:
         return SingleOperator(graph.Operator.make(type, inputs, outputs, attrs))
 
     def types(self) -> list[str]:
-        """Return all operator types."""
+        """Return the names of all operator types."""
         return list(registered())
 
     def get_op_inputs(self, type: str) -> list[tuple[str, bool]]:
@@ -156,15 +156,15 @@ class OperatorFactory:
         return [(slot.name, slot.many) for slot in lookup(type).outputs]
 
     def get_op_input_names(self, type: str) -> list[str]:
-        """Return the input slots of an operator type."""
+        """Return the names of an operator type's input slots."""
         return [slot.name for slot in lookup(type).inputs]
 
     def get_op_output_names(self, type: str) -> list[str]:
-        """Return the output slots of an operator type."""
+        """Return the names of an operator type's output slots."""
         return [slot.name for slot in lookup(type).outputs]
 
     def get_op_attr_names(self, type: str) -> list[str]:
-        """Return the attributes of an operator type."""
+        """Return the names of an operator type's attributes."""
         return list(lookup(type).attrs)
 
 

@@ -163,7 +163,7 @@ class LoDTensor:
 
 
 def tensor_of(value: Any) -> LoDTensor:
-    """Return a tensor that holds a value."""
+    """Wrap a value, an array or a `LoDArray`, in a LoDTensor."""
     tensor = LoDTensor()
     tensor._cell.value = value
     return tensor

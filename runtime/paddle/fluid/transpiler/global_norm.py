@@ -39,11 +39,11 @@ class NormGroup:
 
     @property
     def common(self) -> frozenset[str]:
-        """The operators that are run once for all parameters together."""
+        """The operators that run once for all parameters of the group."""
         return frozenset({self.total, *(name for op in self.factors for name in op.writes)})
 
     def total_of(self, server: int) -> str:
-        """Return the name of one server's part of the total."""
+        """Return the name of the variable with one server's part of the total."""
         return f"{self.total}.pserver_{server}"
 
 

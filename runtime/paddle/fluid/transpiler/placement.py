@@ -17,7 +17,7 @@ from paddle.fluid.transpiler.configuration import PSDispatcher
 
 
 class Shaped(Protocol):
-    """A variable with a shape, which can be cut into slices."""
+    """The interface of variables with a shape, which can be cut into slices."""
 
     name: str
     shape: tuple[int, ...]
@@ -43,7 +43,7 @@ class Slice:
 
     @property
     def first_row(self) -> int:
-        """The row of the variable at which the slice starts."""
+        """The index of the slice's first row in the variable."""
         return self.offset // prod(self.shape[1:])
 
     @property
@@ -53,7 +53,7 @@ class Slice:
 
 
 def slice_variable(var_list: Sequence[Shaped], slice_count: int, min_block_size: int) -> list[str]:
-    """Return `name:index:elements` of each slice of each variable."""
+    """Cut variables into slices; return "name:index:elements" for each slice of each variable."""
     return [
         f"{variable.name}:{index}:{size}"
         for variable in var_list

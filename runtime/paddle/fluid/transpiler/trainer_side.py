@@ -161,7 +161,7 @@ def receive(
 def fetch_barrier(
     block: Block, received: Sequence[Variable], endpoints: Sequence[str], trainer_id: int
 ) -> None:
-    """Append the barrier that ends receiving."""
+    """Append the operator that marks the end of receiving."""
     attrs = {"endpoints": tuple(endpoints), "trainer_id": trainer_id, "op_role": int(OpRole.RPC)}
     block.append_op("fetch_barrier", {"X": list(received)}, {"Out": list(received)}, attrs)
 

@@ -46,7 +46,7 @@ class VarsDistributed:
         vtype: str,
         endpoint: str,
     ) -> None:
-        """Add a slice to the overview."""
+        """Add a slice of a variable to the table."""
         self.distributed_vars.append(
             VarDistributed(origin_var, slice_var, is_slice, block_id, offset, vtype, endpoint)
         )
@@ -89,7 +89,7 @@ class VarsDistributed:
         ]
 
     def overview(self) -> str:
-        """Return one line of text per slice."""
+        """Format the table as text, one line per slice."""
         return "\n".join(
             f"{each.slice.name} {each.slice.shape} of {each.origin.name}, {each.vtype}, at {each.endpoint}"
             for each in self.distributed_vars
