@@ -86,7 +86,7 @@ def relu_grad(out: Array, dout: Array, *, spent: frozenset[str] = NO_SLOTS) -> A
 
 @operator("square", "X -> Out", infer="X", fresh=True)
 def square(x: Array) -> Array:
-    """Return Out = X²."""
+    """Return the square Out = X² of each element."""
     return x * x
 
 

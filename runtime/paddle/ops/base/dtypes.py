@@ -78,7 +78,7 @@ class VarType(IntEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy dtype with this number."""
+        """The numpy dtype that corresponds to this number; see `dtype`."""
         return _DTYPES[self.value]
 
 

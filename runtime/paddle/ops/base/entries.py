@@ -67,7 +67,7 @@ def chosen(lod: Lod, entries: Offsets) -> tuple[Offsets, Lod]:
 
 
 def taken(value: Any, entries: Offsets) -> Any:
-    """Return the given entries of a value, in the given order."""
+    """Select entries of a value, in the given order."""
     rows, lod = chosen(lod_of(value), entries)
     return LoDArray(value.data[at(rows, value.data)], lod) if lod else value[at(rows, value)]
 

@@ -76,7 +76,7 @@ class LoDArray:
         return [np.diff(level).tolist() for level in self.lod]
 
     def copy(self) -> LoDArray:
-        """Return a copy with its own rows."""
+        """Return a copy whose rows are copied; offsets are shared."""
         return LoDArray(self.data.copy(), self.lod)
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ def lod_of(value: Any) -> Lod:
 
 
 def with_lod(data: Array, lod: Lod) -> Any:
-    """Return a LoDArray, or the plain array if there are no levels."""
+    """Attach LoD levels to an array: return a LoDArray or, without levels, the array itself."""
     return LoDArray(data, lod) if lod else data
 
 

@@ -33,7 +33,7 @@ class Reached(Protocol):
     """A query object for gradient makers: which outputs of an operator have a gradient."""
 
     def arriving(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names that have a gradient."""
+        """Return the given names that have a gradient."""
 
 
 def linear(*op_types: str) -> None:
@@ -49,7 +49,7 @@ def bilinear(*op_types: str) -> None:
 
 
 def curved(op_type: str, curve: Callable[..., Any] | None) -> None:
-    """Make the gradient of an element-wise function differentiable.
+    """Make the gradient of an element-wise function differentiable, given the function's second derivative.
 
     Args:
         curve: a kernel of the value that `<type>_grad` reads, and attributes, that returns ∂f'/∂v without the factor

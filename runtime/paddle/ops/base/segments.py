@@ -39,7 +39,7 @@ def owners(offsets: Offsets) -> Offsets:
 
 
 def positions(offsets: Offsets) -> Offsets:
-    """Return the position of each row in its sequence."""
+    """Return the position of each row within its sequence, (rows,), from 0."""
     return np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths(offsets))
 
 
@@ -162,7 +162,7 @@ class TimeSteps:
         return iter(list(self)[::-1])
 
     def by_time(self, x: Array) -> Array:
-        """Return a copy of the rows in time order."""
+        """Reorder rows from the order of sequences to time order; return a copy."""
         ordered: Array = x[at(self.rows, x)]
         return ordered
 

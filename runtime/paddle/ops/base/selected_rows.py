@@ -56,7 +56,7 @@ class SelectedRows:
         return SelectedRows(*merge_rows(self.rows, self.values), self.height, is_merged=True)
 
     def to_dense(self) -> Array:
-        """Return the full tensor as one array, with zeros in absent rows."""
+        """Convert to a dense array (height, ...), with zeros in absent rows."""
         xp = array_module(self.values)
         dense: Array = xp.zeros(self.shape, self.dtype)
         merged = self.merged()
@@ -125,7 +125,7 @@ def no_gradient(value: Any, is_sparse: bool) -> Any:
 
 
 def concatenated(parts: Sequence[SelectedRows]) -> SelectedRows:
-    """Return the rows of all parts, concatenated."""
+    """Concatenate the rows of several SelectedRows, without merging repeated rows."""
     xp = array_module(parts[0].rows)
     return SelectedRows(
         xp.concatenate([part.rows for part in parts]),

@@ -24,7 +24,7 @@ _PLACE = Spec((1,), _INT64)
 
 @operator("create_array", "-> Out+", attrs={"dtype": VarType.FP32}, infer="-> dtype()")
 def create_array() -> TensorArray:
-    """Return an empty tensor array."""
+    """Create an empty tensor array."""
     return TensorArray()
 
 
@@ -57,7 +57,7 @@ def _infer_read(x: Spec, index: Spec) -> tuple[Spec, Spec]:
 
 @operator("read_from_array", "X+ I -> Out+ Place~", infer=_infer_read)
 def read_from_array(x: TensorArray, index: Array) -> tuple[Any, Array]:
-    """Return the value at index I, and I."""
+    """Read a tensor array: return the value at index I, and I."""
     number = _number(index)
     return x.item(number), np.array([number], _INT64)
 

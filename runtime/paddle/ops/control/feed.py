@@ -32,13 +32,13 @@ _ATTRS = {
 
 @operator("feed", "X -> Out", attrs={"col": 0}, has_effect=True)
 def feed(x: Any) -> Any:
-    """Return X unchanged."""
+    """Return X unchanged, a value that was fed to the program."""
     return x
 
 
 @operator("fetch", "X -> Out", attrs={"col": 0}, has_effect=True)
 def fetch(x: Any) -> Any:
-    """Return X unchanged."""
+    """Return X unchanged, a value that the program returns."""
     return x
 
 

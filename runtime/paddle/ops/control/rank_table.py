@@ -34,14 +34,14 @@ class RankTable:
 
     @property
     def items(self) -> list[tuple[int, int]]:
-        """The (sequence, length) pairs, longest first."""
+        """The (sequence index, length) pairs, longest first."""
         counts = lengths(self.offsets)
         return [(int(each), int(counts[each])) for each in self.steps.order]
 
 
 @operator("lod_rank_table", "X+ -> Out+", attrs={"level": 0}, infer="-> int64()")
 def lod_rank_table(x: Any, *, level: int) -> RankTable:
-    """Return the rank table of one level of X's LoD."""
+    """Sort the sequences of one level of X's LoD by length, and return their rank table."""
     if level >= len(lod_of(x)):
         raise InputError(
             f"lod_rank_table: X has {len(lod_of(x))} levels of LoD, but level {level} was requested"

@@ -63,7 +63,7 @@ class _Side(NamedTuple):
 
 
 def convolve(x: Array, filters: Array, window: Window, groups: int) -> Array:
-    """Return the convolved images, (N, F, *places)."""
+    """Convolve images with filters; return (N, F, *places)."""
     places = window.places(x.shape[2:])
     lines = _loops(x, filters, places, groups)
     if lines is None:
@@ -88,7 +88,7 @@ def image_gradient(filters: Array, dout: Array, size: Sizes, window: Window, gro
 
 
 def filter_gradient(x: Array, dout: Array, filters: Array, window: Window, groups: int) -> Array:
-    """Return the gradient of the filters, in their shape."""
+    """Return the gradient of the filters, (F, C, *kernel)."""
     lines = _loops(x, filters, dout.shape[2:], groups)
     if lines is None or not is_plain(dout):
         return im2col.filter_gradient(x, dout, filters, window, groups)

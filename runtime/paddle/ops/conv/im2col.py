@@ -30,7 +30,7 @@ _THIN = 32
 
 
 def convolve(x: Array, filters: Array, window: Window, groups: int) -> Array:
-    """Return the convolved images, (N, F, *places)."""
+    """Convolve images with filters; return (N, F, *places)."""
     count = filters.shape[0]
     places = window.places(x.shape[2:])
     if _few(places, groups):
@@ -43,7 +43,7 @@ def convolve(x: Array, filters: Array, window: Window, groups: int) -> Array:
 
 
 def filter_gradient(x: Array, dout: Array, filters: Array, window: Window, groups: int) -> Array:
-    """Return the gradient of the filters, in their shape."""
+    """Return the gradient of the filters, (F, C/groups, *kernel)."""
     xp = array_module(x)
     places = dout.shape[2:]
     if _few(places, groups):

@@ -74,10 +74,10 @@ class Plan(NamedTuple):
 
 
 class Lines:
-    """The compiled loops for one CPU speed level.
+    """The compiled loops of convolutions for one level of CPU vector instructions.
 
     Attributes:
-        lanes: the count of numbers per vector register.
+        lanes: the number of float32 elements per vector register.
         rows, wide: filters and positions per tile of a convolution.
         left, right: filters and factors per tile of the filter gradient.
         summed: the number of products summed before a tile is stored.

@@ -144,7 +144,7 @@ def unpool(x: Array, indices: Array, *, ksize: Sizes, strides: Sizes, paddings: 
 
 @gradient("unpool", "Indices Out@GRAD -> X@GRAD")
 def unpool_grad(indices: Array, dout: Array) -> Array:
-    """Return the elements of dOut at the positions of X."""
+    """Return dX: the elements of dOut at the positions of X's elements."""
     flat = dout.reshape(*dout.shape[:2], prod(dout.shape[2:]))
     return (
         array_module(dout)

@@ -18,7 +18,7 @@ from paddle.ops.base.registry import Spec, operator
     infer="-> dtype(*shape)",
 )
 def fill_constant(*, shape: tuple[int, ...], dtype: VarType, value: float, xp: Any) -> Array:
-    """Return an array of the given shape, filled with the value."""
+    """Return an array of the given shape and dtype, filled with the value."""
     filled: Array = xp.full(shape, value, dtype.numpy)
     return filled
 

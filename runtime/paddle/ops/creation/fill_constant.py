@@ -28,13 +28,13 @@ def _infer_fill(*, shape: tuple[int, ...], value: tuple[float, ...], dtype: VarT
     infer=_infer_fill,
 )
 def fill(*, shape: tuple[int, ...], value: tuple[float, ...], dtype: VarType, xp: Any) -> Array:
-    """Return the numbers in the given shape, row by row."""
+    """Return an array with the given numbers, row by row, in the given shape and dtype."""
     return xp.asarray(np.array(value).astype(dtype.numpy).reshape(shape))
 
 
 @operator("fake_init", "-> Out", attrs={"shape": tuple}, infer="-> float32(*shape)")
 def fake_init(*, shape: tuple[int, ...], xp: Any) -> SelectedRows:
-    """Return a table without rows, which parameter servers store."""
+    """Return an empty placeholder for a table whose rows are on parameter servers."""
     height, *width = shape
     return SelectedRows(xp.zeros(0, "int64"), xp.zeros((0, *width), "float32"), height, is_merged=True)
 

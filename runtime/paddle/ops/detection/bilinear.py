@@ -44,7 +44,7 @@ def points(rows: Array, columns: Array, height: int, width: int) -> Points:
 
 
 def sampled(image: Array, at: Array, weight: Array) -> Array:
-    """Return the interpolated values (C, ...) of an image (C, H W)."""
+    """Interpolate an image (C, H W) at positions; return the values (C, ...)."""
     total: Array = sum(image[:, at[k]] * weight[k] for k in range(4))
     return total
 

@@ -37,12 +37,12 @@ def overlaps(left: Array, right: Array, whole: bool = False) -> Array:
 
 
 def corners(centers: Array, sides: Array) -> Array:
-    """Return boxes (..., 4) from centers and sides (..., 2)."""
+    """Convert centers and sides (..., 2) to boxes (..., 4)."""
     return np.concatenate([centers - sides / 2, centers + sides / 2], axis=-1)
 
 
 def images_of(value: Any, rows: int) -> Offsets:
-    """Return the offsets of the last level, one image per sequence; without LoD all rows belong to one image."""
+    """Return the row offsets of the images: one image per sequence of the last level, or one for all rows without LoD."""
     levels = lod_of(value)
     return levels[-1] if levels else np.array([0, rows])
 

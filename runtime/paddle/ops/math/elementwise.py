@@ -231,7 +231,7 @@ def elementwise_floordiv(x: Array, y: Array, *, axis: int) -> Array:
 
 
 def quotient(x: Array, divisor: Array) -> Array:
-    """Return X / divisor of whole numbers, truncated towards zero."""
+    """Divide whole numbers elementwise, truncating towards zero."""
     return x // divisor + _down(x, divisor, x % divisor)
 
 

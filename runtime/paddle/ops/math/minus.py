@@ -12,7 +12,7 @@ from paddle.ops.base.shapes import same
 
 @operator("minus", "X Y -> Out", infer="X(...), Y(...) -> X(...)", fresh=True)
 def minus(x: Array, y: Array) -> Array:
-    """Return Out = X - Y."""
+    """Return the elementwise difference X - Y."""
     same(x.shape, y.shape, "X and Y")
     return x - y
 

@@ -49,7 +49,7 @@ def _scale_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> l
 
 @operator("increment", "X -> Out", attrs={"step": 1.0}, infer="X")
 def increment(x: Array, *, step: float) -> Array:
-    """Return X + step, in the dtype of X."""
+    """Increment a counter: return X + step, in the dtype of X."""
     return x + x.dtype.type(step)
 
 

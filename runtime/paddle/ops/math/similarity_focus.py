@@ -20,7 +20,7 @@ def _infer(x: Spec, *, axis: int, indexes: tuple[int, ...]) -> Spec:
 
 @operator("similarity_focus", "X -> Out", attrs={"axis": int, "indexes": tuple}, infer=_infer)
 def similarity_focus(x: Array, *, axis: int, indexes: tuple[int, ...]) -> Array:
-    """Return a mask with 1 along the whole axis at the selected positions, and 0 elsewhere.
+    """Return a mask in X's shape: 1 along the whole axis at the selected positions, and 0 elsewhere.
 
     For each sample and index, the slice X[index] along the axis is a matrix. Its largest elements are selected one
     after the other, no two of them in one row or column, until each row or each column has one.

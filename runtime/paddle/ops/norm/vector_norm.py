@@ -29,7 +29,7 @@ def norm(x: Array, *, axis: int, epsilon: float) -> tuple[Array, Array]:
 
 @gradient("norm", "Norm Out Out@GRAD -> X@GRAD")
 def norm_grad(length: Array, out: Array, dout: Array, *, axis: int) -> Array:
-    """Return dX = (dOut - Out sum of dOut Out) / Norm."""
+    """Return dX = (dOut - Out Σ dOut Out) / Norm, with the sum along the axis."""
     return (dout - out * (dout * out).sum(axis=axis, keepdims=True)) / length
 
 

@@ -40,7 +40,7 @@ class Weights:
 
     @property
     def peepholes(self) -> tuple[Array, Array, Array] | None:
-        """The rows (D,) for input, forget and output gate."""
+        """The peephole weights (D,) of the input, forget and output gate."""
         d, rows = self.width, self.bias.reshape(-1)
         return (rows[4 * d : 5 * d], rows[5 * d : 6 * d], rows[6 * d :]) if len(rows) == 7 * d else None
 

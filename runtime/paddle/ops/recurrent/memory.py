@@ -10,7 +10,7 @@ from paddle.ops.base.registry import gradient, operator
 
 @operator("rnn_memory_helper", "X -> Out", attrs={"dtype": VarType.FP32}, infer="X")
 def rnn_memory_helper(x: Array) -> Array:
-    """Return X unchanged."""
+    """Return X unchanged (the identity)."""
     return x
 
 

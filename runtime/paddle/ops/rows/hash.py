@@ -37,7 +37,10 @@ def _infer(x: Spec, *, num_hash: int) -> Spec:
     "hash", "X -> Out", attrs={"num_hash": Limit(1, least=1), "mod_by": Limit(100000, least=1)}, infer=_infer
 )
 def hash_(x: Array, *, num_hash: int, mod_by: int) -> Array:
-    """Return hashes (rows, num_hash, 1) int64 in [0, mod_by). Equal ids of int32 and int64 have different hashes."""
+    """Hash each row of ids `num_hash` times; return (rows, num_hash, 1) int64 in [0, mod_by).
+
+    Equal ids of int32 and int64 have different hashes.
+    """
     ids = to_host(x)
     ids = np.ascontiguousarray(ids if ids.dtype.itemsize in (4, 8) else ids.astype(_INT64))
     with np.errstate(over="ignore"):

@@ -60,7 +60,7 @@ def send(
 def send_barrier(
     x: list[Any], *, endpoints: tuple[str, ...], names: Mapping[str, Sequence[str]], remote: Remote | None
 ) -> list[None]:
-    """Wait until the servers have computed the step."""
+    """Wait until the servers have applied all gradients of the step."""
     connected("send_barrier", remote).finish_sending(endpoints)
     return _nothing(names)
 

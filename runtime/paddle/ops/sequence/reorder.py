@@ -56,7 +56,7 @@ def sequence_slice_grad(x: Any, offset: Array, length: Array, dout: Array) -> Ar
 
 @operator("sequence_erase", "X+ -> Out+", attrs={"tokens": tuple}, infer=any_rows)
 def sequence_erase(x: Any, *, tokens: tuple[int, ...]) -> LoDArray:
-    """Return X without the rows whose id is one of `tokens`."""
+    """Remove the rows whose id is one of `tokens` from each sequence."""
     data, offsets = sequences(x, "X")
     kept = ~np.isin(to_host(data).reshape(len(data)), tokens)
     before = np.concatenate([[0], kept.cumsum()])

@@ -78,7 +78,7 @@ def sequence_concat(x: list[Any]) -> LoDArray:
 
 @gradient("sequence_concat", "X+* Out@GRAD -> X@GRAD*")
 def sequence_concat_grad(x: list[Any], dout: Array) -> list[Array]:
-    """Return each input's rows of the gradient."""
+    """Return the gradients of the inputs: the rows of dOut that come from each."""
     rows, _ = _joined(x)
     stacked = array_module(dout).empty_like(dout)
     stacked[at(rows, dout)] = dout

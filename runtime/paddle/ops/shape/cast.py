@@ -34,7 +34,7 @@ def _cast_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> li
 
 @operator("assign", "X -> Out", infer="X")
 def assign(x: Any) -> Any:
-    """Return X, which is an array or selected rows."""
+    """Return X itself, an array or selected rows, for another variable."""
     return x
 
 

@@ -28,7 +28,7 @@ def _infer_concat(x: list[Spec], *, axis: int) -> Spec:
 
 @operator("concat", "X* -> Out", attrs={"axis": 0}, infer=_infer_concat, fresh=True)
 def concat(x: list[Array], *, axis: int) -> Array:
-    """Return the inputs concatenated along an axis."""
+    """Concatenate the inputs along an axis."""
     joined: Array = array_module(x[0]).concatenate(x, axis)
     return joined
 
@@ -67,7 +67,7 @@ def _infer_stack(x: list[Spec], *, axis: int) -> Spec:
 
 @operator("stack", "X* -> Y", attrs={"axis": 0}, infer=_infer_stack, shares_lod=keeps_rows("axis", added=1))
 def stack(x: list[Array], *, axis: int) -> Array:
-    """Return the inputs stacked along a new axis."""
+    """Stack the inputs along a new axis."""
     stacked: Array = array_module(x[0]).stack(x, axis)
     return stacked
 

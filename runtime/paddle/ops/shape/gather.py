@@ -120,7 +120,7 @@ def where(condition: Array) -> Array:
 
 @operator("diag", "Diagonal -> Out", infer="Diagonal(N) -> Diagonal(N, N, lod=0)", shares_lod=False)
 def diag(diagonal: Array) -> Array:
-    """Return the matrix (n, n) with the vector on its diagonal."""
+    """Return the diagonal matrix (n, n) of a vector (n,)."""
     matrix: Array = array_module(diagonal).diag(diagonal)
     return matrix
 

@@ -137,5 +137,5 @@ def pad_constant_like(x: Array, y: Array, *, pad_value: float) -> Array:
 
 @gradient("pad_constant_like", "Y Out@GRAD -> Y@GRAD")
 def pad_constant_like_grad(y: Array, dout: Array) -> Array:
-    """Return the part of dOut at Y's positions."""
+    """Return dY: the part of dOut at the positions of Y."""
     return dout[tuple(slice(size) for size in y.shape)]
