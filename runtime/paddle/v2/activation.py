@@ -25,7 +25,7 @@ def _activation(kind: str, name: str, operator: str, formula: str, **attrs: floa
 
 
 class Linear(Base):
-    """The linear activation: the identity, y = x."""
+    """The linear activation, y = x (no activation)."""
 
 
 Identity = Linear

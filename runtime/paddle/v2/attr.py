@@ -89,7 +89,7 @@ class ParameterAttribute:
         return self if self.has_initial_values else replace(self, initial_mean=mean, initial_std=std)
 
     def set_default_parameter_name(self, name: str) -> None:
-        """Set the name, unless it is already set."""
+        """Set the parameter's name, unless it already has one."""
         if self.name is None:
             self.name = name
 

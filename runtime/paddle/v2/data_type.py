@@ -23,7 +23,7 @@ class SequenceType(enum.IntEnum):
 
     @classmethod
     def tostring(cls, value: int) -> str:
-        """Return the name of a level, such as `SequenceType.SEQUENCE`."""
+        """Return the name of a sequence level, such as `SequenceType.SEQUENCE`."""
         return f"{cls.__name__}.{cls(value).name}"
 
 
@@ -37,7 +37,7 @@ class DataType(enum.IntEnum):
 
     @classmethod
     def tostring(cls, value: int) -> str:
-        """Return the name of a form, such as `DataType.Index`."""
+        """Return the name of a kind of items, such as `DataType.Index`."""
         return f"{cls.__name__}.{cls(value).name}"
 
 
@@ -136,10 +136,10 @@ sparse_float_vector_sub_sequence = _of(sparse_float_vector, _TWO, "A list of lis
 
 
 def integer_value_sequence(value_range: int) -> InputType:
-    """Return the type of a list of integers in [0, ``value_range``)."""
+    """Return the type of sequences (lists) of integers in [0, ``value_range``)."""
     return integer_value(value_range, SequenceType.SEQUENCE)
 
 
 def integer_value_sub_sequence(value_range: int) -> InputType:
-    """Return the type of a list of lists of integers in [0, ``value_range``)."""
+    """Return the type of sequences of sequences (lists of lists) of integers in [0, ``value_range``)."""
     return integer_value(value_range, SequenceType.SUB_SEQUENCE)

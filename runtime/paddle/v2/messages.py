@@ -246,7 +246,7 @@ def projection_of(config: LayerConfig, link: InputConfig, input_size: int) -> Me
 
 
 def operators_of(config: LayerConfig, sizes: Mapping[str, int]) -> list[Message]:
-    """Return the messages ``operator_confs`` of a layer."""
+    """Return a layer's ``operator_confs``, the messages of its operators."""
     found: list[Message] = []
     at = -1
     for link in config.inputs:  # both inputs of an operator are inputs of its layer, one after the other

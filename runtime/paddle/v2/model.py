@@ -37,12 +37,12 @@ class InputConfig:
 
     @property
     def input_layer_name(self) -> str:
-        """`layer`, under its name in the original's message."""
+        """The name of the input layer; `layer`, as the original's message calls it."""
         return self.layer
 
     @property
     def input_parameter_name(self) -> str:
-        """`parameter`, under its name in the original's message."""
+        """The name of the parameter; `parameter`, as the original's message calls it."""
         return self.parameter
 
 
@@ -85,12 +85,12 @@ class LayerConfig:
 
     @property
     def active_type(self) -> str:
-        """`activation`, under its name in the original's message."""
+        """The name of the activation; `activation`, as the original's message calls it."""
         return self.activation
 
     @property
     def bias_parameter_name(self) -> str:
-        """`bias`, under its name in the original's message."""
+        """The name of the bias; `bias`, as the original's message calls it."""
         return self.bias
 
 
@@ -137,7 +137,7 @@ class ParameterDefaults:
 
 
 class Model:
-    """The declarations of one namespace, in order of creation."""
+    """A namespace of declarations: layers, parameters and evaluators, in order of creation."""
 
     def __init__(self) -> None:
         self.layers: dict[str, LayerConfig] = {}
@@ -167,7 +167,7 @@ class Model:
 
     @contextlib.contextmanager
     def steps_of(self, group: str) -> Iterator[None]:
-        """Declare layers as part of a recurrent group's step within a ``with`` block."""
+        """Within the context, declare layers as part of a recurrent group's step."""
         self._around, around, before = self.group, self.group, self._around
         self.group = group
         try:

@@ -150,7 +150,7 @@ class NetworkMessage(_ModelConfig):  # type: ignore[misc]
             fill(self, _model_fields(network, inputs))
 
     def with_network(self) -> bytes:
-        """Return the message with the network in an additional field, which other readers of the message skip."""
+        """Serialize the message, with the network in an additional field, which other readers of the message skip."""
         assert self.network is not None
         content: bytes = self.SerializeToString()
         return content + protobuf.bytes_field(OWN_FIELD, self.network.to_json())

@@ -77,7 +77,7 @@ class ParameterConfig:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """``dims``, or (1, size) if the layer gives none."""
+        """The parameter's shape: ``dims``, or (1, size) if there are no dims."""
         return self.dims or (1, self.size)
 
     def has_layout_of(self, other: ParameterConfig) -> bool:
@@ -86,7 +86,7 @@ class ParameterConfig:
         return self.size == other.size and (not self.dims or not other.dims or shapes[0] == shapes[1])
 
     def encode(self) -> bytes:
-        """Return the serialized message."""
+        """Serialize the configuration as a ParameterConfig message."""
         out = bytearray()
         for number, (name, kind) in _FIELDS.items():
             value = getattr(self, name)
@@ -96,7 +96,7 @@ class ParameterConfig:
 
     @classmethod
     def decode(cls, message: bytes) -> ParameterConfig:
-        """Read a serialized message; unknown fields are skipped.
+        """Parse a ParameterConfig message; unknown fields are skipped.
 
         Raises:
             ModelFileError: the message is damaged or lacks name or size.

@@ -46,7 +46,7 @@ class Holder(Protocol):
         """Replace the value of a parameter with one that the user has set."""
 
     def gradient(self, name: str) -> Value | None:
-        """Return a parameter's gradient of the last batch, or None."""
+        """Return a parameter's gradient in the last batch, or None."""
 
 
 class Configurations(Protocol):
@@ -54,7 +54,7 @@ class Configurations(Protocol):
 
     @property
     def parameters(self) -> Sequence[Message | ParameterConfig]:
-        """The configurations in order of creation."""
+        """The parameters' configurations in order of creation."""
 
 
 class Parameters:
@@ -177,7 +177,7 @@ class Parameters:
         return self.array(key) if self._holder is None else self._holder.newest(key)
 
     def attach(self, holder: Holder) -> None:
-        """Read and write values through ``holder`` from now on."""
+        """Connect a trainer: from now on, values are read from and written to ``holder``."""
         self._holder = holder
 
     def append_gradient_machine(self, gradient_machine: Holder) -> None:
@@ -206,7 +206,7 @@ class Parameters:
         binary(f).write(blob(self[name]))
 
     def deserialize(self, name: str, f: IO[Any]) -> None:
-        """Read one parameter's value that ``serialize`` wrote."""
+        """Read one parameter's value in the format of ``serialize``."""
         config = self.config(name)
         raw = binary(f).read(HEADER.size + 4 * config.size)
         self[name] = read_blob(raw, config, str(getattr(f, "name", "parameter file")))

@@ -26,7 +26,7 @@ class PlotData:
         self.value: list[float] = []
 
     def append(self, step: float, value: float) -> None:
-        """Add a point to the curve."""
+        """Add the point (step, value) to the curve."""
         self.step.append(step)
         self.value.append(value)
 
@@ -60,7 +60,7 @@ class Ploter:
             )
 
     def append(self, title: str, step: float, value: float) -> None:
-        """Add a point to a curve."""
+        """Add the point (step, value) to the curve with the given title."""
         if title not in self.__plot_data__:
             raise UsageError(f"Ploter: unknown curve {title!r}; known curves: {list(self.__plot_data__)}")
         self.__plot_data__[title].append(step, value)

@@ -193,7 +193,7 @@ class SGD:
             self._closed = True
 
     def newest(self, name: str) -> NDArray[np.float32]:
-        """Return the current value of a parameter; a table on parameter servers is fetched as a whole."""
+        """Return a parameter's current value; a table on parameter servers is fetched as a whole."""
         if name not in self._remote_tables:
             return self._machine.newest(name)
         if self._closed:
@@ -204,7 +204,7 @@ class SGD:
         return self._parameters.array(name) if self._updater is None else self._updater.table(name)
 
     def replace(self, name: str, value: NDArray[np.float32]) -> None:
-        """Replace a parameter's value with one that the user has set."""
+        """Set a parameter to a new value."""
         if not self._is_local and self._updater is not None:
             raise UsageError(f"parameter {name!r} is on parameter servers now; set it before train()")
         if name in self._remote_tables:

@@ -44,7 +44,7 @@ class Body:
     _before: list[Variable] = field(default_factory=list)
 
     def open(self) -> None:
-        """Emit operators to the body from now on."""
+        """Begin the body: emit operators to it from now on."""
         self._outer = self.emitter.block
         self.emitter.block = self.emitter.program.create_block()
 

@@ -102,7 +102,7 @@ def _dot_prod(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input1, input2, name=None, layer_attr=None", prefix="out_prod_layer")
 def out_prod(input1: LayerOutput, input2: LayerOutput) -> Made:
-    """Declare the outer product of two rows, row-major."""
+    """Declare the outer product of two rows, as one row in row-major order."""
     return Made(as_list([input1, input2], "out_prod"), input1.size * input2.size)
 
 

@@ -201,7 +201,7 @@ def _difference(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @_cost("input, name=None, layer_attr=None")
 def sum_cost(input: LayerOutput) -> Made:
-    """Declare the sum of each input row as a cost."""
+    """Declare a cost that is the sum of each input row."""
     return Made([input], 1)
 
 

@@ -130,7 +130,7 @@ class Emitter:
                 self.emit(config)
 
     def emit(self, config: LayerConfig) -> None:
-        """Emit one layer to the current block."""
+        """Append the operators of one layer to the current block."""
         self._layer, outer_layer, entry = config.name, self._layer, LAYERS[config.type]
         nested = [] if entry.by_levels or not entry.sequences else self._join(config, entry)
         value = entry.emit(self, config)
@@ -283,7 +283,7 @@ class Emitter:
         return self.rows(link.layer), self.parameter(link.parameter)
 
     def product(self, link: InputConfig) -> Variable:
-        """Return the product X W for one input, (N, width of W)."""
+        """Append the product X W of one input, and return it, (N, width of W)."""
         return self.binary("mul", *self.factors(link), x_num_col_dims=1, y_num_col_dims=1)
 
     def dense(self, name: str) -> Variable:
@@ -297,7 +297,7 @@ class Emitter:
         return self.binary("mul", matrix, places, x_num_col_dims=1, y_num_col_dims=1)
 
     def lookup(self, ids: Variable, parameter: str) -> Variable:
-        """Return the rows of a parameter that an id layer selects, (number of ids, width)."""
+        """Append an embedding lookup; return the rows of a parameter for some ids, (number of ids, width)."""
         sparse = self.parameters[parameter].sparse_update
         attrs = {"is_sparse": True} if sparse else {"is_sparse": False, "padding_idx": NO_WORD}
         return self.op("lookup_table", {"W": self.parameter(parameter), "Ids": ids}, attrs)
@@ -332,7 +332,7 @@ class Emitter:
         return self.op(kind, {"X": x, "Y": y}, attrs)
 
     def row_sum(self, value: Variable) -> Variable:
-        """Return the sum of each row, (N, 1)."""
+        """Append a sum over each row, and return it, (N, 1)."""
         return self.unary("reduce_sum", value, dim=[1], keep_dim=True)
 
     def columns(self, value: Variable, start: int, end: int, axis: int = 1) -> Variable:
@@ -342,7 +342,7 @@ class Emitter:
     def op(
         self, kind: str, inputs: Mapping[str, Any], attrs: Mapping[str, Any] | None = None, out: str = "Out"
     ) -> Variable:
-        """Append an operator and return its output in slot ``out``."""
+        """Append an operator with one output, in slot ``out``, and return it."""
         return self.ops(kind, inputs, attrs, [out])[0]
 
     def ops(
@@ -362,17 +362,17 @@ class Emitter:
         return results
 
     def reshape(self, value: Variable, shape: Sequence[int]) -> Variable:
-        """Return the same values in a new shape; -1 stands for the batch size."""
+        """Append a reshape to the given shape, with -1 for the batch size, and return the result."""
         if tuple(value.shape) == tuple(shape):
             return value
         return self.ops("reshape2", {"X": value}, {"shape": list(shape)}, ["Out", "XShape"])[0]
 
     def add_all(self, terms: Sequence[Variable]) -> Variable:
-        """Return the sum of values of equal shape."""
+        """Append a sum of values of equal shape, and return it."""
         return terms[0] if len(terms) == 1 else self.op("sum", {"X": list(terms)})
 
     def add_bias(self, value: Variable, bias: str) -> Variable:
-        """Add a [1, size] bias to every row; an empty name adds nothing."""
+        """Append the addition of a bias [1, size] to every row, unless its name is empty; return the result."""
         if not bias:
             return value
         vector = self.shaped_parameter(bias, [self.parameters[bias].size])

@@ -74,7 +74,7 @@ class MixedLayer(LayerOutput):
             self.finish()
 
     def finish(self) -> None:
-        """Declare the layer from the terms added so far."""
+        """Declare the layer, with the terms added so far."""
         unfinished = self.config
         if not self._terms:
             raise UsageError(f"mixed layer {self.name!r} has no projection: add at least one")
@@ -198,7 +198,7 @@ def selective_fc(
 def weight_attrs(
     param_attr: WeightAttr | Sequence[ParameterAttribute], count: int, layer: str
 ) -> list[ParameterAttribute]:
-    """Return one attribute for each of a layer's ``count`` weights."""
+    """Return a list with the attribute of each of a layer's ``count`` weights."""
     if isinstance(param_attr, Sequence):
         if len(param_attr) != count:
             raise UsageError(

@@ -80,7 +80,7 @@ class LayerOutput:
 
     @property
     def size(self) -> int:
-        """The width of one row."""
+        """The width of a row: the number of values per row, or per sample for images."""
         return self.config.size
 
     @property
@@ -174,7 +174,7 @@ def declare(config: LayerConfig, parents: Sequence[LayerOutput]) -> LayerOutput:
 
 
 def register(layer: LayerOutput) -> None:
-    """Add a layer to the current model."""
+    """Add a declared layer to the current model."""
     model.current().add_layer(layer.config)
 
 
@@ -343,7 +343,7 @@ def pooling_of(given: pooling.BasePoolingType | None, argument: str) -> pooling.
 
 
 def extras_of(layer_attr: LayerAttr, activation: str = "") -> Extras:
-    """Return the settings in a layer_attr for a layer's output."""
+    """Return the settings of a layer_attr that apply to the layer's output."""
     if layer_attr is None:
         return Extras()
     if not isinstance(layer_attr, ExtraLayerAttribute):

@@ -160,7 +160,7 @@ def dotmul_operator(a: LayerOutput, b: LayerOutput, scale: float = 1.0) -> Proje
 
 
 def project(emitter: Emitter, link: InputConfig) -> Variable:
-    """Emit one term as operators; return its value (N, link.size)."""
+    """Emit the operators of one term; return its value (N, link.size)."""
     return PROJECTORS[link.projection](emitter, link)
 
 

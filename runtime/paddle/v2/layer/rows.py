@@ -18,7 +18,7 @@ __all__ = [
 
 @declares("input, min, max, name=None")
 def clip(input: LayerOutput, min: float, max: float) -> Made:
-    """Declare a layer that clips values to [min, max]."""
+    """Declare a layer that clips each element to [min, max]."""
     if not min < max:
         raise UsageError(f"clip: min {min} must be below max {max}")
     return Made([input], input.size, {"min": float(min), "max": float(max)}, image=input.image)

@@ -101,9 +101,10 @@ def nce(
     num_neg_samples: int,
     neg_distribution: Sequence[float] | None,
 ) -> Made:
-    """Declare the noise-contrastive estimation cost; negatives are drawn uniformly or from `neg_distribution`.
+    """Declare the noise-contrastive estimation (NCE) cost, for large numbers of classes.
 
-    A label is an integer or, for several true classes, a sparse_binary_vector.
+    A label is an integer or, for several true classes, a sparse_binary_vector. Negatives are drawn uniformly, or from
+    the probabilities `neg_distribution`.
     """
     if weight is not None:
         require_size(weight, 1, "weight of nce")

@@ -219,7 +219,7 @@ class GradientMachine:
         return value
 
     def replace(self, name: str, value: Value) -> None:
-        """Overwrite a parameter's value in place."""
+        """Overwrite the value of a parameter in place."""
         flat = self.flat(name)
         flat[...] = from_host(value.reshape(-1), flat)
 

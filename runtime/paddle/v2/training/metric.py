@@ -43,7 +43,7 @@ class Metric:
         self._part: Part | None = None
 
     def measure(self, values: Sequence[Any]) -> Part:
-        """Return a batch's contribution; `values` are the values of `config.inputs`, as `LoDArray`s for sequences."""
+        """Compute a batch's contribution; `values` are those of `config.inputs`, as `LoDArray`s for sequences."""
         if self.config.type in PRINTERS:
             PRINTERS[self.config.type](self.config, values)
             return np.zeros(0)
@@ -52,11 +52,11 @@ class Metric:
         return self._kind.measure(values, self.config.attrs)
 
     def add(self, part: Part) -> None:
-        """Add a batch's contribution."""
+        """Add a batch's contribution to the metric."""
         self._part = part if self._part is None else self._kind.merge(self._part, part)
 
     def report(self) -> dict[str, float]:
-        """Return the metrics by name; empty before the first batch."""
+        """Return the values of the metric by name; empty before the first batch."""
         if self._part is None or self.config.type in PRINTERS:
             return {}
         found = self._kind.report(self._part, self.config.attrs)
@@ -73,18 +73,18 @@ class Metrics:
         self._metrics = [Metric(config) for config in configs]
 
     def measure(self, values: Mapping[str, Any]) -> list[Part]:
-        """Return the contribution of a batch to each evaluator."""
+        """Compute a batch's contribution to each evaluator's metric."""
         return [
             metric.measure([values.get(name) for name in metric.config.reads]) for metric in self._metrics
         ]
 
     def add(self, parts: Sequence[Part]) -> None:
-        """Add a batch's contributions."""
+        """Add a batch's contributions to all metrics."""
         for metric, part in zip(self._metrics, parts, strict=True):
             metric.add(part)
 
     def report(self) -> dict[str, float]:
-        """Return the metrics by name."""
+        """Return the values of all metrics by name."""
         return {name: value for metric in self._metrics for name, value in metric.report().items()}
 
 

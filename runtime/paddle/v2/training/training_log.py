@@ -46,7 +46,7 @@ class TrainingLog:
         self.metrics, self._new_metrics = Metrics(self._evaluators), Metrics(self._evaluators)
 
     def batch(self, cost: float, samples: int, parts: Sequence[Part]) -> None:
-        """Record a batch; ``cost`` is summed over its samples."""
+        """Record a batch, whose ``cost`` is summed over its samples; write a line if it is due."""
         self._batches += 1
         self._samples += samples
         self._new_samples += samples
@@ -87,7 +87,7 @@ class TrainingLog:
         )
 
     def test(self, cost: float, samples: int, metrics: Mapping[str, float]) -> None:
-        """Write the line for a test; ``cost`` is per sample."""
+        """Write the line of a test; ``cost`` is per sample."""
         if not samples:
             self._logger.warning("test: %s", _NO_BATCH)
         self._logger.info(" Test samples=%d cost=%g Eval: %s", samples, cost, _text(metrics))

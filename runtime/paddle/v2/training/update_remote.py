@@ -99,7 +99,7 @@ class RemoteUpdater(Updater):
             raise
 
     def start_pass(self) -> None:
-        """Wait until the other trainers also start the pass."""
+        """Wait until the other trainers also begin the pass."""
         self._ahead = None
         pushed = self._client.start_pass()
         if self._is_restarted:

@@ -49,7 +49,7 @@ class Updater:
         """Ensure that the rows that a batch reads are in the scope."""
 
     def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:
-        """Apply the gradients of a batch; the scope then contains the new weights.
+        """Apply the gradients of a batch, so that the scope contains the new weights.
 
         Args:
             ahead: the next batch, if it is known.
@@ -100,7 +100,7 @@ class LocalUpdater(Updater):
                 self._dense[name] = DenseUpdater(optimizer, spec, config.size)
 
     def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:
-        """Apply the gradients of a batch."""
+        """Apply the gradients of a batch, at the learning rate of the current sample count."""
         self._samples += num_samples
         rate = self._rate.at(self._samples, self._pass_id, self._updates)
         self._updates += 1
@@ -137,12 +137,12 @@ class LocalUpdater(Updater):
         return self._rate.at(self._samples, self._pass_id, max(self._updates - 1, 0))
 
     def table(self, name: str) -> NDArray[np.float32]:
-        """Return the array of a sparse parameter itself."""
+        """Return the array of a sparse parameter, without a copy."""
         return self._machine.flat(name).reshape(self._machine.network.parameters[name].shape)
 
 
 def parameter_spec(config: ParameterConfig, *, sparse: bool) -> ParameterSpec:
-    """Return the settings of a parameter for update rules."""
+    """Convert a parameter's configuration to the settings that update rules need."""
     return ParameterSpec(
         name=config.name,
         shape=config.shape,
