@@ -61,12 +61,12 @@ class _DamagedError(OSError):
 
 
 def data_home() -> Path:
-    """Return the root of the cache, as the environment sets it now."""
+    """Return the folder of the cache, from the current value of PADDLE_DATA_HOME."""
     return Path(os.environ.get("PADDLE_DATA_HOME") or "~/.cache/paddle/dataset").expanduser()
 
 
 def md5file(fname: str | Path) -> str:
-    """Return the md5 of a file's content, as 32 hex digits."""
+    """Return the MD5 digest of a file's content, as 32 hex digits."""
     with open(fname, "rb") as file:
         return hashlib.file_digest(file, functools.partial(hashlib.md5, usedforsecurity=False)).hexdigest()
 
@@ -182,7 +182,7 @@ class Progress:
         return self
 
     def add(self, count: int) -> None:
-        """Record that `count` more bytes have arrived."""
+        """Advance the progress bar by `count` bytes."""
         self.done += count
         if self._total and self._stream.isatty():
             self._draw(min(WIDTH, WIDTH * self.done // self._total))

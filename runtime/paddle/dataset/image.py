@@ -130,7 +130,7 @@ def load_and_transform(
     is_color: bool = True,
     mean: ArrayLike | None = None,
 ) -> NDArray[np.float32]:
-    """Load a file with `load_image` and apply `simple_transform`."""
+    """Load an image file by `load_image`, and transform it by `simple_transform`."""
     return simple_transform(load_image(filename, is_color), resize_size, crop_size, is_train, is_color, mean)
 
 

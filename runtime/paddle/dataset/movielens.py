@@ -63,22 +63,22 @@ class UserInfo:
 
 
 def train() -> Reader[list[Any]]:
-    """Return a reader of the training ratings."""
+    """Return a reader of the training samples, about nine tenths of the ratings."""
     return functools.partial(_ratings, testing=False)
 
 
 def test() -> Reader[list[Any]]:
-    """Return a reader of the test ratings."""
+    """Return a reader of the test samples, about one tenth of the ratings."""
     return functools.partial(_ratings, testing=True)
 
 
 def user_info() -> dict[int, UserInfo]:
-    """Return user id -> UserInfo for all users."""
+    """Return a mapping from user ids to UserInfo, with all users."""
     return _users(_path())
 
 
 def movie_info() -> dict[int, MovieInfo]:
-    """Return movie id -> MovieInfo for all movies."""
+    """Return a mapping from movie ids to MovieInfo, with all movies."""
     return _movies(_path())
 
 
@@ -93,17 +93,17 @@ def movie_categories() -> dict[str, int]:
 
 
 def max_movie_id() -> int:
-    """Return the highest movie id; ids have gaps."""
+    """Return the highest id of a movie; not all lower ids exist."""
     return max(movie_info())
 
 
 def max_user_id() -> int:
-    """Return the highest user id."""
+    """Return the highest id of a user."""
     return max(user_info())
 
 
 def max_job_id() -> int:
-    """Return the highest job number."""
+    """Return the highest number of a job (occupation)."""
     return max(user.job_id for user in user_info().values())
 
 

@@ -80,7 +80,7 @@ class Query:
 
 
 class QueryList:
-    """A query: the list of its documents."""
+    """The documents of one query, with their relevance and features."""
 
     def __init__(self, querylist: Iterable[Query] | None = None) -> None:
         """Create the list from documents.
@@ -149,7 +149,7 @@ def gen_list(querylist: QueryList | Iterable[Query]) -> Iterator[tuple[NDArray[n
 
 
 def query_filter(querylists: Iterable[QueryList]) -> list[QueryList]:
-    """Return the queries with at least one relevant document."""
+    """Select the queries with at least one relevant document."""
     return [each for each in querylists if sum(query.relevance_score for query in each)]
 
 

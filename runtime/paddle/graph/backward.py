@@ -68,7 +68,7 @@ def reaching(
 
 
 def rewritten(path: list[Operator]) -> set[str]:
-    """Return the variables that are assigned more than once."""
+    """Return the names of variables that are assigned more than once."""
     writes = Counter(name for op in path for name in op.writes)
     changed = {name for op in path for name in op.writes if name in op.reads}
     return changed | {name for name, count in writes.items() if count > 1}

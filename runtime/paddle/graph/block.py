@@ -196,7 +196,7 @@ class Block:
         return {**around, **self.vars}
 
     def copy_to(self, program: Program) -> Self:
-        """Return a copy of this block in another program."""
+        """Copy this block to another program and return the copy."""
         twin = type(self)(program, self.idx, self.parent_idx)
         twin.forward_block_idx = self.forward_block_idx
         twin.vars = {name: variable.copy_to(twin) for name, variable in self.vars.items()}
@@ -228,7 +228,7 @@ class Block:
         return name in self.vars
 
     def all_parameters(self) -> list[Parameter]:
-        """Return the parameters in order of creation."""
+        """Return the block's parameters in order of creation."""
         return [variable for variable in self.vars.values() if isinstance(variable, Parameter)]
 
     def _add(self, variable: _V) -> _V:

@@ -28,7 +28,7 @@ from paddle.ops.base.body import Remote
 
 
 class Executor:
-    """Runs programs on one device."""
+    """Runs programs on one device, the CPU or a GPU."""
 
     def __init__(
         self,

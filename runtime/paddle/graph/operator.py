@@ -84,11 +84,11 @@ class Operator:
         return itertools.count()
 
     def with_attrs(self, **changed: object) -> Self:
-        """Return a copy with some attributes changed."""
+        """Return a copy of the operator with some attributes changed."""
         return replace(self, attrs=self.definition.complete({**self.attrs, **changed}))
 
     def describe(self) -> str:
-        """Return `Out=[a] = type(X=[b], Y=[c])`."""
+        """Format the operator as `Out=[a] = type(X=[b], Y=[c])`."""
         left = ", ".join(f"{slot}={list(names)}" for slot, names in self.outputs.items() if names)
         right = ", ".join(f"{slot}={list(names)}" for slot, names in self.inputs.items() if names)
         return f"{left} = {self.type}({right})"

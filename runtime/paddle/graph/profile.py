@@ -53,7 +53,7 @@ class Profile:
         self.since_ns = 0
 
     def start(self, waits: bool) -> None:
-        """Start recording operators."""
+        """Start recording the run times of operators."""
         self.waits = waits
         self.reset()
         self.on = True

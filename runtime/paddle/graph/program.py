@@ -48,7 +48,7 @@ class Program:
         return self.blocks[0]
 
     def block(self, index: int) -> Block:
-        """Return the block with that index."""
+        """Return the block with the given index."""
         return self.blocks[index]
 
     def current_block(self) -> Block:

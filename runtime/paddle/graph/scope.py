@@ -59,7 +59,7 @@ class Scope:
         return cell.value
 
     def set(self, name: str, value: Any) -> None:
-        """Store a value in this scope; the array is not copied."""
+        """Store a value under a name in this scope; the array is not copied."""
         cell = self._cells.get(name) or self._create(name)
         cell.value = value
 
@@ -85,7 +85,7 @@ class Scope:
         self._layout[0] += 1
 
     def new_scope(self) -> Scope:
-        """Return a new child scope."""
+        """Create a child scope and return it."""
         return Scope(self)
 
     def _find(self, name: str) -> Cell | None:

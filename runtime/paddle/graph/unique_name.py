@@ -27,7 +27,7 @@ _current: ContextVar[NameGenerator] = ContextVar("paddle_unique_name")
 
 
 def generate(key: str) -> str:
-    """Return `<prefix><key>_<n>` with the next n of this key."""
+    """Generate a unique name `<prefix><key>_<n>`, with the next n of this key."""
     return _generator()(key)
 
 

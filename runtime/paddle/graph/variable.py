@@ -59,11 +59,11 @@ class Variable:
         return Spec(self.shape, self.dtype, self.lod_level)
 
     def describe(self) -> str:
-        """Return `name (shape) dtype`, for messages."""
+        """Format the variable as `name (shape) dtype`, for messages."""
         return f"{self.name} {self.shape} {self.dtype}"
 
     def copy_to(self, block: Block) -> Self:
-        """Return a copy of this variable in another block."""
+        """Copy this variable to another block and return the copy."""
         twin = copy.copy(self)
         twin.block = block
         return twin

@@ -65,7 +65,7 @@ class ModelAverage:
             self._count_before, self._count = self._count, 0
 
     def finish_pass(self) -> None:
-        """Record the number of updates in a pass."""
+        """Record the number of updates in the pass, the default maximum of the window."""
         if self._follows_pass:
             self._max_window = self._updates_of_pass
         self._min_window = min(self._min_window, self._updates)

@@ -86,7 +86,9 @@ class SparseUpdater(ABC):
 
     @staticmethod
     def of(optimizer: OptimizerSpec, parameter: ParameterSpec, height: int, width: int) -> SparseUpdater:
-        """Create the updater; the memory of its state is committed when rows are first updated.
+        """Create an updater for a table of `height` rows.
+
+        Memory for its state is committed when rows are first updated.
 
         Raises:
             ConfigError: the rule cannot update single rows, or the parameter has momentum or is static.

@@ -99,12 +99,12 @@ class OptimizerSpec:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return a dictionary of JSON types."""
+        """Convert the spec to a dictionary of JSON types."""
         return {item.name: getattr(self, item.name) for item in fields(self)} | {"hyper": dict(self.hyper)}
 
     @classmethod
     def from_json(cls, data: object) -> Self:
-        """Return the spec that `to_json` described.
+        """Convert a dictionary from `to_json` back to the spec.
 
         Raises:
             ConfigError: `data` has other fields, types or values.
@@ -186,7 +186,7 @@ class ParameterSpec:
         return math.prod(self.shape)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a dictionary of JSON types."""
+        """Convert the spec to a dictionary of JSON types."""
         content = {item.name: getattr(self, item.name) for item in fields(self)} | {"shape": list(self.shape)}
         # Without an optimizer of its own, the format is that of earlier versions, which can read it.
         own = content.pop("optimizer")
@@ -194,7 +194,7 @@ class ParameterSpec:
 
     @classmethod
     def from_json(cls, data: object) -> Self:
-        """Return the spec that `to_json` described.
+        """Convert a dictionary from `to_json` back to the spec.
 
         Raises:
             ConfigError: `data` has other fields, types or values.
@@ -214,7 +214,7 @@ def optimizer_of(parameter: ParameterSpec, job: OptimizerSpec) -> OptimizerSpec:
 
 
 def rule_of(optimizer: OptimizerSpec) -> Rule:
-    """Return the rule of an optimizer with its hyperparameters."""
+    """Return an optimizer's update rule, with its hyperparameters."""
     rule: Rule = RULES[optimizer.rule](**optimizer.hyper)
     return rule
 

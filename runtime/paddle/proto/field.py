@@ -39,7 +39,7 @@ class Field(NamedTuple):
 
     @property
     def is_repeated(self) -> bool:
-        """Whether the field holds a list."""
+        """Whether the field holds a list of values."""
         return self.label.startswith("*")
 
     def checked(self, value: Any) -> Any:
@@ -126,7 +126,7 @@ def decoded(field: Field, raw: int | float | bytes) -> Any:
 
 
 def unpacked(field: Field, raw: bytes) -> Iterator[Any]:
-    """Yield the values of a packed repeated field."""
+    """Decode a packed repeated field, and yield its values."""
     form = _PACKED.get(field.kind)
     if form is not None:
         if len(raw) % form.size:

@@ -27,11 +27,11 @@ class Repeated(list[Any]):
         self._field = field
 
     def append(self, value: Any) -> None:
-        """Append a value; a message is copied."""
+        """Append a value to the list; a message is copied."""
         self.extend([value])
 
     def extend(self, values: Iterable[Any]) -> None:
-        """Append values."""
+        """Append several values to the list; messages are copied."""
         found = [self._field.checked(each) for each in values]
         super().extend(_copied(each) if isinstance(each, Message) else each for each in found)
 
@@ -45,7 +45,7 @@ class Repeated(list[Any]):
         return Repeated, (self._field, list(self))
 
     def insert(self, index: SupportsIndex, value: Any) -> None:
-        """Insert a value."""
+        """Insert a value at an index of the list."""
         super().insert(index, self._field.checked(value))
 
     def add(self, **values: Any) -> Any:
@@ -124,7 +124,7 @@ class Message:
         return _restored, (type(self), self.SerializePartialToString(), self._is_set)
 
     def ListFields(self) -> list[tuple[Field, Any]]:  # noqa: N802 - protobuf's names, from here on
-        """Return the fields that are set and their values, by number."""
+        """Return the (field, value) pairs of all fields that are set, by field number."""
         return [(field, self._values[name]) for name, field in self.FIELDS.items() if self._has(field)]
 
     def HasField(self, name: str) -> bool:  # noqa: N802
@@ -139,7 +139,7 @@ class Message:
         self._values.pop(self._field(name, ConfigError).name, None)
 
     def Clear(self) -> None:  # noqa: N802
-        """Unset all fields."""
+        """Unset all fields, so that reading them returns their defaults."""
         self._values.clear()
 
     def SetInParent(self) -> None:  # noqa: N802
@@ -189,7 +189,7 @@ class Message:
         return b"".join(encoded(field, value) for field, value in self.ListFields())
 
     def ByteSize(self) -> int:  # noqa: N802
-        """Return the length of the message in the wire format."""
+        """Return the length of the serialized message in bytes."""
         return len(self.SerializePartialToString())
 
     def ParseFromString(self, serialized: bytes) -> int:  # noqa: N802

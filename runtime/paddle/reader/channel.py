@@ -71,7 +71,7 @@ class Channel(Generic[T]):
             self._changed.notify_all()
 
     def leave(self) -> None:
-        """Signal that the consumer takes no more items."""
+        """Signal that the consumer takes no more items, so that producers stop."""
         with self._changed:
             self._left = True
             self._items.clear()

@@ -63,7 +63,7 @@ class Dataset:
         return next((each.task for each in self.leases.values() if each.holder == holder), None)
 
     def lease(self, holder: Holder, ends_at: float) -> Task:
-        """Lease the next task to a client."""
+        """Lease the next waiting task to a client, and return the task."""
         task = self.waiting.popleft()
         task.epoch += 1
         self.leases[task.number] = Lease(task, holder, ends_at)

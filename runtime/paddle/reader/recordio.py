@@ -36,7 +36,7 @@ class Compressor(enum.IntEnum):
 
 
 class Layout(enum.Enum):
-    """The order of the header's fields after the magic number."""
+    """The order of the fields in chunk headers, after the magic number."""
 
     V2 = ("checksum", "compressor", "size", "records")
     FLUID = ("records", "checksum", "compressor", "size")
@@ -164,7 +164,7 @@ class Writer:
             self._flush()
 
     def close(self) -> None:
-        """Write the last chunk and rename the file into place; a second call does nothing."""
+        """Write the last chunk, and rename the file to its final name; a second call does nothing."""
         if self._file.closed:
             return
         self._flush()
@@ -172,7 +172,7 @@ class Writer:
         self._part.replace(self._path)
 
     def discard(self) -> None:
-        """Discard the incomplete file."""
+        """Close and delete the incomplete file."""
         self._file.close()
         self._part.unlink(missing_ok=True)
 

@@ -43,7 +43,7 @@ class Arguments:
         return Arguments([_Slot(kind, column) for kind, column in columns])
 
     def resize(self, slotNum: int) -> None:
-        """Set the number of slots."""
+        """Set the number of slots; new slots are empty."""
         self._slots = [*self._slots[:slotNum], *(_Slot() for _ in range(slotNum - len(self._slots)))]
 
     def getSlotNum(self) -> int:

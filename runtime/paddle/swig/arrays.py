@@ -20,17 +20,17 @@ class Matrix:
 
     @staticmethod
     def createZero(height: int, width: int, useGpu: bool | None = None) -> Matrix:
-        """Return a matrix of zeros."""
+        """Return a new matrix (height, width) of zeros."""
         return Matrix(np.zeros((height, width), np.float32))
 
     @staticmethod
     def createDense(data: Sequence[float], height: int, width: int, useGpu: bool | None = None) -> Matrix:
-        """Return a matrix of the given numbers, row by row."""
+        """Return a new matrix (height, width) of the given numbers, row by row."""
         return Matrix(np.array(data, np.float32).reshape(height, width))
 
     @staticmethod
     def createDenseFromNumpy(data: Array, copy: bool = True, useGpu: bool | None = None) -> Matrix:
-        """Return a matrix with the values of an array (height, width)."""
+        """Return a matrix with the values of an array (height, width), copied unless `copy` is False."""
         return Matrix(np.array(data, np.float32, copy=True if copy else None))
 
     def getHeight(self) -> int:
@@ -42,23 +42,23 @@ class Matrix:
         return int(self.array.shape[1])
 
     def get(self, x: int, y: int) -> float:
-        """Return the number in row x, column y."""
+        """Return the element in row x, column y."""
         return float(self.array[x, y])
 
     def set(self, x: int, y: int, val: float) -> None:
-        """Set the number in row x, column y."""
+        """Set the element in row x, column y."""
         self.array[x, y] = val
 
     def getData(self) -> list[float]:
-        """Return all numbers, row by row."""
+        """Return all elements as a list, row by row."""
         return [float(each) for each in self.array.ravel()]
 
     def copyToNumpyMat(self) -> Array:
-        """Return a copy as a numpy array."""
+        """Return a copy of the matrix as a numpy array (height, width)."""
         return self.array.copy()
 
     def toNumpyMatInplace(self) -> Array:
-        """Return the matrix itself as a numpy array, not copied."""
+        """Return the matrix as a numpy array (height, width) that shares its memory."""
         return self.array
 
     def copyFromNumpyMat(self, data: Array) -> None:
@@ -76,17 +76,17 @@ class Vector:
 
     @classmethod
     def create(cls, data: Sequence[float], useGpu: bool | None = None) -> Any:
-        """Return a vector with the given numbers."""
+        """Return a new vector with the given numbers."""
         return cls(np.array(data, cls.dtype).reshape(-1))
 
     @classmethod
     def createZero(cls, sz: int, useGpu: bool | None = None) -> Any:
-        """Return a vector of zeros."""
+        """Return a new vector of `sz` zeros."""
         return cls(np.zeros(sz, cls.dtype))
 
     @classmethod
     def createVectorFromNumpy(cls, data: Array, copy: bool = True, useGpu: bool | None = None) -> Any:
-        """Return a vector with the values of a one-dimensional array."""
+        """Return a vector with the values of a one-dimensional array, copied unless `copy` is False."""
         return cls(np.array(data, cls.dtype, copy=True if copy else None).reshape(-1))
 
     def __len__(self) -> int:
@@ -114,11 +114,11 @@ class Vector:
         self.array[...] = src.array
 
     def copyToNumpyArray(self) -> Array:
-        """Return a copy as a numpy array."""
+        """Return a copy of the vector as a numpy array."""
         return self.array.copy()
 
     def toNumpyArrayInplace(self) -> Array:
-        """Return the vector itself as a numpy array, not copied."""
+        """Return the vector as a numpy array that shares its memory."""
         return self.array
 
     def copyFromNumpyArray(self, data: Array) -> None:
@@ -127,6 +127,6 @@ class Vector:
 
 
 class IVector(Vector):
-    """An int32 vector."""
+    """A vector of int32 ids; `useGpu` has no effect."""
 
     dtype = np.int32

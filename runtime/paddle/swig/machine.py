@@ -32,7 +32,7 @@ _FIELDS = ("value", "id")
 
 
 class Parameter:
-    """A parameter of a gradient machine."""
+    """The handle on one parameter of a gradient machine."""
 
     def __init__(self, machine: GradientMachine, number: int, config: ParameterConfig) -> None:
         self._machine, self._number, self._config = machine, number, config
@@ -91,7 +91,7 @@ class GradientMachine:
     def createFromConfigProto(
         protoObj: NetworkMessage, createMode: int = 0, paramTypes: Sequence[int] = ()
     ) -> GradientMachine:
-        """Return a machine of `parse_config(...).model_config`."""
+        """Return the gradient machine of a configuration, `parse_config(...).model_config`."""
         if not isinstance(protoObj, NetworkMessage) or protoObj.network is None:
             raise UsageTypeError(
                 f"createFromConfigProto takes parse_config(...).model_config, got {protoObj!r:.80}"
@@ -107,7 +107,7 @@ class GradientMachine:
         pass_directory.load(self.parameters, Path(path))
 
     def saveParameters(self, path: str) -> None:
-        """Write all parameters into a directory."""
+        """Write all parameters to a directory, in the format of `paddle train`."""
         pass_directory.save(self.parameters, Path(path))
 
     def getParameterSize(self) -> int:
@@ -115,11 +115,11 @@ class GradientMachine:
         return len(self.parameters)
 
     def getParameter(self, i: int) -> Parameter:
-        """Return the parameter with index i."""
+        """Return the handle on the parameter with index i."""
         return self.getParameters()[i]
 
     def getParameters(self) -> list[Parameter]:
-        """Return all parameters."""
+        """Return a list of the handles on all parameters."""
         return [Parameter(self, at, config) for at, config in enumerate(self.network.parameters.values())]
 
     def randParameters(self) -> None:
@@ -231,12 +231,12 @@ class Trainer:
         return Trainer(conf, gradientMachine)
 
     def startTrain(self) -> None:
-        """Start training: set up the optimizer."""
+        """Do nothing; the original needs this call, but `create` has prepared everything."""
 
     startTrainPass = finishTrain = startTrain
 
     def finishTrainPass(self) -> None:
-        """End the pass over the data."""
+        """End a pass over the training data."""
         if self._updater is not None:
             self._updater.finish_pass()
 
@@ -262,7 +262,7 @@ class Trainer:
         return step.cost / max(size, 1)
 
     def getForwardOutput(self) -> Arguments:
-        """Return the outputs of the last batch."""
+        """Return the outputs of the last batch, as `Arguments`."""
         return self._outputs
 
     def startTestPeriod(self) -> None:

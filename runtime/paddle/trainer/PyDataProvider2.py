@@ -45,7 +45,7 @@ Generate = Callable[[Any, Any], Iterator[Any]]
 
 
 def integer_value_sub_sequence(dim: int) -> InputType:
-    """Return the type of a list of lists of integers."""
+    """Return the type of sequences of sequences (lists of lists) of integers in [0, dim)."""
     return integer_value(dim, SequenceType.SUB_SEQUENCE)
 
 
@@ -150,7 +150,7 @@ class CheckWrapper:
 
     @staticmethod
     def loop_callback(input_type: InputType, each: Any) -> None:
-        """Compare one item with its type.
+        """Check one item against its type.
 
         Raises:
             ValueError: the item does not match.
@@ -168,7 +168,7 @@ class CheckWrapper:
 
     @staticmethod
     def loop_check(callback: Callable[[Any], None], item: Any) -> None:
-        """Compare every item of a sequence with the type."""
+        """Check every item of a sequence against the type of items."""
         for each in item:
             callback(each)
 

@@ -74,7 +74,7 @@ class TrainerConfig(_TrainerConfig):  # type: ignore[misc]
                 fill(getattr(self, name), _data(source, name != "data_config"))
 
     def with_network(self) -> bytes:
-        """Return the message with the network in an additional field, which other readers of the message skip.
+        """Serialize the message, with the network in an additional field, which other readers of the message skip.
 
         Raises:
             UsageError: the configuration declares no outputs.
@@ -202,7 +202,7 @@ def default_decay_rate(val: float) -> None:
 
 
 def default_gradient_clipping_threshold(val: float) -> None:
-    """Set the default clipping threshold of parameters."""
+    """Set the default threshold of gradient clipping for parameters."""
     model.current().defaults.gradient_clipping_threshold = float(val)
 
 

@@ -70,7 +70,7 @@ class SampleSource:
         self._cache: list[Sample] | None = None
 
     def batches(self, batch_size: int) -> Batches:
-        """Yield the batches of one pass."""
+        """Yield the batches of one pass over the data source."""
         weigh, may_exceed = self._provider.calc_batch_size or _one, self._provider.can_over_batch_size
         batch: list[Sample] = []
         weight = 0

@@ -92,7 +92,7 @@ class Session:
         return self._batches(self._test, "tests")
 
     def load(self, directory: Path) -> None:
-        """Load parameters from a directory."""
+        """Load all parameters from a directory; see `pass_directory.load`."""
         self._log.info("Loading parameters from %s", directory)
         pass_directory.load(self.parameters, directory, str(self.flags["load_missing_parameter_strategy"]))
 

@@ -57,7 +57,7 @@ class Configuration:
 
     @property
     def input_order(self) -> list[str]:
-        """Names of the data layers in the order of a provider's columns."""
+        """The names of the data layers in the order of a provider's columns."""
         if self.inputs:
             return self.inputs
         found: dict[str, None] = {}
@@ -81,7 +81,7 @@ _stack: list[Configuration] = [Configuration()]
 
 
 def current() -> Configuration:
-    """Return the configuration that is being read."""
+    """Return the current configuration, usually that of the file that is being read."""
     return _stack[-1]
 
 

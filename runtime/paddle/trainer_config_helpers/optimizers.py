@@ -35,7 +35,7 @@ class Optimizer:
         raise NotImplementedError
 
     def extra_settings(self) -> None:
-        """Set defaults for parameters declared from now on."""
+        """Set the method's defaults for parameters that are declared later."""
 
     @property
     def is_support_sparse(self) -> bool:
@@ -60,7 +60,7 @@ class BaseSGDOptimizer(Optimizer):
 
 
 class MomentumOptimizer(BaseSGDOptimizer):
-    """The momentum method, ``paddle.v2.optimizer.Momentum``."""
+    """SGD with momentum, ``paddle.v2.optimizer.Momentum``, as a learning method."""
 
     v2_name = "Momentum"
 
@@ -72,7 +72,7 @@ class MomentumOptimizer(BaseSGDOptimizer):
         return {"learning_method": "sparse_momentum" if self.given["sparse"] else "momentum"}
 
     def extra_settings(self) -> None:
-        """Make the momentum the default of parameters."""
+        """Make the momentum the default of parameters that are declared later."""
         if self.given["momentum"] is not None:
             model.current().defaults.momentum = float(self.given["momentum"])
 
@@ -123,7 +123,7 @@ class BaseRegularization(Optimizer):
     """Base class of regularization methods."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """Return no arguments, because the decay rate is a default of parameters."""
+        """Return an empty dict: the decay rate is a default of parameters instead of a setting."""
         return {}
 
 
@@ -132,11 +132,11 @@ class L2Regularization(regularization.L2Regularization, BaseRegularization):
     """L2 weight decay with the given rate."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """Return no arguments, because the decay rate is a default of parameters."""
+        """Return an empty dict: the decay rate is a default of parameters instead of a setting."""
         return {}
 
     def extra_settings(self) -> None:
-        """Make the rate the default of parameters."""
+        """Make the decay rate the default of parameters that are declared later."""
         model.current().defaults.decay_rate = float(self.rate)
 
 

@@ -57,7 +57,7 @@ def resize_image(img: Any, target_size: int) -> Any:
 
 
 def flip(im: Image) -> Image:
-    """Flip an image horizontally."""
+    """Flip an image horizontally (mirror it)."""
     return im[..., ::-1]
 
 
@@ -157,11 +157,11 @@ class ImageTransformer:
         self.set_mean(mean)
 
     def set_transpose(self, order: Sequence[int] | None) -> None:
-        """Set the order of the axes; None: unchanged."""
+        """Set the order of the image's axes; None: the order is unchanged."""
         self.transpose = self._of_three("transpose", order)
 
     def set_channel_swap(self, order: Sequence[int] | None) -> None:
-        """Set the order of the channels; None: unchanged."""
+        """Set the order of the channels; None: the order is unchanged."""
         self.channel_swap = self._of_three("channel_swap", order)
 
     def set_mean(self, mean: ArrayLike | None) -> None:
@@ -170,7 +170,7 @@ class ImageTransformer:
         self.mean = found[:, None, None] if found is not None and found.ndim == 1 else found
 
     def transformer(self, data: Image) -> Image:
-        """Return the transformed image."""
+        """Transpose an image, swap its channels and subtract the mean; return the result."""
         if self.transpose is not None:
             data = data.transpose(self.transpose)
         if self.channel_swap is not None:

@@ -117,7 +117,7 @@ def read(path: str) -> tuple[Network, Parameters]:
 
 
 def parameters_of(network: Network) -> Parameters:
-    """Return the parameters of a network, with their initial values."""
+    """Return the parameters of a network, set to their initial values."""
     found = Parameters()
     for config in network.parameters.values():
         found.add(config)

@@ -13,16 +13,16 @@ from paddle.v2.layer.output import LayerOutput
 
 
 class Reader(Protocol):
-    """The part of `model_config` that declares one layer."""
+    """The interface of `model_config`'s reader, with which this module declares a layer."""
 
     def named(self, names: Sequence[str], config: Any) -> dict[str, Any]:
         """Return the input layers of a layer by the names of the function's arguments."""
 
     def input(self, name: str) -> LayerOutput:
-        """Return a layer that was declared before."""
+        """Return an input layer, which was declared before."""
 
     def call(self, name: str, config: Any, given: Mapping[str, Any], fields: str = "") -> LayerOutput:
-        """Call a function of `layer`."""
+        """Call a function of `paddle.v2.layer` to declare a layer."""
 
 
 def _conv(reader: Reader, config: Any) -> LayerOutput:

@@ -167,7 +167,7 @@ def arguments_of(config: Any, names: str) -> dict[str, Any]:
 
 
 def projection(link: Any, source: LayerOutput) -> Projection:
-    """Return the projection of an input of a layer."""
+    """Return the projection that a message describes for one input of a layer."""
     proj, attr = link.proj_conf, Param(name=link.input_parameter_name or None)
     size = proj.output_size
     if proj.type in ("conv", "convt"):

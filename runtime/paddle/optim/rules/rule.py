@@ -65,7 +65,7 @@ class Rule(ABC):
 
     @classmethod
     def defaults(cls) -> dict[str, float]:
-        """Return the default of each hyperparameter."""
+        """Return the default of each hyperparameter by name."""
         return {each.name: getattr(cls, each.name) for each in fields(cls)}
 
     def states(self, mu: float) -> tuple[str, ...]:

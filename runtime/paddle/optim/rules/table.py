@@ -82,7 +82,7 @@ class Fluid(NamedTuple):
         return left.split(), right.split()
 
     def fields(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the rule's fields among the operator's attributes."""
+        """Return the operator's attributes as the rule's hyperparameters."""
         named = {self.names.get(name, name): value for name, value in attributes.items()}
         return {name: value for name, value in named.items() if name}
 
