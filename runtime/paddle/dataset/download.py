@@ -72,7 +72,7 @@ def md5file(fname: str | Path) -> str:
 
 
 def download(url: str, module_name: str, md5sum: str | None = None, save_name: str | None = None) -> str:
-    """Return the path of a data set's file, downloading it first if it is not in the cache.
+    """Download a file of a data set, unless it is in the cache; return its path.
 
     Args:
         url: http or https.

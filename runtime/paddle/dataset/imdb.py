@@ -28,9 +28,10 @@ fetch = fetching("imdb", (URL, MD5))
 
 
 def build_dict(pattern: re.Pattern[str], cutoff: int) -> dict[str, int]:
-    """Return word -> id for the words that occur more than `cutoff` times in the archive's files matching `pattern`.
+    """Return a mapping from words to ids, for words that occur more than `cutoff` times in the matching files.
 
-    The most frequent word is 0, equally frequent words are in alphabetical order, and <unk> is last.
+    `pattern` selects files of the archive by name. The most frequent word is 0, equally frequent words are in
+    alphabetical order, and <unk> is last.
     """
     counts: Counter[str] = Counter()
     for _, words in _reviews(pattern):
@@ -43,7 +44,7 @@ def build_dict(pattern: re.Pattern[str], cutoff: int) -> dict[str, int]:
 
 
 def word_dict() -> dict[str, int]:
-    """Return word -> id for the words that occur more than 150 times in all labeled reviews."""
+    """Return a mapping from words to ids, for words that occur more than 150 times in all labeled reviews."""
     return build_dict(re.compile(r"aclImdb/((train)|(test))/((pos)|(neg))/.*\.txt$"), CUTOFF)
 
 

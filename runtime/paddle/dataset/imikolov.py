@@ -34,7 +34,7 @@ class DataType(IntEnum):
 
 
 def build_dict(min_word_freq: int = 50) -> dict[str, int]:
-    """Return word -> id for words that occur more than `min_word_freq` times in the training and test texts.
+    """Return a mapping from words to ids, for words that occur more than `min_word_freq` times in both texts.
 
     The most frequent word is 0, equally frequent words are in alphabetical order, and <unk> is last. <s> and <e> count
     once per sentence.

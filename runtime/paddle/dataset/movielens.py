@@ -83,12 +83,12 @@ def movie_info() -> dict[int, MovieInfo]:
 
 
 def get_movie_title_dict() -> dict[str, int]:
-    """Return word -> id for all lower-case words in titles; ids are in alphabetical order."""
+    """Return a mapping from all lower-case words in titles to ids, in alphabetical order."""
     return _title_words(_path())
 
 
 def movie_categories() -> dict[str, int]:
-    """Return category -> id for all categories; ids are in alphabetical order."""
+    """Return a mapping from all categories to ids, in alphabetical order."""
     return _categories(_path())
 
 

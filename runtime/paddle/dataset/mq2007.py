@@ -109,7 +109,7 @@ class QueryList:
 
 
 def gen_plain_txt(querylist: QueryList | Iterable[Query]) -> Iterator[tuple[int, int, Features]]:
-    """Yield (query id, relevance, features (46,) float) of each document of a query."""
+    """Yield (query id, relevance, features (46,)) of each document of a query."""
     for query in _ranked(querylist):
         yield query.query_id, query.relevance_score, np.array(query.feature_vector)
 

@@ -62,7 +62,7 @@ def test() -> Reader[Sample]:
 
 
 def model() -> Parameters:
-    """Return the parameters of a trained linear regression, as in the first chapter of the book."""
+    """Return the parameters of a trained linear regression, from the first chapter of the Paddle book."""
     from paddle.v2.parameters import Parameters  # a higher-level package: loaded only by callers that need it
 
     with open(download(URL_MODEL, "uci_housing", MD5_MODEL), "rb") as file:

@@ -61,7 +61,7 @@ def get_dict(dict_size: int, reverse: bool = True) -> tuple[dict[Any, Any], dict
 
 
 def model() -> Parameters:
-    """Return the parameters of a trained model from the translation chapter of the book."""
+    """Return the parameters of a trained model, from the translation chapter of the Paddle book."""
     from paddle.v2.parameters import Parameters  # a higher-level package: loaded only by callers that need it
 
     path = download(URL_MODEL, "wmt14", MD5_MODEL)

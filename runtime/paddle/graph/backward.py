@@ -22,7 +22,7 @@ from paddle.ops.base.registry import lookup
 
 
 def path_to(block: Block, targets: set[str]) -> list[Operator]:
-    """Return the operators of a block that the targets depend on, in order.
+    """Return the operators of a block on which the targets depend, in order.
 
     Update operators are excluded: a parameter that an earlier loss updated counts as a constant for a later loss.
     """

@@ -154,7 +154,7 @@ class Block:
         return next(each for each in names if self.find(each) is None)
 
     def reach(self, name: str) -> Variable:
-        """Return the variable with this name in this block or an enclosing block.
+        """Return the variable with the given name in this block or an enclosing block.
 
         Raises:
             UnknownVariableError: no visible block has a variable of this name.

@@ -191,7 +191,7 @@ def _step(grad_op: GradOp, required: frozenset[str], make: Maker) -> _Step:
 
 @dataclass(frozen=True)
 class CompiledBody:
-    """The calls of a block over its own registers; register 0 holds the step."""
+    """The compiled form of a block: its calls over its own registers; register 0 holds the step."""
 
     calls: tuple[Callable[[list[Any]], None], ...]
     numbers: Mapping[str, int]

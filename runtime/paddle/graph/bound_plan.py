@@ -42,7 +42,7 @@ class UnexpectedLod(Exception):
 
 
 class BoundPlan:
-    """Runs one plan; rebinds it when given another scope, or when the scope gains a name.
+    """A plan bound to a scope; it is rebound when given another scope, or when the scope gains a name.
 
     Attributes:
         asked: the request that the plan was compiled for.

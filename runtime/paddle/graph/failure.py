@@ -55,7 +55,7 @@ class NotFiniteError(OpError):
 
 
 def checked(call: Any, op: Operator, numbers: Mapping[str, int]) -> Any:
-    """Return a call over registers that also checks the floating-point values that it writes."""
+    """Wrap a call so that it also checks that the floating-point values that it writes are finite."""
     written = [(name, numbers[name]) for name in op.writes if name in numbers]
 
     def check(registers: list[Any]) -> None:

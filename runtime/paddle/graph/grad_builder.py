@@ -250,11 +250,11 @@ class BodyGradients:
     tables: Collection[str] = ()
 
     def wanted(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names, each once, whose gradient must be computed."""
+        """Return the given names, each once, whose gradient must be computed."""
         return [name for name in dict.fromkeys(names) if name in self.required]
 
     def arriving(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names, each once, for which later operators have computed a gradient."""
+        """Return the given names, each once, for which later operators have computed a gradient."""
         return [name for name in dict.fromkeys(names) if name in self.reached]
 
     def rows(self, names: Sequence[str]) -> list[str]:

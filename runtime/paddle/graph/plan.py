@@ -183,7 +183,7 @@ class Plan:
 def compile_plan(
     program: Program, asked: PlanRequest, seed: int, xp: Any, remote: Any = None, rooms: Rooms | None = None
 ) -> Plan:
-    """Compile one block of a program, for the given feeds and fetches.
+    """Compile one block of a program to a plan, for the given feeds and fetches.
 
     Args:
         program: the program, which is not changed.

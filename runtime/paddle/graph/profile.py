@@ -68,7 +68,7 @@ class Profile:
         self.since_ns = time.perf_counter_ns()
 
     def recorded(self, calls: Sequence[Call], ops: Sequence[Operator]) -> tuple[Call, ...]:
-        """Return the calls of operators, wrapped to record their run times."""
+        """Wrap the calls of operators so that their run times are recorded."""
         return tuple([self._timed(call, op) for call, op in zip(calls, ops, strict=True)])
 
     def _timed(self, call: Call, op: Operator) -> Call:

@@ -69,15 +69,15 @@ class Scope:
         return cell is not None and cell.is_set
 
     def names(self) -> list[str]:
-        """Return the names that have a value in this scope itself, in order of creation."""
+        """Return the names that have a value in this scope, without its parents, in order of creation."""
         return [name for name, cell in self._cells.items() if cell.is_set]
 
     def cell(self, name: str) -> Cell:
-        """Return the cell to which the name refers; create an empty one if there is none."""
+        """Return the cell of a name; create an empty one if there is none."""
         return self._find(name) or self._create(name)
 
     def replace(self, name: str, cell: Cell) -> None:
-        """Make the name refer to another cell, in the scope that has the name, or else in this one."""
+        """Make a name refer to another cell, in the scope that has the name, or else in this one."""
         scope: Scope | None = self
         while scope is not None and name not in scope._cells:
             scope = scope._parent

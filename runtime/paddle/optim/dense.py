@@ -99,7 +99,7 @@ class DenseUpdater:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The names of the arrays that `columns` contains after the first step."""
+        """The names of the state arrays that `columns` contains after the first step."""
         return self._rule.states(self._parameter.momentum)
 
     def count(self) -> None:

@@ -37,7 +37,7 @@ class Since(NamedTuple):
 
 
 class RowStep:
-    """An update rule with its hyperparameters, for rows of one parameter that the caller gathers.
+    """An update rule for rows of one parameter that the caller gathers.
 
     It stores no rows and is thread-safe.
     """
@@ -60,7 +60,7 @@ class RowStep:
         self.decay(w, since.undecayed, learning_rate)
 
     def decay(self, w: Array, undecayed: npt.NDArray[np.float32], learning_rate: float) -> None:
-        """Decay rows `w` (n, width) in place, each for its number of batches (n, 1)."""
+        """Apply deferred decay to rows `w` (n, width) in place, each for its number of batches (n, 1)."""
         l1, l2 = self._parameter.l1, self._parameter.l2
         if not self.decays:
             return

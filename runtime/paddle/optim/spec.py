@@ -90,7 +90,7 @@ class OptimizerSpec:
         _require(isinstance(self.is_async, bool), "is_async", "true or false", self.is_async)
 
     def after_passes(self, passes: int) -> Self:
-        """Return this optimizer for training that begins after the given number of passes."""
+        """Return this optimizer for training that continues after the given number of passes."""
         if not passes or self.schedule != "pass_manual":
             return self
         pairs = zip(*read_segments(self.schedule_args), strict=True)

@@ -59,7 +59,7 @@ class Channel(Generic[T]):
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Signal that one producer is finished; iteration stops when all producers are."""
+        """Signal that one producer has finished; iteration ends when all producers have."""
         with self._changed:
             self._producers -= 1
             self._changed.notify_all()
@@ -140,7 +140,7 @@ _Reader = TypeVar("_Reader", bound=Callable[[], Iterable[Any]])
 
 
 def marked(reader: _Reader, sources: Iterable[Callable[[], Iterable[Any]]] = ()) -> _Reader:
-    """Mark a reader as one that may be read ahead, if all its sources may."""
+    """Mark a reader as one that trainers may read ahead, if this holds for all its sources; return the reader."""
     setattr(reader, _MARK, all(map(may_be_read_ahead, sources)))
     return reader
 

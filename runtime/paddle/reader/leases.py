@@ -80,7 +80,7 @@ class Dataset:
         return True
 
     def return_task(self, number: int, epoch: int, *, failed: bool) -> bool:
-        """End the lease of an unfinished task; return whether the task is given up."""
+        """End the lease of an unfinished task; return whether the task has failed too often to be tried again."""
         lease = self.leases.get(number)
         if lease is None or lease.task.epoch != epoch:
             return False
@@ -104,7 +104,7 @@ class Dataset:
         }
 
     def restore(self, state: Mapping[str, Any], ends_at: float) -> None:
-        """Restore the result of `state` in a new object with the same tasks."""
+        """Restore a state, as `state` returned it, in a new object with the same tasks."""
         tasks = {task.number: task for task in self.waiting}
         for number, (read, epoch, failures) in state["tasks"].items():
             task = tasks[int(number)]

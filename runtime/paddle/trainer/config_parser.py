@@ -140,12 +140,12 @@ def parse_config_and_serialize(trainer_config: str | Callable[[], None], config_
 
 
 def parse_trainer_config(trainer_conf: Callable[[], None], config_arg_str: str = "") -> TrainerConfig:
-    """Return the configuration that a function declares; see `parse_config`."""
+    """Return the configuration that a function's calls declare; see `parse_config`."""
     return parse_config(trainer_conf, config_arg_str)
 
 
 def parse_network_config(network_conf: Callable[[], None], config_arg_str: str = "") -> NetworkMessage:
-    """Return the network that a function declares; see `parse_config`."""
+    """Return the network that a function's calls declare; see `parse_config`."""
     config = parse_config(network_conf, config_arg_str)
     config.configuration.check()
     network: NetworkMessage = config.model_config

@@ -131,7 +131,7 @@ _LEAST_STEP = 1e-4
 
 
 def train(session: Session, log: Logger, *, is_local: bool) -> None:
-    """Train pass by pass; `Periods` does the periodic work that flags request."""
+    """Train all passes; `Periods` does the periodic work that flags request."""
     flags = session.flags
     trainer = session.trainer(is_local=is_local)
     log.info("trainer mode: Normal")

@@ -59,7 +59,7 @@ class Session:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Make the configuration's layers visible to v2 within a ``with`` block."""
+        """Within the context, make the configuration's layers visible to v2."""
         with model.entered(self._space):
             yield
 
@@ -97,7 +97,7 @@ class Session:
         pass_directory.load(self.parameters, directory, str(self.flags["load_missing_parameter_strategy"]))
 
     def feed(self) -> Feed:
-        """Return the first batch of training data, in the form of a network's feed.
+        """Read the first batch of training data, and return it as a network's feed.
 
         Raises:
             UsageError: the data provider has no samples.
@@ -115,7 +115,7 @@ class Session:
 
     @staticmethod
     def loss(machine: GradientMachine, feed: Feed) -> tuple[float, dict[str, NDArray[np.float32]]]:
-        """Return the training cost and its gradients; a second call draws the same dropout masks."""
+        """Compute and return the training cost and its gradients; repeated calls draw the same dropout masks."""
         costs = machine.network.outputs
         step = machine.train(feed, 0, costs)
         coeffs = {name: float(machine.network.layers[name].attrs.get("coeff", 1.0)) for name in costs}  # type: ignore[arg-type]

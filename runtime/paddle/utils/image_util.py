@@ -51,7 +51,7 @@ def decode_jpeg(jpeg_string: bytes) -> Image:
 
 
 def resize_image(img: Any, target_size: int) -> Any:
-    """Return a Pillow image whose shorter edge has `target_size` pixels."""
+    """Resize a Pillow image so that its shorter edge has `target_size` pixels."""
     scale = target_size / min(img.size)
     return img.resize(tuple(round(edge * scale) for edge in img.size), _pillow().LANCZOS)
 

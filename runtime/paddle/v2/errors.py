@@ -17,7 +17,7 @@ class UsageTypeError(PaddleError, TypeError):
 
 
 class TrainingError(PaddleError):
-    """Raised when training cannot continue with the current values."""
+    """Raised when training cannot continue, because a batch's cost is not a finite number."""
 
 
 _OF_PYTHON_2 = re.compile(

@@ -58,7 +58,7 @@ class Inference:
         yield [found[name] for name in self._network.outputs]
 
     def iter_infer_field(self, field: str | Sequence[str], **kwargs: Any) -> Iterator[list[Array]]:
-        """Yield the arrays of the given fields, in order, for each output layer."""
+        """Compute all samples together, and yield the arrays of the given fields for each output layer, in order."""
         fields = [field] if isinstance(field, str) else list(field)
         for result in self.iter_infer(**kwargs):
             for name, arrays in zip(self._network.outputs, result, strict=True):

@@ -24,7 +24,7 @@ ZEROS = ParameterAttribute(initial_mean=0.0, initial_std=0.0)
 
 @dataclass(frozen=True)
 class InputConfig:
-    """One input of a layer: the input layer, its projection, and its parameter."""
+    """The configuration of one input of a layer: the input layer, its projection, and its parameter."""
 
     layer: str
     parameter: str = ""

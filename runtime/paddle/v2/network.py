@@ -70,7 +70,7 @@ class Network:
         return [name for name, layer in self.layers.items() if "coeff" in layer.attrs and not layer.group]
 
     def to_json(self) -> bytes:
-        """Return a self-contained description without evaluators, which are needed only for training."""
+        """Convert the network to JSON types, without evaluators, which are needed only for training."""
         content = {
             "format": FORMAT,
             "version": VERSION,
@@ -82,7 +82,7 @@ class Network:
 
     @classmethod
     def from_json(cls, raw: bytes) -> Network:
-        """Return the network that the result of ``to_json``, or of ``with_network`` of a message, describes.
+        """Convert the result of ``to_json`` back to a network; also that of ``with_network``.
 
         Raises:
             ModelFileError: the data is damaged or does not describe a network.

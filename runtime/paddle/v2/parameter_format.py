@@ -178,7 +178,7 @@ def write_tar(file: IO[Any], parameters: Iterable[tuple[ParameterConfig, NDArray
 
 
 def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float32]]]:
-    """Return the parameters in a tar, in the order of their configurations.
+    """Read the parameters in a tar, and return them in the order of their configurations.
 
     Raises:
         ModelFileError: the file is not a tar of parameters, a member is missing, or a blob does not match its

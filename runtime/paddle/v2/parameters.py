@@ -148,7 +148,7 @@ class Parameters:
     def add(
         self, config: ParameterConfig, initializer: Initializer | None = None, value: Value | None = None
     ) -> None:
-        """Add a parameter, with its initial value or a function of its name that returns it."""
+        """Add a parameter with its initial value, or with a function of its name that returns it."""
         if config.name in self._configs:
             raise UsageError(f"duplicated parameter {config.name}")
         if value is None and initializer is not None:
@@ -270,7 +270,7 @@ class Parameters:
 
 
 def create(layers: Layers) -> Parameters:
-    """Return the parameters of the network that the given layers need."""
+    """Create the parameters of the network that the given layers need."""
     found = Parameters()
     initializers = model.current().initializers
     for name, config in Topology(layers).network.parameters.items():

@@ -36,7 +36,7 @@ class Topology:
         return NetworkMessage(self.network)
 
     def get_layer(self, name: str) -> LayerOutput:
-        """Return the layer object that the script declared under this name, if the outputs need it.
+        """Return the layer that the script declared under this name, if the outputs need it.
 
         Raises:
             UsageError: the network has no layer of this name.

@@ -150,7 +150,7 @@ elementwise(
 
 @operator("error_clip", "X -> Out", attrs={"threshold": float}, infer="X")
 def error_clip(x: Array, *, threshold: float) -> Array:
-    """Return X; in the backward pass, clip its gradient to [-threshold, threshold]."""
+    """Return X unchanged; clip its gradient to [-threshold, threshold] in the backward pass."""
     return x
 
 

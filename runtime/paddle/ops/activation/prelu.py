@@ -30,7 +30,7 @@ def prelu(x: Array, alpha: Array, *, mode: str) -> Array:
 def prelu_grad(
     x: Array, alpha: Array, dout: Array, *, mode: str, needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """Return dX, which is dOut where X is positive and Alpha dOut elsewhere, and dAlpha.
+    """Return dX, which is dOut where X is positive and Alpha dOut elsewhere, and dAlpha in the shape of Alpha.
 
     dAlpha is the sum of dOut X where X is not positive.
     """

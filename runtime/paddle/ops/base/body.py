@@ -29,14 +29,14 @@ class Body(Protocol):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The names of the variables that the body reads before it writes them, if at all."""
+        """The names of the variables that the body reads before it writes them."""
 
     @property
     def writes(self) -> tuple[str, ...]:
         """The names of the variables that the body writes."""
 
     def run(self, values: dict[str, Any], turn: int | None = None) -> None:
-        """Run all operators of the body: read inputs from `values` and store outputs there.
+        """Run all operators of the body; `values` contains the inputs by name, and receives the outputs.
 
         `turn` is the number of the iteration, or None if the body does not loop; it selects the numbers that random
         operators draw.

@@ -47,7 +47,7 @@ def count_of(value: Any) -> int:
 
 
 def leading(value: Any, count: int) -> Any:
-    """Return the first `count` outermost sequences of a value; without sequences, its first rows."""
+    """Return the first `count` entries of a value: outermost sequences or, without LoD, rows."""
     lod = []
     for level in lod_of(value):
         lod.append(level[: count + 1])

@@ -111,7 +111,7 @@ def with_lod(data: Array, lod: Lod) -> Any:
 
 
 def sequences(value: Any, slot: str) -> tuple[Array, Offsets]:
-    """Return the rows, and the offsets of the last level, of an input that must have sequences.
+    """Return the rows and the offsets of the last level of an input, which must have sequences.
 
     Raises:
         InputError: the input has no sequences.

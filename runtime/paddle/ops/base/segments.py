@@ -34,7 +34,7 @@ def lengths(offsets: Offsets) -> Offsets:
 
 
 def owners(offsets: Offsets) -> Offsets:
-    """Return, for each row, the number of the sequence that contains it."""
+    """Return the index of the sequence that contains each row, (rows,)."""
     return np.repeat(np.arange(len(offsets) - 1), lengths(offsets))
 
 
@@ -180,7 +180,7 @@ class TimeSteps:
         return state[at(self.order, state)]
 
     def restored(self, state: Array) -> Array:
-        """Return a state in the original order of the sequences, the inverse of `first`."""
+        """Reorder a state to the original order of the sequences, the inverse of `first`."""
         restored: Array = array_module(state).empty_like(state)
         restored[at(self.order, state)] = state
         return restored

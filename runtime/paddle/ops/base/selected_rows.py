@@ -50,7 +50,7 @@ class SelectedRows:
         return dtype
 
     def merged(self) -> SelectedRows:
-        """Return the value with unique ascending rows; values of equal rows are summed."""
+        """Merge repeated rows: return the value with unique ascending rows, whose values are summed."""
         if self.is_merged:
             return self
         return SelectedRows(*merge_rows(self.rows, self.values), self.height, is_merged=True)

@@ -26,7 +26,7 @@ def agree(left: int, right: int) -> bool:
 
 
 def known(left: int, right: int) -> int:
-    """Return the common value of two equal sizes, of which one or both may be unknown (-1)."""
+    """Return the size that is known of two sizes that must be equal; -1 if both are unknown."""
     return right if left < 0 else left
 
 

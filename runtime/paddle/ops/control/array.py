@@ -38,7 +38,7 @@ def _infer_write(x: Spec, index: Spec, array: Spec | None) -> tuple[Spec, Spec]:
 
 @operator("write_to_array", "X+ I Array+? -> Out+ Place~", infer=_infer_write)
 def write_to_array(x: Any, index: Array, array: TensorArray | None) -> tuple[TensorArray, Array]:
-    """Return the array with X stored at index I, and I; a missing array counts as empty."""
+    """Store X at index I of a tensor array; return the new array and I. A missing array counts as empty."""
     number = _number(index)
     return (array or TensorArray()).with_item(number, x), np.array([number], _INT64)
 
@@ -84,7 +84,7 @@ def _infer_joined(x: Spec, *, axis: int) -> tuple[Spec, Spec]:
     "tensor_array_to_tensor", "X+ -> Out OutIndex", attrs={"axis": 0}, infer=_infer_joined, shares_lod=False
 )
 def tensor_array_to_tensor(x: TensorArray, *, axis: int) -> tuple[Array, Array]:
-    """Return all values concatenated along an axis, and the size of each along it, (values,) int32.
+    """Concatenate all values along an axis; also return the size of each along it, (values,) int32.
 
     Raises:
         InputError: the array has no values.
@@ -98,7 +98,7 @@ def tensor_array_to_tensor(x: TensorArray, *, axis: int) -> tuple[Array, Array]:
 
 @gradient("tensor_array_to_tensor", "X+ Out@GRAD -> X@GRAD+")
 def tensor_array_to_tensor_grad(x: TensorArray, dout: Array, *, axis: int) -> TensorArray:
-    """Return an array of the parts of dOut, each at the index of its value."""
+    """Split dOut into the gradients of the array's values; return them as an array."""
     found: list[Any] = []
     begin, whole = 0, (slice(None),) * (axis % dout.ndim)
     for each in x.items:

@@ -43,7 +43,7 @@ def fetch(x: Any) -> Any:
 
 
 class BatchSource(Protocol):
-    """The interface of a value in a reader variable: a source of batches."""
+    """The interface of sources of batches, the values of reader variables."""
 
     def read(self) -> list[Any]:
         """Return the values of the next batch, arrays or `LoDArray`s; blocks until it is ready.

@@ -21,7 +21,7 @@ _FUNCTIONS: list[Function] = []
 
 
 def number_of(function: Function) -> int:
-    """Return the number by which programs of this process refer to a function."""
+    """Register a Python function, and return the number by which programs of this process refer to it."""
     _FUNCTIONS.append(function)
     return len(_FUNCTIONS) - 1
 
@@ -35,7 +35,7 @@ def number_of(function: Function) -> int:
 def py_func(
     values: Sequence[Any] | None, *, forward_callable_id: int, names: Mapping[str, Sequence[str]]
 ) -> list[Any]:
-    """Call the function with the values and return its results, which can be None.
+    """Call a Python function with the values of X and return its results, which can be None.
 
     Raises:
         OpError: this process has no function with that number.

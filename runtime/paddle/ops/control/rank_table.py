@@ -18,7 +18,7 @@ _INT64 = np.dtype("int64")
 
 
 class RankTable:
-    """The order of the sequences of one level, longest first; see `TimeSteps`.
+    """The order of one level's sequences by length, longest first; see `TimeSteps`.
 
     Attributes:
         offsets: the offsets of the level that the table was computed from.
@@ -104,7 +104,7 @@ def shrink_rnn_memory_grad(x: Array, dout: Array) -> Array:
 
 @operator("reorder_lod_tensor_by_rank", "X+ RankTable+ -> Out+", infer=any_rows)
 def reorder_lod_tensor_by_rank(x: Any, table: RankTable) -> Any:
-    """Return the sequences of X, or its rows if it has no LoD, in the order of the table."""
+    """Reorder the sequences of X (its rows, if it has no LoD) to the order of a rank table."""
     rows, counts = _ranked(x, table)
     data = plain(x)
     return with_lod(data[at(rows, data)], (ends_of(counts),) if lod_of(x) else ())

@@ -131,7 +131,7 @@ class Lines:
         offsets: Array,
         out: Array,
     ) -> None:
-        """Add the filter gradient of images part[0] to part[1], for some channels, to out.
+        """Add the filter gradient of images part[0] to part[1], for some channels, to `out`.
 
         images (N, C, H, W), grads (N, F, H', W'), offsets (K,), out (F / left, K / right, right, left).
         """
@@ -214,7 +214,7 @@ class Lines:
 
 @functools.cache
 def compiled() -> Lines | None:
-    """Return the loops of the best speed level; None if there is no compiled library."""
+    """Return the compiled loops for the best instructions of this CPU; None if there is no compiled library."""
     return None if KERNELS.loaded is None else Lines(KERNELS.loaded)
 
 

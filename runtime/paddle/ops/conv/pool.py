@@ -229,7 +229,7 @@ def _adaptive_grad(x: Array, dout: Array, kind: str) -> Array:
 
 
 def even_cells(size: Sizes, counts: Sizes) -> Iterator[tuple[tuple[slice | int, ...], tuple[slice, ...]]]:
-    """Yield the position of each cell's result, and the part of the images that the cell covers."""
+    """Yield, for each cell of adaptive pooling, its position and the part of the images that it covers."""
     each = slice(None), slice(None)
     for place in product(*map(range, counts)):
         sides = zip(place, size, counts, strict=True)

@@ -59,7 +59,7 @@ def to_maxima(x: Array, out: Array, dout: Array, window: Window) -> Array:
 
 
 def means(x: Array, window: Window, places: Sizes, counts: Array) -> Array:
-    """Return the sum of each window over `counts`, which is broadcast to `places`."""
+    """Return the sum of each window, divided by `counts`, which is broadcast to `places`."""
     out = np.empty((*x.shape[:2], *places), _F32)
     by = np.ascontiguousarray(np.broadcast_to(counts, places), _F32)
 

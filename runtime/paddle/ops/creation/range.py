@@ -10,7 +10,7 @@ from paddle.ops.base.registry import operator
 
 @operator("range", "Start End Step -> Out", infer="-> Start(-1, lod=0)", shares_lod=False)
 def range_(start: Array, end: Array, step: Array) -> Array:
-    """Return evenly spaced numbers from Start to before End, at distance Step."""
+    """Return the numbers from Start to before End, in steps of Step."""
     numbers = [each.reshape(-1)[0].item() for each in (start, end, step)]
     if not numbers[2]:
         raise InputError("range: Step must not be 0")

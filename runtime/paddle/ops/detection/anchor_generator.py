@@ -17,7 +17,7 @@ from paddle.ops.detection.boxes import host, images_of
 
 
 def rounded(values: Array) -> Array:
-    """Round to the nearest integers, with halves rounded away from zero as in C."""
+    """Round each element to the nearest integer, with halves rounded away from zero as in C."""
     whole = np.trunc(values)
     return whole + np.trunc(2 * (values - whole))
 
@@ -70,7 +70,7 @@ def anchor_generator(features: Array, *, attrs: dict[str, Any]) -> tuple[Array, 
 
 @operator("box_clip", "Input+ ImInfo -> Output+", infer="Input(..., 4), ImInfo(_, 3) -> Input")
 def box_clip(boxes: Any, info: Array) -> Any:
-    """Clip boxes to their image, whose size is (height, width) / scale from its row of ImInfo.
+    """Clip boxes to their image; its size is (height, width) / scale, from its row of ImInfo.
 
     Args:
         boxes: (rows, ..., 4), one sequence per image.

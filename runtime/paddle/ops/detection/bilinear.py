@@ -11,7 +11,7 @@ from paddle.backend import Array
 
 
 class Points(NamedTuple):
-    """Positions in an image of H rows and W columns, in arrays of any shape.
+    """Positions in an image of H rows and W columns, with their four neighboring pixels and weights.
 
     Attributes:
         at: (4, ...) pixels, as row W + column: up left, up right, down left, down right.

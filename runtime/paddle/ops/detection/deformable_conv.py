@@ -91,7 +91,7 @@ def deformable_conv_v1(x: Array, offset: Array, filters: Array, *, attrs: dict[s
 def deformable_conv_grad(
     x: Array, offset: Array, mask: Array | None, filters: Array, dout: Array, *, attrs: dict[str, Any]
 ) -> tuple[Array, Array, Array, Array]:
-    """Return the gradients: dOffset from the slopes of sampled values, dMask from the values.
+    """Return dInput, dOffset (from the slopes of sampled values), dMask (from the values) and dFilter.
 
     dInput and dFilter are those of a convolution.
     """

@@ -26,7 +26,7 @@ _FINE = 5.0  # points on an outline for each pixel, as in the COCO tools
 def generate_mask_labels(
     info: Array, classes: Any, crowd: Any, segms: Any, rois: Any, labels: Any, *, attrs: dict[str, Any]
 ) -> tuple[Any, Any, Any]:
-    """Return the regions with an object (n, 4), their indices (n, 1) within the image, and masks.
+    """Return the regions with an object (n, 4), their indices (n, 1) within the image, and mask targets.
 
     Masks are (n, num_classes resolution²) int32: 0 or 1 in the columns of the class, elsewhere −1. For an image without
     such a region, its first region is returned, with −1 everywhere.

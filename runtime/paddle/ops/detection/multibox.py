@@ -109,7 +109,7 @@ def multibox_loss(
 
 @gradient("multibox_loss", "LocationGrad ConfidenceGrad Loss@GRAD -> Location@GRAD Confidence@GRAD")
 def multibox_loss_grad(d_location: Array, d_confidence: Array, d_loss: Array) -> tuple[Array, Array]:
-    """Return the gradients computed by the forward pass, multiplied by the mean of dLoss."""
+    """Return dLocation and dConfidence: the gradients from the forward pass, multiplied by the mean of dLoss."""
     factor = d_loss.mean()
     return d_location * factor, d_confidence * factor
 

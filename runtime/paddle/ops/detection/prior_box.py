@@ -24,7 +24,7 @@ _GRID = {
 
 
 def expanded_ratios(ratios: tuple[float, ...], flip: bool) -> list[float]:
-    """Return 1 and the distinct ratios; with `flip`, each is followed by its inverse."""
+    """Return the aspect ratios without duplicates, beginning with 1; with `flip`, each is followed by its inverse."""
     found = [1.0]
     for ratio in ratios:
         if all(abs(ratio - each) >= 1e-6 for each in found):

@@ -22,7 +22,7 @@ _ATTRS = {**_GRID, "sampling_ratio": -1}
 
 
 def images_of_regions(x: Array, rois: Any) -> tuple[Array, Array]:
-    """Return the regions on the host, and the number of the image that each belongs to.
+    """Copy the regions to the host; return them, and the index of each region's image.
 
     Raises:
         InputError: there are more sequences of regions than images.

@@ -27,7 +27,7 @@ _INT32, _FLOAT32 = np.dtype("int32"), np.dtype("float32")
     infer="X(_, _, K), MatchIndices(N, P) -> X(N, P, K, lod=0), float32(N, P, 1)",
 )
 def target_assign(x: Any, matched: Array, negative: Any, *, mismatch_value: int) -> tuple[Array, Array]:
-    """Return the targets (N, P, K) of the boxes, and their weights (N, P, 1) float32.
+    """Assign targets to candidate boxes; return the targets (N, P, K) and their weights (N, P, 1) float32.
 
     Args:
         x: (rows, P or 1, K), the objects of each image as a sequence.

@@ -68,7 +68,7 @@ def _counted(stat: Array, bucket: Array, num_thresholds: int, slide_steps: int) 
     shares_lod=False,
 )
 def accuracy(out: Array, indices: Array, label: Array) -> tuple[Array, Array, Array]:
-    """Return Correct / Total as float32 (0 for no rows), and both as int32; each has shape (1,)."""
+    """Return the accuracy Correct / Total, float32 (0 for no rows), and both counts, int32; each is (1,)."""
     same(indices.shape[:-1], label.shape[:-1], "the rows of Indices and Label")
     xp = array_module(out)
     correct = (indices == label).any(axis=-1).sum().reshape(1).astype(np.int32)

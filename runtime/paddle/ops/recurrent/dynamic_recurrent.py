@@ -63,7 +63,7 @@ class StepRows(NamedTuple):
         return StepRows(ranges(level[:-1][steps.rows], counts), bounds, parts)
 
     def cut(self, x: Any) -> list[Any]:
-        """Return one value for each time step: the rows or sequences of `x` that the step reads."""
+        """Split `x` into the rows or sequences that each time step reads; return one value per step."""
         ordered = plain(x)[at(self.rows, plain(x))]
         parts = [ordered[start:end] for start, end in zip(self.bounds[:-1], self.bounds[1:], strict=True)]
         return [*map(LoDArray, parts, [(level,) for level in self.levels])] if self.levels else parts

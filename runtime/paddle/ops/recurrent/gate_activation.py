@@ -12,7 +12,7 @@ from paddle.ops.base.errors import AttrError
 
 
 class Activation(NamedTuple):
-    """An activation y = function(x) and its derivative dy/dx = slope(y), as a function of y."""
+    """An activation function y = function(x), and its derivative dy/dx = slope(y) as a function of y."""
 
     function: Callable[[Array], Array]
     slope: Callable[[Array], Array]

@@ -132,7 +132,7 @@ def backward(
     acts: Activations,
     steps: TimeSteps,
 ) -> StepGradients:
-    """Backpropagate through all time steps; overwrites `dout` and `dcell`."""
+    """Backpropagate through all time steps; return the gradients. Overwrites `dout` and `dcell`."""
     if _is_compiled(trace.gates, trace.cell, weights, acts):
         dgates, dfirst, dfirst_cell = compiled.lstm_backward(
             trace.gates, trace.cell, first_cell, weights.recurrent, _looks(weights), dout, dcell, steps

@@ -103,7 +103,7 @@ def recv(
 def fetch_barrier(
     x: list[Any], *, endpoints: tuple[str, ...], names: Mapping[str, Sequence[str]], remote: Remote | None
 ) -> list[Any]:
-    """Mark that all values were received, and pass the received X through.
+    """Record that all values of the step have been received, and return the received X unchanged.
 
     Raises:
         OpError: there are outputs but no X for them.

@@ -72,7 +72,7 @@ def merge_ids(ids: list[Any], rows: list[Array], x: list[Array]) -> list[Any]:
 
 @operator("merge_selected_rows", "X -> Out", infer="X")
 def merge_selected_rows(x: SelectedRows) -> SelectedRows:
-    """Return the distinct rows in ascending order; values of equal rows are summed."""
+    """Merge repeated rows: return distinct rows in ascending order, with the sums of their values."""
     return x.merged()
 
 

@@ -95,7 +95,7 @@ def multiplex(ids: Array, x: list[Array]) -> Array:
 
 @gradient("multiplex", "Ids X* Out@GRAD -> X@GRAD*")
 def multiplex_grad(ids: Array, x: list[Array], dout: Array) -> list[Array]:
-    """Route the rows of dOut to the inputs that they were selected from."""
+    """Return the gradients of the inputs: each row of dOut goes to the input from which it was selected."""
     chosen = _chosen(ids, x).reshape(-1, *(1,) * (dout.ndim - 1))
     return [dout * (chosen == number) for number in range(len(x))]
 

@@ -35,13 +35,13 @@ def padding(size: int, before: int, after: int, mode: str) -> Matrix:
 
 
 def nearest(size: int, wanted: int, align_corners: bool) -> Matrix:
-    """Return the matrix (wanted, size) by which each output row copies one row."""
+    """Return the matrix (wanted, size) of nearest-neighbor resizing, by which each output row copies one row."""
     source = _ratio(size, wanted, align_corners) * np.arange(wanted) + (0.5 if align_corners else 0.0)
     return np.asarray(np.minimum(source.astype(int), size - 1)[:, None] == np.arange(size), np.float64)
 
 
 def linear(size: int, wanted: int, align_corners: bool, align_mode: int) -> Matrix:
-    """Return the matrix (wanted, size) by which each output row weights two neighbors by their distance.
+    """Return the matrix (wanted, size) of linear interpolation between two neighboring rows.
 
     align_mode 0 takes positions as pixel centers, unless corners are aligned.
     """

@@ -76,7 +76,7 @@ def dgc(
 
 @operator("dgc_decode", "X Like -> Out", infer="Like(...) -> X(..., lod=0)", shares_lod=False)
 def dgc_decode(x: Any, like: Array) -> Array:
-    """Return the sent values, summed over trainers, as a gradient of Like's shape."""
+    """Decompress the sent values, summed over trainers: return a gradient of Like's shape."""
     if isinstance(x, SelectedRows):
         x = x.to_dense()
     dense: Array = x.reshape(like.shape)

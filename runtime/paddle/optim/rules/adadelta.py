@@ -56,7 +56,7 @@ class Adadelta(Rule):
     ),
 )
 class FluidAdadelta(Adadelta):
-    """Fluid's AdaDelta: w −= r g. Unlike in v2, the learning rate is not used."""
+    """Fluid's AdaDelta: w −= r g, with r as in v2. Unlike in v2, the learning rate is not used."""
 
     has_momentum = False
     handles_rows = False

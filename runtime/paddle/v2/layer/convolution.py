@@ -238,7 +238,7 @@ def source_volume(emitter: Emitter, config: LayerConfig) -> Variable:
 
 
 def triple(given: int | Sequence[int], what: str, *, least: int) -> Sizes:
-    """Return a size, a number or a triple (x, y, z), as (depth, vertical, horizontal).
+    """Convert a size, a number or a triple (x, y, z), to (depth, vertical, horizontal).
 
     Raises:
         UsageError: a number is not an integer or is below `least`, or there are not three; the message begins with

@@ -239,7 +239,7 @@ class Emitter:
         return self._before_sigmoid.get(name)
 
     def joined(self, value: Variable) -> Variable:
-        """Return nested sequences as one sequence per sample, and other values unchanged."""
+        """Convert nested sequences to one sequence per sample; return other values unchanged."""
         return self.op("sequence_join", {"X": value}) if value.lod_level > 1 else value
 
     def levelled(self, value: Variable, like: Variable) -> Variable:
@@ -251,7 +251,7 @@ class Emitter:
         (self.ids if value.dtype.kind == "i" else self._rows)[name] = value
 
     def see(self, name: str, value: Variable, source: str) -> None:
-        """Set a layer's value to a step's view of a different layer, which may be sparse."""
+        """Set a layer's value to a step's view of a layer outside of the group, which may be sparse."""
         if source in self.sparse:
             self.sparse[name] = (self.sparse[source][0], value)
         else:
@@ -310,7 +310,7 @@ class Emitter:
         )
 
     def temp(self, shape: Sequence[int] = (), dtype: str = "float32") -> Variable:
-        """Create a variable for the output of one operator of the current layer."""
+        """Create a temporary variable for an operator's output in the current layer."""
         self._count += 1
         return self.block.create_var(name=f"{self._layer}.tmp_{self._count}", shape=list(shape), dtype=dtype)
 

@@ -110,7 +110,7 @@ class LayerOutput:
 
     @property
     def volume(self) -> dict[str, int]:
-        """The attribute by which a layer of the same shape stores its depth; empty for an image."""
+        """The attribute in which a layer of the same shape stores its depth; empty for an image."""
         return {"depth": self.depth} if self.depth > 1 else {}
 
     @property
@@ -121,7 +121,7 @@ class LayerOutput:
         return self.config.input_type
 
     def set_input(self, input: LayerOutput) -> None:
-        """Set the layer of the step whose previous value an unnamed memory holds."""
+        """Set the layer of the step whose previous value an unnamed memory returns."""
         require_layer(input, "set_input")
         space = model.current()
         if self.layer_type != "memory" or self.name not in space.layers:
@@ -361,7 +361,7 @@ def require_no_extras(layer_attr: LayerAttr, who: str) -> None:
 
 
 def weight_attr(param_attr: WeightAttr, argument: str = "param_attr") -> ParameterAttribute:
-    """Return a weight's attribute as passed in this argument, or an attribute with all defaults."""
+    """Return the attribute of a weight, or an attribute with all defaults; check its type."""
     if param_attr is None:
         return ParameterAttribute()
     if not isinstance(param_attr, ParameterAttribute):
@@ -370,7 +370,7 @@ def weight_attr(param_attr: WeightAttr, argument: str = "param_attr") -> Paramet
 
 
 def or_zeros(bias_attr: BiasAttr) -> BiasAttr:
-    """Return the bias attribute of a layer that has a bias unless the user passes False."""
+    """Replace an omitted bias attribute (None) with True, which means a bias of zeros."""
     return True if bias_attr is None else bias_attr
 
 

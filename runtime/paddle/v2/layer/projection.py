@@ -39,7 +39,7 @@ class Projection:
     attrs: Attrs = field(default_factory=dict)
 
     def bind(self, layer_name: str, index: int, size: int) -> InputConfig:
-        """Register the parameter, if there is one, and return the input configuration for a layer."""
+        """Register the term's parameter, if it has one, and return the layer's input configuration."""
         size = self.size or size
         dims = _DIMS[self.kind](self.layers[0].size, size) if self.kind in _DIMS else None
         if self.kind == "padded_context":

@@ -204,7 +204,7 @@ class GradientMachine:
         self.scope.set(name, value.reshape(self.scope.get(name).shape))
 
     def put_gradient(self, name: str, room: Value) -> None:
-        """Write a parameter's gradients to the caller's array, if its operators support this.
+        """Make the machine write a parameter's gradients to the caller's array, if its operators support this.
 
         Args:
             room: float32 array (size,), which contains the last gradient until the next ``train``.
@@ -224,7 +224,7 @@ class GradientMachine:
         flat[...] = from_host(value.reshape(-1), flat)
 
     def gradient(self, name: str) -> Value | None:
-        """Return the gradient of the last batch, dense and on the host, or None."""
+        """Return a parameter's gradient in the last batch, dense and on the host, or None."""
         found = self._last.get(name)
         if found is None:
             return None
@@ -327,7 +327,7 @@ class LayerOutputs:
         self._known: dict[str, NDArray[Any]] = {name: plain(value) for name, value in known.items()}
 
     def getLayerOutputs(self, layerNames: str | Sequence[str]) -> dict[str, dict[str, NDArray[Any] | None]]:  # noqa: N802
-        """Return layer name -> {"value", "id", "prob"}; the ids of an integer layer are under "id"."""
+        """Return a mapping from layer names to {"value", "id", "prob"}; the ids of an integer layer are under "id"."""
         names = [layerNames] if isinstance(layerNames, str) else list(layerNames)
         unknown = [name for name in names if name not in self._known]
         if unknown:
