@@ -34,7 +34,7 @@ from paddle.pserver.wire.configuration import (
     Position,
     configure_message,
     read_positions,
-    trainer_position,
+    trainer_positions,
 )
 from paddle.pserver.wire.half import number_of
 from paddle.pserver.wire.keys import WireKeys
@@ -95,7 +95,7 @@ class TrainerSession:
         self._num_sparse = num_sparse
         self._everyone = range(len(network.endpoints))
         self._closed = False
-        self._versions: list[int] = []
+        self._versions: dict[int, int] = {}
         self.resumed: Position | None = None
         self.held_values = False
         self._lay_out(Layout([], len(self._everyone) - num_sparse, num_sparse), {})
@@ -244,10 +244,17 @@ class TrainerSession:
         return max(passes.values())
 
     def start_pass(self) -> Position:
-        """Wait until every trainer starts a pass; return this trainer's position, the batches that it has pushed."""
+        """Wait until every trainer starts a pass; return this trainer's position, the batches that it has pushed.
+
+        An earlier process of this trainer may have pushed a further batch to only some servers. The next step leaves
+        these out, so that each server counts the batch once.
+        """
         replies = self._exchange.run({i: Message(StartPass()) for i in self._everyone})
         self._note_versions(replies)
-        return trainer_position(replies.values())
+        found = trainer_positions(replies)
+        first = min(found.values(), key=lambda at: at.version)
+        self._step.left_out = {i: at.version - first.version for i, at in found.items()}
+        return first
 
     def shrink(self, name: str, min_score: float) -> None:
         """Drop the rows of a growing table with scores below `min_score`, when every trainer has requested it."""
@@ -380,8 +387,7 @@ class TrainerSession:
 
     def _note_versions(self, replies: Mapping[int, Message]) -> bool:
         """Note the number of batches that each server has applied; return whether it has changed."""
-        before = self._versions
-        self._versions = [replies[i].expect(Ok).version for i in self._everyone]
+        before, self._versions = self._versions, {i: each.expect(Ok).version for i, each in replies.items()}
         return self._versions != before
 
     def _lay_out(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:

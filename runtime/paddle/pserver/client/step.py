@@ -149,6 +149,7 @@ class TrainerStep:
     ) -> None:
         self._exchange, self._network = exchange, network
         self._layout, self._node, self._stored = layout, node, stored
+        self.left_out: dict[int, int] = {}
 
     def run(
         self,
@@ -162,7 +163,7 @@ class TrainerStep:
         """Run one step as `TrainerSession.push_pull` describes; if `is_quiet`, servers send no values.
 
         Returns:
-            Every server's answer, which includes the requested rows if the server could send them with it.
+            The answer of every server in the step, with the requested rows if the server could send them with it.
         """
         if num_samples < 0:
             raise ConfigError(f"num_samples: expected 0 or more, got {num_samples}")
@@ -173,7 +174,11 @@ class TrainerStep:
         pushes: dict[int, tuple[_Push, PushPull, list[Section]]] = {}
         inspection = _Inspection(self._layout, flat)
         in_place: set[int] = set()
+        having = {i for i, count in self.left_out.items() if count}
+        self.left_out = {i: self.left_out[i] - 1 for i in having}
         for i, endpoint in enumerate(self._network.endpoints):
+            if i in having:
+                continue
             is_near = self._shares_memory(i)
             asked = _asked_of(i, ahead, is_near=is_near) if ahead else []
             theirs = [*split.get(i, ()), *asked]
@@ -210,6 +215,8 @@ class TrainerStep:
                 shape = (self._layout.sizes[i],)
                 array = reply_array(reply, self._network.endpoints[i], "", shape)
                 self._layout.scatter(i, array, views)
+        if having and views:
+            self._stored.pull_dense(views)
         return replies
 
     def look(self) -> None:

@@ -9,7 +9,7 @@ if the job resumes from a checkpoint, with the batch from which it continues.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -196,9 +196,9 @@ def read_positions(
     return min(there, key=lambda at: (at.version, at.in_pass), default=None)
 
 
-def trainer_position(replies: Iterable[Message]) -> Position:
-    """Return how many batches a trainer has pushed, from the answers to START_PASS: the smallest of all servers."""
-    return min((_read(reply) or Position(0, 0) for reply in replies), key=lambda at: at.version)
+def trainer_positions(replies: Mapping[int, Message]) -> dict[int, Position]:
+    """Return how many batches a trainer has pushed to each server, from the answers to START_PASS."""
+    return {index: _read(reply) or Position(0, 0) for index, reply in replies.items()}
 
 
 def _read(reply: Message) -> Position | None:
