@@ -167,7 +167,9 @@ def test(session: Session, log: Logger, *, is_local: bool) -> None:
             session.load(directory)
         for name, writer in writers.items():
             writer(session, Path(str(session.flags[name])))
-        if writers.keys() <= {"predict_file"}:
+        if not session.has_cost and not writers:
+            session.evaluate()
+        elif writers.keys() <= {"predict_file"}:
             trainer = session.trainer(is_local=True)
             trainer.test(session.test_batches, session.columns)
 

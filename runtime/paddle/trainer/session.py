@@ -27,6 +27,8 @@ from paddle.v2.topology import Topology
 from paddle.v2.trainer import SGD
 from paddle.v2.training.feeder import DataFeeder, Feed
 from paddle.v2.training.gradient_machine import GradientMachine
+from paddle.v2.training.metric import Metrics
+from paddle.v2.training.training_log import TrainingLog
 from paddle_node.contract.flags import Value
 
 
@@ -83,6 +85,25 @@ class Session:
         trainer.first_pass = int(self.flags["start_pass"])
         return trainer
 
+    def evaluate(self) -> None:
+        """Compute the evaluators on the test data without a cost, as for generation, and log their metrics."""
+        network = self._topology().network
+        machine, feeder = (
+            GradientMachine(network, self.parameters, []),
+            DataFeeder(network.data_types, self.columns),
+        )
+        read = list(dict.fromkeys(name for item in network.evaluators for name in item.reads))
+        metrics, samples = Metrics(network.evaluators), 0
+        for batch in self.test_batches():
+            metrics.add(metrics.measure(machine.test(feeder(batch), read).values))
+            samples += len(batch)
+        TrainingLog(self._log, 0, network.evaluators).test(0.0, samples, metrics.report())
+
+    @property
+    def has_cost(self) -> bool:
+        """Return whether an output is a cost."""
+        return bool(losses(self.config.network))
+
     def train_batches(self) -> Batches:
         """Return the batches of a pass over the training data."""
         return self._batches(self._train, "training")
@@ -133,7 +154,7 @@ class Session:
 
     def _topology(self) -> Topology:
         with self.entered():
-            return Topology(self._trained() if losses(self.config.network) else self.outputs, self._extra())
+            return Topology(self._trained() if self.has_cost else self.outputs, self._extra())
 
     def _trained(self) -> list[LayerOutput]:
         """Return the outputs whose sum is minimized by training.

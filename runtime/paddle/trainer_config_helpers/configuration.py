@@ -41,7 +41,8 @@ class Configuration:
     Attributes:
         arguments: values for `get_config_arg`.
         space: the declarations of its layers.
-        inputs: names of data layers in the order of a provider's columns; empty: in depth-first order from the outputs.
+        inputs: names of data layers in the order of a provider's columns; empty: in depth-first order from the outputs,
+            and then those that only evaluators read.
         settings: the arguments of `settings`.
     """
 
@@ -63,7 +64,18 @@ class Configuration:
         found: dict[str, None] = {}
         for output in self.outputs:
             _add_inputs(output, found, set())
-        return list(found)
+        return list(found | dict.fromkeys(self._evaluated_inputs()))
+
+    def _evaluated_inputs(self) -> Iterator[str]:
+        """Yield the names of the data layers that evaluators read directly."""
+        assert self.space is not None
+        for evaluator in self.space.evaluators:
+            for name in evaluator.inputs:
+                source = self.space.layers[name]
+                while source.type == "ids":  # of the layer that an evaluator was given
+                    source = self.space.layers[source.inputs[0].layer]
+                if source.type == "data":
+                    yield source.name
 
     def check(self) -> None:
         """Check that the configuration has outputs.

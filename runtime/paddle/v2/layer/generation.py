@@ -18,6 +18,11 @@ from paddle.v2.model import Attrs, InputConfig, LayerConfig
 
 __all__ = ["BaseGeneratedInput", "GeneratedInput", "beam_search"]
 
+PREDICTED = "__beam_search_predict__"
+"""The name of a configuration's first `beam_search`, which `Outputs` of old configurations uses."""
+_PRODUCTS = ("fc", "mixed", "selective_fc")
+_POSITIVE = ("softmax", "exponential", "sigmoid")
+
 
 class BaseGeneratedInput:
     """Base class of inputs of `beam_search` that stand for the previously generated word."""
@@ -49,10 +54,17 @@ class GeneratedInput(BaseGeneratedInput):
         """Check the step's result and return it: the layer of the next word's probabilities.
 
         Raises:
-            UsageError: the step's result is not a layer with activation Softmax.
+            UsageError: the step's result is not a layer of this size, or is a product without a positive activation.
         """
-        if not isinstance(input, LayerOutput) or input.activation != "softmax":
-            raise UsageError(f"beam_search: the step must return a layer with Softmax, got {input!r}")
+        if (
+            not isinstance(input, LayerOutput)
+            or input.size != self.size
+            or (input.layer_type in _PRODUCTS and input.activation not in _POSITIVE)
+        ):
+            raise UsageError(
+                "beam_search: the step must return a layer with Softmax, or a combination of such layers, of size "
+                f"{self.size}; got {input!r}"
+            )
         return input
 
 
@@ -112,9 +124,12 @@ def beam_search(
         "max_length": max_length,
         "num_results": results,
     }
-    links = tuple(InputConfig(each) for each in dict.fromkeys([out.name, *memories.values()]))
-    own = space.auto_name("beam_search_predict")
-    return declare(LayerConfig(own, "beam_search", results, links, attrs=attrs), [out])
+    # A StaticInput that no layer of the step reads can be what decides the number of samples.
+    kept = [each for each, given in zip(seen, inputs, strict=True) if isinstance(given, StaticInput)]
+    needed = dict.fromkeys([out.name, *memories.values(), *(each.name for each in kept)])
+    own = PREDICTED if PREDICTED not in space.layers else space.auto_name("beam_search_predict")
+    links = tuple(map(InputConfig, needed))
+    return declare(LayerConfig(own, "beam_search", results, links, attrs=attrs), [out, *kept])
 
 
 @emits("beam_search")

@@ -99,8 +99,11 @@ def test_a_generated_input_declares_the_last_word_and_checks_the_step() -> None:
     seen = word.before_real_step()
     assert (seen.size, Topology(seen).network.parameters["table"].shape) == (4, (9, 4))
     out = layer.fc(seen, 9, act.Softmax())
-    assert word.after_real_step(out) is out
+    both = layer.interpolation([out, out], layer.fc(seen, 1, act.Sigmoid()))
+    assert [word.after_real_step(each) for each in (out, both)] == [out, both]
     with pytest.raises(UsageError, match="the step must return a layer with Softmax"):
+        word.after_real_step(layer.fc(seen, 9))
+    with pytest.raises(UsageError, match="size 9"):
         word.after_real_step(seen)
     with pytest.raises(NotImplementedError):
         layer.BaseGeneratedInput().before_real_step()
