@@ -233,19 +233,27 @@ class ProgramServer:
         if self._engine.is_over:
             self._over.set()
 
-    def wait(self, look: Callable[[Queue], None] = lambda _: None) -> None:
+    def wait(self, look: Callable[[Queue], None] = lambda _: None, *, ends_deserted: bool = False) -> bool:
         """Wait until every trainer has connected and left, or until `stop` is called.
 
         Args:
             look: called about once per second with the trainers that are waiting and those they wait for.
+            ends_deserted: whether to return as well if no trainer is connected for the barrier timeout.
+
+        Returns:
+            False if it ended because no trainer was connected.
 
         Raises:
             PserverError: the server failed because of an internal error.
         """
+        since = time.monotonic()
         while not self._over.wait(_LOOK_S):
             look(self._port.queue)
+            if ends_deserted and self._engine.is_deserted(since):
+                return False
         if (fault := self._thread.error) is not None:
             raise PserverError(f"the server at {self.endpoint} failed: {fault}") from fault
+        return True
 
     def stop(self) -> None:
         """Make `wait` return."""

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from paddle import glog
 from paddle.backend import Device
@@ -43,9 +43,14 @@ _MAX_TEXT = 2000
 
 
 class Promises:
-    """The endpoints that this process may still serve, each until the transpiler of its program is deleted."""
+    """The endpoints that this process may still serve, each until the transpiler of its program is deleted.
+
+    Attributes:
+        kept: the programs whose trainers have all finished.
+    """
 
     def __init__(self) -> None:
+        self.kept: WeakSet[Program] = WeakSet()
         self._makers: WeakValueDictionary[str, object] = WeakValueDictionary()
         self._trainers: dict[str, int] = {}
         self._watches = False
@@ -94,6 +99,8 @@ _PERIODS = 5
 def serve(program: Program, operator: Operator, scope: Scope, device: Device) -> None:
     """Run a parameter server for a program whose variables have their initial values.
 
+    After a program's trainers have finished, another run of it serves further trainers, and ends without them.
+
     Raises:
         PortBusy, ConfigError: the endpoint cannot be used.
         PserverError: the server failed, or the state of an earlier process is unusable.
@@ -109,7 +116,8 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
     keys = wire_keys(f"pserver {endpoint}")
     folders = None if keys is not None else plain_wire_folders()
     served = ServedProgram(program, operator, scope, device, folders)
-    options = EngineOptions(trainers, barrier_timeout_s=deadline_s() / _PERIODS)
+    patience_s = deadline_s() / _PERIODS
+    options = EngineOptions(trainers, barrier_timeout_s=patience_s)
     keep_freed_memory(MESSAGES)
     server = ProgramServer(
         endpoint, keys, options, served, is_sync=is_sync, environment=JobEnvironment.read()
@@ -118,13 +126,22 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
     try:
         with _reporting(server.endpoint, asked=endpoint) as reporter, _signals(server.stop) as came:
             _log.info("serving %d trainers at %s", trainers, server.endpoint)
-            server.wait(reporter.queue)
+            has_ended = server.wait(reporter.queue, ends_deserted=program in PROMISES.kept)
     finally:
         server.close()
     if came:
         _log.info("signal %d: stopped", came[0])
         raise SystemExit(0)
-    _log.info("all trainers have finished")
+    PROMISES.kept.add(program)
+    if has_ended:
+        _log.info("all trainers have finished")
+    else:
+        _log.warning(
+            "pserver %s: the trainers of this program had finished before this run, and no trainer was connected for "
+            "%.0f s: ended. Run the program once for each set of trainers",
+            endpoint,
+            patience_s,
+        )
 
 
 @contextmanager

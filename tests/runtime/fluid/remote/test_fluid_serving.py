@@ -97,6 +97,25 @@ def test_programs_that_were_read_from_bytes_run_as_well() -> None:
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
 
 
+def test_a_server_whose_trainers_have_finished_does_not_wait_for_others_without_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("FLAGS_rpc_deadline", "5000")
+
+    class Twice(TranspiledJob):
+        def serve(self, endpoint: str) -> None:
+            main, startup = self.transpiled(0)[0].get_pserver_programs(endpoint)
+            exe, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+            exe.run(startup, scope=scope)
+            for _ in range(2):
+                exe.run(main, scope=scope)
+
+    job = Twice(line, servers=1)
+    feed = {"x": np.ones((4, 13), "float32"), "y": np.ones((4, 1), "float32")}
+    job.run(lambda rank: job.train(rank, [feed]))
+    assert f"pserver {job.endpoints[0]}: the trainers of this program had finished" in caplog.text
+
+
 def test_programs_with_one_startup_program_train_with_servers_of_their_own() -> None:
     def pair() -> tuple[fluid.Program, list[tuple[fluid.Program, str]]]:
         startup, programs = fluid.Program(), []
