@@ -74,7 +74,7 @@ class OpenLines:
 PROCESS_STYLE = "process"  # of lines that a view can drop when there are too many to read
 BURST_LINES = 200  # per event on a terminal: more is unreadable
 _ROUTINE = regex(rb"I\d{4,8} \d\d:\d\d:\d\d\.\d+ ")  # INFO lines of glog
-_ENDING = regex(rb"[IW]\d{4,8} \d\d:\d\d:\d\d\.\d+ ")  # also WARNING lines, which are about the ended peers
+_WARNING = regex(rb"W\d{4,8} \d\d:\d\d:\d\d\.\d+ ")  # while a job stops, they are about the ended peers
 
 
 class View:
@@ -115,7 +115,7 @@ class Drawer:
         self._open = OpenLines()
         self._tracebacks = Tracebacks()
         self._job = ""
-        self._routine = _ROUTINE
+        self._stops = False
 
     def take(self, event: Event) -> None:
         """Show one event of the job on the screen."""
@@ -139,7 +139,7 @@ class Drawer:
                 view.node(event.node_id, **wrapping.progress(event))
             case PhaseEntered():
                 age_s = max(0.0, time.time() - event.began) if event.began else 0.0
-                self._routine = _ENDING if event.name == "stop" else self._routine
+                self._stops |= event.name == "stop"
                 view.phase(wrapping.visible(event.name), age_s)
             case _:
                 if isinstance(event, Failed | Timed | Ended):
@@ -162,8 +162,10 @@ class Drawer:
         self.tick(everything=True)
 
     def _print(self, who: str, data: bytes) -> None:
-        if who.startswith("pserver "):
-            data = b"".join(line for line in data.splitlines(keepends=True) if not self._routine.match(line))
+        left_out = [_ROUTINE] * who.startswith("pserver ") + [_WARNING] * self._stops
+        if left_out:
+            lines = data.splitlines(keepends=True)
+            data = b"".join(line for line in lines if not any(each.match(line) for each in left_out))
         self._show(who, self._tracebacks.take(who, data))
 
     def _show(self, who: str, data: bytes) -> None:

@@ -92,8 +92,13 @@ def test_what_pservers_say_in_the_normal_course_stays_in_their_logs_and_the_rest
     def at_the_end(console: Console) -> None:
         console.phase("stop")
         console.process_line("pserver-2", "c", said)
+        console.process_line("trainer-2", "c", b"done\n" + said.splitlines(keepends=True)[1])
 
-    assert plain(at_the_end) == ["== stop", "[pserver 2 c] Traceback (most recent call last):"]
+    assert plain(at_the_end) == [
+        "== stop",
+        "[trainer 2 c] done",
+        "[pserver 2 c] Traceback (most recent call last):",
+    ]
 
 
 def traceback_of(number: int, line: int = 3) -> bytes:

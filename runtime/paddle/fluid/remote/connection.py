@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paddle import glog
 from paddle.backend import Array, to_host
 from paddle.env import JobEnvironment
 from paddle.fluid.errors import FluidError, RunError
@@ -254,6 +255,7 @@ class Connection:
         if self._client is None:
             from paddle.pserver.client.program_client import ProgramClient  # heavy: ZeroMQ
 
+            glog.warn_on_stderr()  # a screen recognizes warnings, for example while the job stops
             environment = JobEnvironment.read()
             self._client = ProgramClient.connect(
                 self.distribution.endpoints,
