@@ -42,7 +42,7 @@ WRONG: dict[str, tuple[list[list[State]], State, str]] = {
 }
 NO_ROW = {"what": "", "unit": "s", "why": "", "sides": {}, "ratios": [], "load": [0, 0], "date": "2026-01-01"}
 SEED = 7
-RUNS = {"ssh": 2, "local": 4}  # each of another kind
+RUNS = {"ssh": 2, "local": 2}  # each of another kind
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from tests.runtime.pserver.neutral_job import run
 from tests.runtime.pserver.own_servers import AT_ONCE, BESIDE_S, own_servers
 from tests.runtime.pserver.pserver_process import PserverProcess
 
-STEPS = 100
+STEPS = 60
 pytestmark = pytest.mark.timeout(BESIDE_S)
 
 scenarios = Scenarios(own_servers, AT_ONCE)
@@ -73,7 +73,7 @@ def in_synchronous_training_values_are_bit_equal_to_those_of_a_quiet_run(folder:
 
 @scenarios.add
 def in_asynchronous_training_each_push_counts_exactly_once(folder: Path) -> None:
-    pushes = 300
+    pushes = 200
 
     def count(each: Client, trainer: int) -> tuple[float, float]:
         value = np.zeros(4, np.float32)

@@ -126,7 +126,7 @@ def test_growth_entry_filter_and_eviction_agree_over_thousands_of_batches(seed: 
     pool = pool_of(rng, 400)
     spec = spec_of(entry=1 + seed, max_age=(0, 40, 700, 900)[seed], l1=0.001 * (seed == 3), dtype=dtype)
     tables = HashTable(spec, OptimizerSpec("adagrad")), PlainTable(spec, OptimizerSpec("adagrad"))
-    for turn in range(2500):
+    for turn in range(1500):
         steps = [] if turn % 5 else [gradient(rng, pool[: 20 + turn // 6], 3)]
         for table in tables:
             table.update(steps, 0.05)

@@ -141,10 +141,8 @@ def test_more_than_a_gibibyte_over_two_ports() -> None:
             values = np.zeros(size, np.float32)
             client.configure(parameters(size)[:1], asynchronous(), {"w": values})
             client.start_pass()
-            gradient = np.ones(size, np.float32)
-            client.push({"w": gradient}, 1)
-            client.push_pull({"w": gradient}, 1, {"w": values})
-            assert np.all(values == -2.0)
+            client.push_pull({"w": np.ones(size, np.float32)}, 1, {"w": values})
+            assert np.all(values == -1.0)
 
 
 def test_more_than_a_message_can_carry_is_too_much_for_one_port(ports: Ports) -> None:
