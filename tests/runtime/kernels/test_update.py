@@ -20,10 +20,14 @@ from paddle.optim.rules.momentum import FluidMomentum
 SIZES = (0, 1, 3, 7, 8, 9, 31, 1000)
 STRANGE = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 3e38)
 RULES: dict[str, tuple[Any, tuple[str, ...], tuple[Any, ...]]] = {
-    "adagrad": (FluidAdagrad(1e-6, 0.0), ("s",), (1e-6,)),
-    "adam": (FluidAdam(0.9, 0.999, 1e-8), ("m", "v"), ((0.9, 0.999), (1 - 0.9, 1 - 0.999), 1e-8)),
-    "momentum": (FluidMomentum(0.9, False), ("v",), (0.9, False)),
-    "nesterov": (FluidMomentum(0.9, True), ("v",), (0.9, True)),
+    "adagrad": (FluidAdagrad(epsilon=1e-6), ("s",), (1e-6,)),
+    "adam": (
+        FluidAdam(beta1=0.9, beta2=0.999, epsilon=1e-8),
+        ("m", "v"),
+        ((0.9, 0.999), (1 - 0.9, 1 - 0.999), 1e-8),
+    ),
+    "momentum": (FluidMomentum(momentum=0.9), ("v",), (0.9, False)),
+    "nesterov": (FluidMomentum(momentum=0.9, nesterov=True), ("v",), (0.9, True)),
 }
 needs_library = pytest.mark.skipif(not library.level(), reason="no compiled kernels")
 
@@ -68,7 +72,7 @@ def test_rows_get_the_same_bits(count: int, width: int) -> None:
     after, kept = w.copy(), s.copy()
     some, state = w[rows], {"s": s[rows]}
     with np.errstate(all="ignore"):
-        take_step(FluidAdagrad(1e-6, 0.0), some, g, state, 0.1)
+        take_step(FluidAdagrad(epsilon=1e-6), some, g, state, 0.1)
     after[rows], kept[rows] = some, state["s"]
     kernels.adagrad_rows(w, rows, g, s, 0.1, 1e-6)
     np.testing.assert_array_equal(w, after)

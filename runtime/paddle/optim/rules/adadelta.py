@@ -6,8 +6,6 @@ Source: Zeiler, 2012. E averages squared gradients, D squared steps. With moment
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average, descend
@@ -15,7 +13,6 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
 @rule("adadelta", v2="AdaDelta(rho=0.95, epsilon=1e-6)")
-@dataclass(frozen=True)
 class Adadelta(Rule):
     """AdaDelta (Zeiler, 2012); its state is decayed averages of squared gradients and of squared steps."""
 

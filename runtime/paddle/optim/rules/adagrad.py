@@ -6,8 +6,6 @@ Source: Duchi, Hazan and Singer, 2011. The learning rate schedule is ignored, be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, descend
@@ -15,7 +13,6 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
 @rule("adagrad", v2="AdaGrad()")
-@dataclass(frozen=True)
 class Adagrad(Rule):
     """AdaGrad (Duchi et al., 2011); its state is the sum of squared gradients."""
 
@@ -48,7 +45,6 @@ class Adagrad(Rule):
         compiled=lambda rule: (np.float32(rule.epsilon),),
     ),
 )
-@dataclass(frozen=True)
 class FluidAdagrad(Rule):
     """Fluid's AdaGrad: s += g²;  w −= η g/(√s + ε).
 

@@ -8,7 +8,6 @@ untouched rows would have to change as well.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
 @rule("adam", v2="Adam(beta1=0.9, beta2=0.999, epsilon=1e-8)")
-@dataclass(frozen=True)
 class Adam(Rule):
     """Adam (Kingma and Ba, 2014); its state is decayed averages of gradients and of their squares."""
 

@@ -7,8 +7,6 @@ are not used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average
@@ -18,7 +16,6 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 
 @rule("adamax", v2="Adamax(beta1=0.9, beta2=0.999)")
-@dataclass(frozen=True)
 class Adamax(Rule):
     """Adamax (Kingma and Ba, 2014); its state is decayed averages of gradients, and maxima of their magnitudes."""
 
@@ -49,7 +46,6 @@ class Adamax(Rule):
         rate=lambda number: number("LearningRate") / (1.0 - number("Beta1Pow")),
     ),
 )
-@dataclass(frozen=True)
 class FluidAdamax(Rule):
     """Fluid's Adamax: m = β₁m + (1 − β₁)g;  u = max(β₂u + ε, |g|);  w −= η/(1 − β₁^t) · m/u.
 

@@ -6,8 +6,6 @@ The first gradient enters G with weight 1. A row untouched for k batches has its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average, decayed_average, descend
@@ -15,7 +13,6 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
 @rule("decayed_adagrad", v2="DecayedAdaGrad(rho=0.95, epsilon=1e-6)")
-@dataclass(frozen=True)
 class DecayedAdagrad(Rule):
     """AdaGrad with decay; its state is a decayed average of squared gradients."""
 
@@ -45,7 +42,6 @@ class DecayedAdagrad(Rule):
         (StateArray("G", "Moment", "moment"),),
     ),
 )
-@dataclass(frozen=True)
 class FluidDecayedAdagrad(Rule):
     """Fluid's AdaGrad with decay: G = ρG + (1 − ρ)g²;  w −= η g/(√G + ε); ρ is its `decay`.
 

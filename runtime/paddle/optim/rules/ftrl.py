@@ -9,8 +9,6 @@ parameter's. w follows from z and n alone: an element whose |z| never exceeds λ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step
@@ -28,7 +26,6 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
         (StateArray("n", "SquaredAccumulator", "squared"), StateArray("z", "LinearAccumulator", "linear")),
     ),
 )
-@dataclass(frozen=True)
 class Ftrl(Rule):
     """FTRL (McMahan et al., 2013); its state is Σ g² (n), and the sum of gradients minus the change of w (z)."""
 

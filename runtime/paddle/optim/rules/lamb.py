@@ -7,8 +7,6 @@ stays 0. λ is weight_decay. The norms are the whole parameter's: see `lars_mome
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average, l2_norm
@@ -30,7 +28,6 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
         served="",
     ),
 )
-@dataclass(frozen=True)
 class Lamb(Rule):
     """LAMB (You et al., 2019); its state is decayed averages of gradients and of their squares."""
 

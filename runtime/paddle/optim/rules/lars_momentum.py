@@ -7,8 +7,6 @@ parameter, which is therefore on one server; the original used the norms of each
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paddle.optim.rules.rule import Array, Rule, State, Step, l2_norm
 from paddle.optim.rules.table import Fluid, StateArray, rule
 
@@ -26,7 +24,6 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
         served="whole",
     ),
 )
-@dataclass(frozen=True)
 class LarsMomentum(Rule):
     """LARS (You et al., 2017) with momentum; its state is the velocity v."""
 

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, descend
@@ -35,7 +33,6 @@ class Momentum(Rule):
         compiled=lambda rule: (np.float32(rule.momentum), rule.nesterov),
     ),
 )
-@dataclass(frozen=True)
 class FluidMomentum(Rule):
     """Fluid's momentum: v = μv + g; w −= ηv, or w −= η(g + μv) with Nesterov momentum.
 

@@ -8,8 +8,6 @@ With AdaGrad's rate, p = w − ηg/√m after m += g².
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step
@@ -25,7 +23,6 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
         {"l1": 0.0, "l2": 0.0},
     ),
 )
-@dataclass(frozen=True)
 class ProximalGD(Rule):
     """Proximal gradient descent; it has no state."""
 
@@ -50,7 +47,6 @@ class ProximalGD(Rule):
         (StateArray("m", "Moment", "moment"),),
     ),
 )
-@dataclass(frozen=True)
 class ProximalAdagrad(Rule):
     """Proximal AdaGrad; its state is the sum of squared gradients, and where that is 0, the gradient has no effect."""
 

@@ -7,8 +7,6 @@ for k batches has G and F decayed by ρ^k in one step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average, decayed_average, descend
@@ -16,7 +14,6 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
 
 
 @rule("rmsprop", v2="RMSProp(rho=0.95, epsilon=1e-6)")
-@dataclass(frozen=True)
 class RMSProp(Rule):
     """Centered RMSProp (Graves, 2013); its state is decayed averages of gradients and of their squares."""
 
@@ -57,7 +54,6 @@ class RMSProp(Rule):
         names={"decay": "rho"},
     ),
 )
-@dataclass(frozen=True)
 class FluidRMSProp(Rule):
     """Fluid's RMSProp: G = ρG + (1 − ρ)g²;  m = μm + η g/√(G + ε);  w −= m.
 

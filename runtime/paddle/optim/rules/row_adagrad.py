@@ -6,8 +6,6 @@ With width 16, a table stores 17 floats per row, where AdaGrad stores 32. Source
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step
@@ -15,7 +13,6 @@ from paddle.optim.rules.table import rule
 
 
 @rule("row_adagrad")
-@dataclass(frozen=True)
 class RowAdagrad(Rule):
     """Row-wise AdaGrad (Naumov et al., 2019); its state is, per row, the sum of the mean squares of gradients.
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
@@ -44,9 +43,12 @@ class Step(NamedTuple):
     first: Any = False
 
 
-@dataclass(frozen=True)
 class Rule(ABC):
-    """Base class of update rules, whose fields are the hyperparameters with their defaults."""
+    """Base class of update rules; annotated names of subclasses are the hyperparameters with their defaults.
+
+    Args:
+        hyper: hyperparameters that differ from their defaults.
+    """
 
     keeps: ClassVar[tuple[str, ...]] = ()
     """Names of the state arrays, all initially 0."""
@@ -63,10 +65,18 @@ class Rule(ABC):
     needs_whole: ClassVar[bool] = False
     """Whether the rule computes norms, so that a parameter must be updated as a whole."""
 
+    def __init__(self, **hyper: float) -> None:
+        if unknown := hyper.keys() - self.defaults():
+            raise TypeError(f"{type(self).__name__}: unknown hyperparameters {sorted(unknown)}")
+        vars(self).update(hyper)
+
     @classmethod
     def defaults(cls) -> dict[str, float]:
         """Return the default of each hyperparameter by name."""
-        return {each.name: getattr(cls, each.name) for each in fields(cls)}
+        bases = cls.__mro__[: cls.__mro__.index(Rule)]
+        return {
+            name: getattr(cls, name) for each in bases[::-1] for name in vars(each).get("__annotations__", ())
+        }
 
     def states(self, mu: float) -> tuple[str, ...]:
         """Return the names of a parameter's state arrays for the given momentum."""
