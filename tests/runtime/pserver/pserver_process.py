@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real `paddle pserver` process on loopback."""
+"""A real `paddle pserver` process on loopback, which dies with the test runner."""
 
 from __future__ import annotations
 
@@ -17,23 +17,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from paddle.pserver.transports import table
+from tests.runtime.pserver.nursery import Forked
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "5a" * 32
 START_S = 60.0
 STOP_S = 60.0
-# Dies with the test runner (PR_SET_PDEATHSIG), however that ends; the runner may have died before the call.
-# The kernel means the thread that started it, so only a start from the main thread can be tied to the process.
-_MORTAL = """
-import ctypes, os, runpy, sys
-parent, *flags = sys.argv[1:]
-if parent:
-    ctypes.CDLL(None).prctl(1, 9)
-    if os.getppid() != int(parent):
-        sys.exit("the test runner is gone")
-sys.argv = ["paddle", "pserver", *flags]
-runpy.run_module("paddle", run_name="__main__", alter_sys=True)
-"""
 
 
 @contextlib.contextmanager
@@ -71,14 +60,19 @@ class PserverProcess:
 
     def start(self) -> None:
         self._report, theirs = os.pipe()
-        self.process = subprocess.Popen(
-            self._command(self._parent()),
-            env=self.env | {"PADDLE_REPORT_FD": str(theirs)},
-            pass_fds=[theirs],
-            cwd=self.cwd,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+        env = self.env | {"PADDLE_REPORT_FD": str(theirs)}
+        self.process: subprocess.Popen[str] | Forked = (
+            subprocess.Popen(
+                argv,
+                env=env,
+                pass_fds=[theirs],
+                cwd=self.cwd,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            if (argv := self._command(self._parent()))
+            else Forked(self.flags, env, self.cwd, theirs)
         )
         os.close(theirs)
         event = self._read_report()
@@ -86,7 +80,9 @@ class PserverProcess:
         self.endpoints, self.sparse_endpoints = event["endpoints"], event["sparse_endpoints"]
 
     def _command(self, parent: str) -> list[str]:
-        return [sys.executable, "-P", "-c", _MORTAL, parent, *self.flags]
+        """The command of a server that imports something else, or nothing: `paddle pserver`."""
+        usual = self.env["PYTHONPATH"] == str(ROOT / "runtime")
+        return [] if usual else [sys.executable, "-P", "-m", "paddle", "pserver", *self.flags]
 
     @staticmethod
     def _parent() -> str:
@@ -111,4 +107,4 @@ class PserverProcess:
         """Send a signal; return exit code and output."""
         self.process.send_signal(number)
         output = self.process.communicate(timeout=STOP_S)[0]
-        return self.process.returncode, output
+        return self.process.wait(STOP_S), output
