@@ -28,7 +28,7 @@ def train_loop(main_program):
     train_reader = paddle.batch(
         roles.mine(paddle.dataset.uci_housing.train()), batch_size=20 // roles.trainers
     )
-    for pass_id in range(30):
+    for pass_id in range(20):
         for batch_id, data in enumerate(train_reader()):
             (avg_loss_value,) = exe.run(main_program, feed=feeder.feed(data), fetch_list=[avg_cost])
             if batch_id == 0:

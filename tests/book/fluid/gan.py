@@ -10,7 +10,7 @@ import paddle.fluid as fluid
 
 NOISE_SIZE = 16
 BATCH_SIZE = 64
-BATCHES = 60
+BATCHES = 45
 DIGIT = 0
 
 

@@ -51,7 +51,7 @@ feeder = fluid.DataFeeder(place=place, feed_list=[images, label])
 def train_loop(main_program):
     pe = fluid.ParallelExecutor(use_cuda=False, loss_name=avg_cost.name, main_program=main_program)
     train_reader = paddle.batch(roles.mine(paddle.dataset.cifar.train10()), batch_size=BATCH_SIZE)
-    for pass_id in range(3 * roles.trainers):
+    for pass_id in range(2 * roles.trainers):
         for data in train_reader():
             loss, accuracy = pe.run(fetch_list=[avg_cost.name, acc.name], feed=feeder.feed(data))
         print(f"Pass {pass_id}, cost {numpy.mean(loss):.3f}, accuracy {numpy.mean(accuracy):.3f}")

@@ -94,7 +94,7 @@ def train_loop(main_program):
     train_data = paddle.batch(
         paddle.reader.shuffle(roles.mine(wmt14.train(DICT_SIZE)), buf_size=1000), batch_size=BATCH_SIZE
     )
-    for pass_id in range(6 * roles.trainers):
+    for pass_id in range(5 * roles.trainers):
         for data in train_data():
             feed = {name: lod_tensor(column) for name, column in zip(names, zip(*data))}
             outs = exe.run(main_program, feed=feed, fetch_list=[avg_cost])

@@ -81,7 +81,7 @@ def train_loop(main_program):
     reviews = paddle.reader.shuffle(roles.mine(cut(paddle.dataset.imdb.train(word_dict))), buf_size=2000)
     train_data = paddle.batch(reviews, batch_size=BATCH_SIZE)
     compiled = fluid.CompiledProgram(main_program).with_data_parallel(loss_name=avg_cost.name)
-    for pass_id in range(3 * roles.trainers):
+    for pass_id in range(2 * roles.trainers):
         for batch in train_data():
             if len(batch) < BATCH_SIZE:
                 break
