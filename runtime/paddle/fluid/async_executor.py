@@ -50,7 +50,7 @@ class DataFeedDesc:
         self.proto_desc.batch_size = int(batch_size)
 
     def set_dense_slots(self, dense_slots_name: Sequence[str]) -> None:
-        """Make slots dense: each becomes an array with the shape of its variable.
+        """Make the given slots dense: each becomes an array with the shape of its variable.
 
         Raises:
             FluidError: a slot is unknown.

@@ -74,7 +74,7 @@ def calc_gradient(
     target_gradients: Variable | Sequence[Variable | None] | None = None,
     no_grad_set: Collection[Name] | None = None,
 ) -> list[Variable | None] | Variable | None:
-    """Return the result of `gradients`; a single gradient is returned without a list."""
+    """Compute gradients like `gradients`, but return a single gradient without a list."""
     made = gradients(targets, inputs, target_gradients, no_grad_set)
     return made[0] if len(made) == 1 else made
 

@@ -56,7 +56,7 @@ class ErrorClipByValue(BaseErrorClipAttr):
 
 
 class BaseGradientClipAttr(ABC):
-    """Base class of gradient clips, which operators apply before the updates; scripts may define subclasses."""
+    """Base class of gradient clips, which change gradients before the updates; scripts may define subclasses."""
 
     def _process_context(self, context: dict[Any, Any], param: Parameter, grad: Variable) -> None:  # noqa: B027
         """Record a gradient in a dictionary that all clips of a program share, before any gradient is clipped."""

@@ -113,7 +113,7 @@ def run_parallel(
     scope: Scope,
     return_numpy: bool,
 ) -> list[Any]:
-    """Run the program with a user's feed and return the fetched values.
+    """Run a data-parallel program with a user's feed, and return the fetched values.
 
     Raises:
         FluidTypeError: the feed is neither a dict nor a list of dicts.

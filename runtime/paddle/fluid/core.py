@@ -35,7 +35,7 @@ __all__ = [
 
 
 class op_proto_and_checker_maker:  # noqa: N801 - the original's name
-    """Operator roles, and the names of the attributes that every operator has."""
+    """Namespace of operator roles, and of the names of the attributes that every operator has."""
 
     class OpRole(IntFlag):
         """Roles of operators in training (forward, backward, ...): the values of the attribute `op_role`."""

@@ -77,7 +77,7 @@ class DatasetBase:
         self._description.slots = slots
 
     def set_pipe_command(self, pipe_command: str) -> None:
-        """Set the shell command that each file is piped through; it must write MultiSlot text."""
+        """Set the shell command through which each file is piped, and which must print MultiSlot text."""
         self._description.pipe_command = pipe_command
 
     def set_batch_size(self, batch_size: int) -> None:
@@ -174,7 +174,7 @@ class InMemoryDataset(DatasetBase):
         self._held = joined(parts)
 
     def preload_into_memory(self, thread_num: int | None = None) -> None:
-        """Read all files into memory. Like `load_into_memory`, this blocks until all files are read."""
+        """Read all files into memory; like `load_into_memory`, this blocks until all files have been read."""
         if thread_num is not None:
             self.set_thread(thread_num)
         self.load_into_memory()

@@ -177,7 +177,7 @@ class Executor:
         fetch_info: Sequence[str] | str | None = None,
         print_period: int = 100,
     ) -> None:
-        """Run a program on each batch of a dataset, and print fetched values.
+        """Train a program on each batch of a dataset, and print fetched values.
 
         `thread` threads read and parse files, one thread prepares batches, and `thread` threads train. Training threads
         update shared parameters without locks (Hogwild): updates can be lost, and results differ from run to run. With

@@ -82,7 +82,7 @@ def get_parameter_value_by_name(
 def get_inference_program(
     target_vars: Sequence[Variable] | Variable, main_program: Program | None = None
 ) -> Program:
-    """Return a program that computes the given variables in test mode.
+    """Return a program in test mode that computes the given variables.
 
     Fluid 1.2 replaced this with `clone(for_test=True)`.
     """

@@ -64,7 +64,7 @@ class LayerHelper:
 
     @property
     def append_op(self) -> Callable[..., Operator]:
-        """Call the current block's `append_op`, omitting slots and attributes that are None."""
+        """Append an operator to the current block, omitting slots and attributes that are None."""
         return self.block.append_op
 
     def apply(

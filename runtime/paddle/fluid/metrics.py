@@ -116,7 +116,7 @@ class Recall(MetricBase):
 
 
 class Accuracy(MetricBase):
-    """Computes the accuracy over all minibatches: the mean of theirs, weighted by minibatch size."""
+    """Computes the accuracy over all minibatches, as the mean of their accuracies weighted by their sizes."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)

@@ -48,7 +48,7 @@ _ORDERS: Mapping[str, _Order] = {
 
 
 def start_profiler(state: str) -> None:
-    """Start recording the run times of operators; does nothing if recording has already started.
+    """Start recording the run times of operators, unless this has already started.
 
     Args:
         state: "CPU": record the time until a kernel has started; "GPU" and "All": until it has finished.

@@ -76,7 +76,7 @@ class PyReader:
         return self.variables
 
     def decorate_sample_list_generator(self, reader: _Source, places: Any = None) -> None:
-        """Read minibatches, lists of samples, from a generator function.
+        """Set a generator function of minibatches, which are lists of samples, as the source.
 
         Args:
             reader: the generator function.
@@ -96,12 +96,12 @@ class PyReader:
     def decorate_sample_generator(
         self, sample_generator: _Source, batch_size: int, drop_last: bool = True, places: Any = None
     ) -> None:
-        """Read single samples from a generator function and group them into minibatches."""
+        """Set a generator function of single samples as the source, and group them into minibatches."""
 
         self.decorate_sample_list_generator(batch(sample_generator, batch_size, drop_last), places)
 
     def decorate_batch_generator(self, reader: _Source, places: Any = None) -> None:
-        """Read converted batches from a generator function: one array or LoDTensor per variable."""
+        """Set a generator function of converted batches as the source: one array or LoDTensor per variable."""
         self._source = reader
         self._places = max(len(places), 1) if isinstance(places, (list, tuple)) else 1
 
@@ -179,5 +179,5 @@ class DataLoader:
         iterable: bool = True,
         return_list: bool = False,
     ) -> PyReader:
-        """Return a `PyReader`, which prepares up to `capacity` batches in advance."""
+        """Create a `PyReader`, which prefetches up to `capacity` batches."""
         return PyReader(feed_list, capacity, use_double_buffer, iterable, return_list)

@@ -58,7 +58,7 @@ def append_regularization_ops(
     parameters_and_grads: Sequence[tuple[Parameter, Variable]],
     regularization: WeightDecayRegularizer | None = None,
 ) -> _Pairs:
-    """Append the decay of each parameter; return the pairs with the gradients that include it.
+    """Append weight decay to gradients; return (parameter, gradient with decay) pairs.
 
     Args:
         parameters_and_grads: (parameter, gradient) pairs of the parameters to decay.

@@ -143,7 +143,7 @@ class Message:
         self._values.clear()
 
     def SetInParent(self) -> None:  # noqa: N802
-        """Mark the message as set in the message that holds it, even without fields."""
+        """Mark the message as set in its parent message, even if it has no fields."""
         self._is_set = True
 
     def CopyFrom(self, other: Message) -> None:  # noqa: N802
@@ -174,7 +174,7 @@ class Message:
         return list(self._missing())
 
     def SerializeToString(self) -> bytes:  # noqa: N802
-        """Return the message in protobuf's wire format.
+        """Serialize the message in protobuf's wire format.
 
         Raises:
             ConfigError: a required field is not set.
@@ -185,7 +185,7 @@ class Message:
         return self.SerializePartialToString()
 
     def SerializePartialToString(self) -> bytes:  # noqa: N802
-        """Return the message in protobuf's wire format, even without required fields."""
+        """Serialize the message in protobuf's wire format, even if required fields are not set."""
         return b"".join(encoded(field, value) for field, value in self.ListFields())
 
     def ByteSize(self) -> int:  # noqa: N802
@@ -221,7 +221,7 @@ class Message:
 
     @classmethod
     def FromString(cls, serialized: bytes) -> Message:  # noqa: N802
-        """Return the message that the bytes describe; see `ParseFromString`."""
+        """Parse a serialized message and return it; see `ParseFromString`."""
         found = cls()
         found.ParseFromString(serialized)
         return found

@@ -53,7 +53,7 @@ class _Saving:
 class TaskQueues:
     """The task queues of all data sets of a job. Not thread-safe.
 
-    A repeated question gets the same answer, so a client can send it again.
+    A repeated request gets the same answer, so a client can send it again.
 
     Attributes:
         num_trainers: the number of trainers of the job, which decides the size of tasks.

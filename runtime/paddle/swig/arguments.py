@@ -39,7 +39,7 @@ class Arguments:
 
     @staticmethod
     def of_columns(columns: Sequence[tuple[InputType, Sequence[Any]]]) -> Arguments:
-        """Return arguments with one slot per column, which is given as (type, values)."""
+        """Create arguments with one slot per column, given as (type, values)."""
         return Arguments([_Slot(kind, column) for kind, column in columns])
 
     def resize(self, slotNum: int) -> None:
@@ -59,7 +59,7 @@ class Arguments:
         self._slots[idx].ids = vec.array
 
     def setSlotSequenceStartPositions(self, idx: int, vec: IVector) -> None:
-        """Set the row at which each sequence of a slot starts, followed by the number of rows."""
+        """Set the sequences of a slot: the row at which each starts, followed by the number of rows."""
         self._slots[idx].starts = vec.array
 
     def getSlotValue(self, idx: int) -> Matrix:
@@ -72,7 +72,7 @@ class Arguments:
         return Matrix(value)
 
     def getSlotIds(self, idx: int) -> IVector:
-        """Return the ids of a slot; raises UsageError if the slot has values or nothing."""
+        """Return the integer ids of a slot; raises UsageError if the slot has values or nothing."""
         ids = self._slots[idx].ids
         if ids is None:
             raise UsageError(
@@ -81,7 +81,7 @@ class Arguments:
         return IVector(ids)
 
     def columns(self) -> list[tuple[InputType, Sequence[Any]]]:
-        """Return the type and the column of each slot: one item per sample.
+        """Return the (type, column) of each slot, where a column has one item per sample.
 
         Raises:
             UsageError: a slot is empty.

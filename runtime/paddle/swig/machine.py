@@ -174,12 +174,12 @@ class GradientMachine:
         return losses(self.network)
 
     def gradient(self, config: ParameterConfig) -> Array:
-        """Return the gradient of the last batch, flat; zeros if there is none."""
+        """Return a parameter's gradient in the last batch, flat; zeros if there is none."""
         found = None if self._machine is None else self._machine.gradient(config.name)
         return np.zeros(config.size, np.float32) if found is None else found.reshape(-1)
 
     def prepared(self, given: Arguments) -> tuple[gradient_machine.GradientMachine, Feed]:
-        """Return the network machine for arguments of these types, and its feed.
+        """Build the network for arguments of the given types; return it with the arguments as its feed.
 
         Raises:
             UsageError: there are fewer slots than inputs, or a slot does not match its data layer.

@@ -47,7 +47,7 @@ _ABSENT = ("Evaluator", "ISequenceGenerator", "OptimizationConfig", "ParameterOp
 
 
 def initPaddle(*args: str) -> None:
-    """Set up this process with flags such as --use_gpu=0 and --trainer_count=1."""
+    """Set up this process with flags in text form, such as --use_gpu=0 and --trainer_count=1."""
     settings.init(**parse_arguments(INIT_FLAGS, list(args)))
 
 

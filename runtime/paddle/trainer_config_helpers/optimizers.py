@@ -31,7 +31,7 @@ class Optimizer:
     """Base class of learning methods, the v1 form of optimizers."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """Return the learning method under the names of the original's configuration."""
+        """Return the learning method's settings under the names of the original's configuration."""
         raise NotImplementedError
 
     def extra_settings(self) -> None:
@@ -68,7 +68,7 @@ class MomentumOptimizer(BaseSGDOptimizer):
         self.given = {"momentum": momentum, "sparse": sparse}
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """Return only the name, because the momentum is a default of parameters."""
+        """Return only the method's name, because the momentum is a default of parameters instead of a setting."""
         return {"learning_method": "sparse_momentum" if self.given["sparse"] else "momentum"}
 
     def extra_settings(self) -> None:

@@ -33,7 +33,7 @@ _UNCHANGED_ENDS = ("_projection", "_operator", "_cost", "_sim")
 
 
 def layer_name(name: str) -> str:
-    """Return the name in v1 of a layer function of v2, such as "fc_layer" for "fc"."""
+    """Convert the name of a v2 layer function to its v1 name, such as "fc" to "fc_layer"."""
     if name in _OTHERWISE:
         return _OTHERWISE[name]
     is_class = name[:1].isupper()

@@ -123,7 +123,7 @@ def fields_of(message: Any, names: str) -> dict[str, Any]:
 
 
 def sides_of(message: Any, name: str) -> list[int]:
-    """Return a field of a volume for the sides x, y and z, such as stride, stride_y and stride_z."""
+    """Return the fields of a volume's sides x, y and z, such as stride, stride_y and stride_z."""
     x = f"{name}_x"
     names = (x if x in message.FIELDS else name, f"{name}_y", f"{name}_z")
     return [int(getattr(message, each)) for each in names]

@@ -222,7 +222,7 @@ class BeamSearchDecoder(_Decoder):
         return value
 
     def update_array(self, array: Variable, value: Variable) -> None:
-        """Set the next step's value of an array; it replaces the value that `read_array` returned.
+        """Set the next step's value of an array, which replaces the value that `read_array` returned.
 
         Raises:
             FluidError: `read_array` did not return this array.

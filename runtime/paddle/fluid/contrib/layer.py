@@ -56,7 +56,7 @@ class Layer:
         raise NotImplementedError(f"{type(self).__name__}: a subclass must define forward")
 
     def backward(self, *inputs: Any) -> None:
-        """Raise an error: gradients are derived from the operators that `forward` appended.
+        """Raise FluidError: the backward pass is derived from the operators that `forward` appended.
 
         Raises:
             FluidError: always.

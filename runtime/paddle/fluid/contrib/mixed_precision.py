@@ -133,12 +133,12 @@ class OptimizerWithMixedPrecision:
         self._scaled: Variable | None = None
 
     def get_loss_scaling(self) -> Variable:
-        """Return the loss scaling factor, (1,) float32; call `minimize` first."""
+        """Return the variable of the loss scaling factor, (1,) float32; call `minimize` first."""
         assert self._scaling is not None, "call minimize before get_loss_scaling"
         return self._scaling
 
     def get_scaled_loss(self) -> Variable | None:
-        """Return the loss multiplied by the scaling factor; None before `minimize`."""
+        """Return the variable of the scaled loss, or None before `minimize`."""
         return self._scaled
 
     def minimize(

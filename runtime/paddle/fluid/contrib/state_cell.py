@@ -151,7 +151,7 @@ class StateCell:
         return updater
 
     def compute_state(self, inputs: Mapping[str, Variable]) -> None:
-        """Compute a step's states from its inputs, a mapping from names to variables.
+        """Compute the new states of a step by the updater; `inputs` maps names to variables.
 
         Raises:
             FluidError: an input is unknown, or no updater was set.

@@ -297,7 +297,7 @@ def place_or_default(place: Place | None) -> Place:
 
 
 def feed_variables(program: Program, feed_order: Sequence[str] | Mapping[str, int] | None) -> list[Variable]:
-    """Return the data variables in the order of a sample's fields; see `Trainer.train`.
+    """Return a program's data variables in the order of a sample's fields; see `Trainer.train`.
 
     Raises:
         FluidError: the positions are not 0 to n - 1, or the program lacks a named variable.

@@ -19,7 +19,7 @@ CLOCKS = 4
 
 
 def rule_line(optimizer: OptimizerSpec) -> str:
-    """Return the line of text that names a rule and its hyperparameters in a file."""
+    """Format a rule and its hyperparameters as the line of text that files of states contain."""
     return " ".join((optimizer.rule, *sorted(optimizer.hyper)))
 
 

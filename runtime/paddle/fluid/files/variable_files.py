@@ -55,7 +55,7 @@ def plain_wire_folders() -> tuple[Path, ...]:
 
 
 def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path:
-    """Return the path to which a table is to be written, after a check that it is allowed.
+    """Check that a server may write a table to a path, and return the path to use.
 
     Args:
         path: path from a trainer; a relative one starts at the server's working directory.
@@ -170,7 +170,7 @@ def load_vars(
     predicate: _Predicate | None = None,
     filename: str | None = None,
 ) -> None:
-    """Load variables into the global scope; arguments as in `save_vars`.
+    """Load variables into the global scope from the files of `save_vars`, whose arguments these are.
 
     Raises:
         ModelFileError: a file is missing or damaged, or contains a value of a different shape or dtype; then nothing

@@ -27,7 +27,7 @@ class DataGenerator:
         self.batch_size_ = 32
 
     def set_batch(self, batch_size: int) -> None:
-        """Set the number of samples that `generate_batch` receives at a time."""
+        """Set the number of samples that `generate_batch` receives per call."""
         self.batch_size_ = batch_size
 
     def generate_sample(self, line: str | None) -> Callable[[], Iterable[_Sample | None]]:

@@ -60,7 +60,7 @@ class ReaderVariable:
         return made
 
     def append_read(self) -> list[Variable]:
-        """Append the operator that reads a batch; return the variables that it fills."""
+        """Append the operator that reads the next batch; return the variables that it fills."""
         block = default_main_program().global_block()
         variables = [
             block.create_var(

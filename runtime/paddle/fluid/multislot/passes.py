@@ -128,7 +128,7 @@ def printing(
     period: int,
     totals: bool,
 ) -> Printing:
-    """Return the `Printing` for the arguments of `train_from_dataset`.
+    """Check the printing arguments of `train_from_dataset`, and return them as a `Printing`.
 
     Raises:
         FluidError: fetch_info and fetch_list differ in length, or the period is below 1.

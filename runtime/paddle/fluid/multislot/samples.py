@@ -74,7 +74,7 @@ def slot_of(variable: Variable) -> Slot:
 
 
 def check_variables(slots: Sequence[Slot], block: Block) -> tuple[Slot, ...]:
-    """Return slots with the shapes of the block's variables of the same names.
+    """Match slots with the block's variables of the same names; return the slots with the variables' shapes.
 
     Raises:
         FluidError: a used slot has no variable, or one with a different dtype.

@@ -54,7 +54,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Parsed samples, and the first line with extra values (None if there is none)."""
+    """The result of `parse`: samples, and the first line with extra values (None if there is none)."""
 
     samples: Samples
     longer_line: int | None

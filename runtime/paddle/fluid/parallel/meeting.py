@@ -35,7 +35,7 @@ class Meeting:
         self._number = threading.local()
 
     def run(self, passes: Sequence[Callable[[], list[Any]]]) -> list[list[Any]]:
-        """Run the passes of all places in parallel; return their results, or raise the first error."""
+        """Run the passes of all places in parallel threads; return their results, or raise the first error."""
         if len(passes) == 1:
             return [passes[0]()]
         self._barrier.reset()

@@ -73,7 +73,7 @@ def group_of(program: Program, strategy: BuildStrategy, scope: Scope, device: De
 
 
 def present_group(scope: Scope) -> Ranks | None:
-    """Return the group of a scope whose programs have been trained with other trainers, or None."""
+    """Return the group of a scope, or None if no program has been trained with other trainers in it."""
     group = scope.get(_KEPT) if scope.has(_KEPT) else None
     return group if isinstance(group, Ranks) else None
 
@@ -122,7 +122,7 @@ def agree_on(program: Program, group: Ranks) -> None:
 
 
 def begin_equal(program: Program, group: Ranks, scope: Scope) -> None:
-    """Copy rank 0's values of the variables that persist between steps to all other ranks."""
+    """Broadcast rank 0's values of all variables that persist between steps to the other ranks."""
     by_dtype: dict[str, list[str]] = {}
     for name, variable in sorted(program.global_block().vars.items()):
         if variable.persistable and scope.has(name) and hasattr(scope.get(name), "dtype"):

@@ -104,7 +104,7 @@ class SplitProgram:
         self.updating.touch()
 
     def check_order(self, fetches: Sequence[str]) -> None:
-        """Check that a step needs nothing that a pass computes from updated parameters.
+        """Check that a step needs no value that a pass computes from a parameter after its update.
 
         Raises:
             FluidError: it does; the error names both losses.

@@ -76,7 +76,7 @@ class PassBuilder:
         self._passes: list[Pass] = []
 
     def all_passes(self) -> list[Pass]:
-        """Return the added passes; passes that the core always runs are not listed."""
+        """Return the passes that have been added; the core's own optimizations are not listed."""
         return list(self._passes)
 
     def append_pass(self, pass_type: str) -> Pass:

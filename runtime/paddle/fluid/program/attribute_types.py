@@ -46,7 +46,7 @@ _FLOATS_ATTRS = {"fp32_values"}
 
 
 def attribute_type(op_type: str, name: str, value: object) -> AttrType:
-    """Return the attribute type of a value; lists are represented as tuples.
+    """Return the type of an attribute, given its value; lists are represented as tuples.
 
     Raises:
         ModelFileError: the format has no type for the value.

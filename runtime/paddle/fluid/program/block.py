@@ -144,7 +144,7 @@ class Block(graph.Block):
 
     @property
     def desc(self) -> BlockDesc:
-        """Return the block's description, with the methods of the original's core."""
+        """The block's description, with the methods of the original's core."""
         return BlockDesc(self)
 
     def copy_to(self, program: graph.Program) -> Self:

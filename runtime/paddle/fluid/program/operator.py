@@ -35,7 +35,7 @@ class Operator(graph.Operator):
     home: ReferenceType[Any] | None = field(default=None, compare=False, repr=False)
 
     def shown_as(self, lent: Mapping[str, str]) -> Self:
-        """Return the operator with variables under their shown names: own name -> shown name."""
+        """Return the operator with its variables under their shown names; `lent` maps own names to shown names."""
         used = {*self.reads, *self.writes} & lent.keys()
         return replace(self.renamed(lent), own_names={lent[name]: name for name in used})
 
@@ -44,7 +44,7 @@ class Operator(graph.Operator):
         return replace(self.renamed(self.own_names), own_names={}) if self.own_names else self
 
     def renamed(self, names: Mapping[str, str]) -> Self:
-        """Return the operator with some variables renamed: old name -> new name."""
+        """Return a copy of the operator with variables renamed; `names` maps old names to new ones."""
         return replace(self, inputs=_swapped(self.inputs, names), outputs=_swapped(self.outputs, names))
 
     def input(self, slot: str) -> list[str]:
@@ -57,22 +57,22 @@ class Operator(graph.Operator):
 
     @property
     def input_names(self) -> list[str]:
-        """Return the input slots in alphabetical order, including those without a variable."""
+        """Return the names of the input slots in alphabetical order, including slots without a variable."""
         return sorted(self.inputs)
 
     @property
     def output_names(self) -> list[str]:
-        """Return the output slots that have a variable, in alphabetical order."""
+        """Return the names of the output slots that have a variable, in alphabetical order."""
         return sorted(slot for slot, names in self.outputs.items() if names)
 
     @property
     def input_arg_names(self) -> list[str]:
-        """Return the variables that the operator reads, in the order of `input_names`."""
+        """Return the names of the variables that the operator reads, in the order of `input_names`."""
         return [name for slot in self.input_names for name in self.inputs[slot] if name != EMPTY]
 
     @property
     def output_arg_names(self) -> list[str]:
-        """Return the variables that the operator writes, in the order of `output_names`."""
+        """Return the names of the variables that the operator writes, in the order of `output_names`."""
         return [name for slot in self.output_names for name in self.outputs[slot] if name != EMPTY]
 
     @property
@@ -190,7 +190,7 @@ class Operator(graph.Operator):
 
     @property
     def role_vars(self) -> tuple[str, ...]:
-        """The attribute `op_role_var`: parameter, gradient, parameter, gradient ..."""
+        """The value of the attribute `op_role_var`: parameter, gradient, parameter, gradient, ..."""
         names = self.attrs.get(OP_ROLE_VAR, ())
         return names if isinstance(names, tuple) else ()
 

@@ -31,7 +31,7 @@ _END = 2**31 - 1  # of an axis of any size
 
 
 def binary(op_type: str, *, reverse: bool = False) -> Callable[..., Any]:
-    """Return a method that applies an operator to its variable and another variable or a number."""
+    """Return a method that applies a binary operator to its variable and another variable or a number."""
 
     def method(self: Variable, other: Any) -> Any:
         if isinstance(other, (int, float, np.number)) and not isinstance(other, bool):
@@ -240,7 +240,7 @@ class Variable(graph.Variable):
 
     @property
     def error_bounds(self) -> Mapping[str, float] | None:
-        """Return the bounds that `error_clip` sets for the gradient, or None without `error_clip`."""
+        """Return the bounds that `error_clip` sets for the gradient, or None if it is not set."""
         return None if self.error_clip is None else self.error_clip.bounds
 
     def _set_error_clip(self, error_clip: Any) -> None:

@@ -19,7 +19,7 @@ TRAINER_ID = "@TRAINER_ID@"
 
 
 def backup_name(param: str, trainer: int) -> str:
-    """Return the name of the variable with the parameter value that a trainer last received."""
+    """Return the name of the variable that contains the parameter value that a trainer last received."""
     return f"{param}.trainer_{trainer}_bak"
 
 

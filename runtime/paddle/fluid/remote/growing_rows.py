@@ -93,7 +93,7 @@ class GrowingRows:
         return table
 
     def kept(self) -> Iterator[Rows]:
-        """Yield all rows in blocks: (n, width), or in the form of `_whole` if the rule has states."""
+        """Yield all rows in blocks, (n, width), with their state if the rule has any (see `_whole`)."""
         if "_table" not in vars(self):  # no request created the table: only loaded rows
             yield from self._loaded_rows()
             return

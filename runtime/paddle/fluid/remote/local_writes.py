@@ -65,7 +65,7 @@ class ServedVariables:
         return [*self.parts, *self.tables]
 
     def cut(self, name: str, scope: Scope) -> dict[tuple[str, str], Value]:
-        """Return a value as it is stored on servers: (endpoint, name on the server) -> value.
+        """Cut a value into the parts stored on servers: (endpoint, name on the server) -> value.
 
         Raises:
             RunError: the value has too few elements.
@@ -87,7 +87,7 @@ class ServedVariables:
         return found
 
     def joined(self, name: str, found: Mapping[str, Mapping[str, Any]]) -> Any:
-        """Return a variable assembled from servers' values: endpoint -> name on the server -> value."""
+        """Assemble a variable from the servers' values: endpoint -> name on the server -> value."""
         by_offset = {part.offset: found[part.endpoint][part.name] for part in self.parts[name]}
         parts = [to_host(by_offset[offset]) for offset in sorted(by_offset)]
         return parts[0].copy() if len(parts) == 1 else np.concatenate(parts)
@@ -178,7 +178,7 @@ class LocalWrites:
         self._seen = {name: scope.get(name) for name in self._held(scope)}
 
     def warn_of_late(self, scope: Scope) -> None:
-        """Warn once about each variable that was replaced since the last step."""
+        """Log a warning, once per variable, about variables that were set since the last step."""
         for name, value in self._seen.items():
             if scope.get(name) is not value and name not in self._warned:
                 self._warned.add(name)

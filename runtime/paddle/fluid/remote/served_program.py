@@ -111,7 +111,7 @@ class ServedProgram:
         return to_wire(self._scope.get(name) if given is None else given)
 
     def check(self, name: str, value: Value) -> None:
-        """Check a gradient. Raises PserverError if its name is unknown or its shape or dtype differs."""
+        """Check a trainer's gradient; raise PserverError if its name is unknown or its shape or dtype differs."""
         expected = self._gradients.get(name)
         if expected is None:
             known = ", ".join(self._gradients) or "none"
@@ -219,7 +219,7 @@ class ServedProgram:
         return to_wire(value)
 
     def share(self) -> list[SharedArray]:
-        """Return the memory that trainers of this node may map: the parameters in host memory."""
+        """Return the memory that trainers of this node may map, which contains the parameters in host memory."""
         if self._shared is None:
             written = {
                 name

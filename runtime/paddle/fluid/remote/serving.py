@@ -56,7 +56,7 @@ class Promises:
         self._watches = False
 
     def make(self, endpoint: str, maker: object, trainers: int) -> None:
-        """Record that a program of `maker` will be served at an endpoint, for `trainers` trainers."""
+        """Record that this process will serve a program of `maker` at an endpoint, for `trainers` trainers."""
         self._makers[endpoint], self._trainers[endpoint] = maker, trainers
         if not self._watches:
             self._watches = True

@@ -135,11 +135,11 @@ class VariableHandle:
         return isinstance(self._cell.value, float)
 
     def set_int(self, value: int) -> None:
-        """Set the value of an empty variable, or of one that holds a number, to a Python int."""
+        """Set the value to a Python int; the variable must be empty or hold a number."""
         self._set_number(int(value))
 
     def set_float(self, value: float) -> None:
-        """Set the value of an empty variable, or of one that holds a number, to a Python float."""
+        """Set the value to a Python float; the variable must be empty or hold a number."""
         self._set_number(float(value))
 
     def get_int(self) -> int:
@@ -169,7 +169,7 @@ class Scope(graph.Scope):
     """A mapping from variable names to values, with the methods of Fluid's scopes."""
 
     def var(self, name: str) -> VariableHandle:
-        """Return a handle on a value of this scope; create an empty value if the name is new."""
+        """Return a handle on a variable of this scope; create an empty variable if the name is new."""
         return VariableHandle(name, self.cell(name))
 
     def find_var(self, name: str) -> VariableHandle | None:
@@ -199,7 +199,7 @@ def get_cur_scope() -> Scope:
 
 
 def enter_local_scope() -> None:
-    """Create a child of the innermost scope, which becomes the innermost scope."""
+    """Create a child of the innermost scope, and make it the innermost scope of this thread."""
     _local.scopes.append(get_cur_scope().new_scope())
 
 
@@ -215,12 +215,12 @@ def leave_local_scope() -> None:
 
 
 def var(name: str) -> VariableHandle:
-    """Return a handle on a value of the innermost scope; create an empty value if the name is new."""
+    """Return a handle on a variable of the innermost scope; create an empty variable if the name is new."""
     return get_cur_scope().var(name)
 
 
 def find_var(name: str) -> VariableHandle | None:
-    """Return a handle on a value of the innermost scope or its parents; None if there is none."""
+    """Return a handle on a variable of the innermost scope or its parents; None if there is none."""
     return get_cur_scope().find_var(name)
 
 

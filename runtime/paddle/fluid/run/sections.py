@@ -141,7 +141,7 @@ class Sections:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Run the threads within the context; on exit, wait for all batches.
+        """Within the context, run the threads; on exit, wait for all batches.
 
         Raises:
             RunError: a section failed.

@@ -51,7 +51,7 @@ class LoDTensor:
         self._cell.value = with_lod(rows, levels) if fits else _Misfit(rows, levels)
 
     def value(self) -> Any:
-        """Return the value: an array, or a `LoDArray` if it has sequences.
+        """Return the tensor's value: an array, or a `LoDArray` if it has sequences.
 
         Raises:
             FluidError: the sequences do not fit the rows.

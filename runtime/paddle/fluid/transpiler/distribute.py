@@ -62,7 +62,7 @@ def _takes_old_calls(method: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 class DistributeTranspiler:
-    """Rewrites a training program into one for trainers and one for parameter servers."""
+    """Rewrites a training program into programs for trainers and for parameter servers."""
 
     def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
         """Create a transpiler.
@@ -199,7 +199,7 @@ class DistributeTranspiler:
     def get_startup_program(
         self, endpoint: str, pserver_program: Program | None = None, startup_program: Program | None = None
     ) -> Program:
-        """Return the program that sets the initial values of a server's variables.
+        """Return the startup program of the server at an endpoint, which sets its variables' initial values.
 
         Args:
             pserver_program: the server's main program; None: it is created.

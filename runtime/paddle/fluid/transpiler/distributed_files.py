@@ -132,7 +132,7 @@ def load_persistables(
 
 
 def load_slices(folder: Path, parts: list[VarDistributed]) -> None:
-    """Load a server's slices of the variables in a folder.
+    """Load a server's slices of variables from the files of a folder into the global scope.
 
     Raises:
         ModelFileError: a file is missing, damaged or too short.
@@ -159,7 +159,7 @@ def load_slices(folder: Path, parts: list[VarDistributed]) -> None:
 
 
 def read_table_files(folder: Path, variable: Variable, *, rule: str | None = None) -> SelectedRows:
-    """Return the rows of a table from all of its files; see `read_table_file`.
+    """Read the rows of a table from all of its files; see `read_table_file`.
 
     Raises:
         ModelFileError: a file is missing or damaged, or some files have no states or those of a different rule.
@@ -186,7 +186,7 @@ def read_table_files(folder: Path, variable: Variable, *, rule: str | None = Non
 
 
 def read_table_file(path: Path, name: str, *, rule: str | None) -> SelectedRows:
-    """Return the rows of a table's file and the state of their update rule, if it was saved.
+    """Read the rows in a table's file, and the state of their update rule if it was saved.
 
     Args:
         rule: `rule_line` of the program's table; None: the states are not read.

@@ -26,7 +26,7 @@ def server_startup(
     endpoint: str,
     tables: Sequence[str] = (),
 ) -> Program:
-    """Return the program that sets the initial values of a server's variables.
+    """Build the startup program of a server, which sets the initial values of its variables.
 
     Args:
         startup: the startup program for one machine, before transpiling.

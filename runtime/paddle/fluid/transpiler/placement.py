@@ -84,7 +84,7 @@ def block_sizes(shape: Sequence[int], slice_count: int, min_block_size: int) -> 
 
 @dataclass(frozen=True)
 class PlacedSlice:
-    """One slice of a parameter, the names of its gradient, and its server.
+    """One slice of a parameter with its server and the names of its gradient.
 
     Attributes:
         param: the slice; its name is the name of the parameter on the server.
@@ -101,7 +101,7 @@ class PlacedSlice:
     alone: bool = True
 
     def own(self, name: str) -> str:
-        """Return the name, on the server, of a variable that this slice's update writes.
+        """Return the name that a variable written by this slice's update has on the server.
 
         The variable keeps its name, as in the original, unless the update of a different slice on the same server also
         writes it.

@@ -110,6 +110,6 @@ def _is_state(block: Block, name: str, param: str) -> bool:
 
 
 def sliced_states(op: Operator) -> frozenset[str]:
-    """Return the state variables of an update that are cut like its parameter."""
+    """Return the state variables of an update that are cut into slices like its parameter."""
     kept = _SERVED[op.type].kept if op.type in _SERVED else ()
     return frozenset(name for each in kept for name in op.inputs.get(each.slot, ()))

@@ -310,7 +310,7 @@ def declare_backups(block: Block, param: str, trainers: int) -> None:
 
 
 def compensate(block: Block, param: str, grad: str, trainers: int) -> str:
-    """Append the delay compensation of a gradient and return the name of the result."""
+    """Append the delay compensation of a gradient; return the name of the compensated gradient."""
     outer = block.program.global_block()
     assert isinstance(outer, Block)
     variable = outer.var(param)

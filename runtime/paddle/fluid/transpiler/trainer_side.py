@@ -237,7 +237,7 @@ _GRADIENTS = ("lookup_table_grad",)
 
 
 def prefetchable(program: Program, params: Collection[str]) -> frozenset[str]:
-    """Return the parameters that are sparse tables and are read only by lookups."""
+    """Return the parameters that are sparse tables and are read only by lookups, so that rows can be prefetched."""
     block = program.global_block()
     tables = {
         op.inputs["W"][0] for op in block.ops if op.type == _LOOKUP and op.attrs.get("remote_prefetch", False)

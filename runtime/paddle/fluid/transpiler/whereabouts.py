@@ -71,7 +71,7 @@ class VarsDistributed:
     def get_distributed_vars_by_vtypes(
         self, vtypes: Sequence[str], groupby: bool = False
     ) -> list[VarDistributed] | dict[str, list[VarDistributed]]:
-        """Return the slices of these kinds; with `groupby`, grouped by variable name."""
+        """Return the slices of the given kinds; with `groupby`, grouped by variable name."""
         found = [each for each in self.distributed_vars if each.vtype in vtypes]
         if not groupby:
             return found

@@ -113,7 +113,7 @@ def elementwise_add(x: Array, y: Array, *, axis: int, spent: frozenset[str] = NO
 def elementwise_add_grad(
     y: Array, dout: Array, *, axis: int, needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """Return dX = dOut, dY = sum of dOut."""
+    """Return dX = dOut and dY = Σ dOut, over the dimensions along which Y was broadcast."""
     return dout, summed_like(dout, y, axis) if "Y@GRAD" in needs else None
 
 
@@ -127,7 +127,7 @@ def elementwise_sub(x: Array, y: Array, *, axis: int, spent: frozenset[str] = NO
 def elementwise_sub_grad(
     y: Array, dout: Array, *, axis: int, needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """Return dX = dOut, dY = -sum of dOut."""
+    """Return dX = dOut and dY = -Σ dOut, over the dimensions along which Y was broadcast."""
     return dout, -summed_like(dout, y, axis) if "Y@GRAD" in needs else None
 
 
@@ -145,7 +145,7 @@ def elementwise_mul(x: Any, y: Array, *, axis: int, spent: frozenset[str] = NO_S
 def elementwise_mul_grad(
     x: Array, y: Array, dout: Array, *, axis: int, needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """Return dX = dOut Y, dY = sum of dOut X."""
+    """Return dX = dOut Y and dY = Σ dOut X, over the dimensions along which Y was broadcast."""
     dx = dout * aligned(x, y, axis) if "X@GRAD" in needs else None
     return dx, summed_like(dout * x, y, axis) if "Y@GRAD" in needs else None
 
@@ -160,7 +160,7 @@ def elementwise_div(x: Array, y: Array, *, axis: int) -> Array:
 def elementwise_div_grad(
     y: Array, out: Array, dout: Array, *, axis: int, needs: frozenset[str]
 ) -> tuple[Array, Array | None]:
-    """Return dX = dOut / Y, dY = -sum of dOut Out / Y."""
+    """Return dX = dOut / Y and dY = -Σ dOut Out / Y, over the dimensions along which Y was broadcast."""
     dx = dout / aligned(dout, y, axis)
     return dx, -summed_like(dx * out, y, axis) if "Y@GRAD" in needs else None
 
@@ -203,7 +203,7 @@ def elementwise_pow(x: Array, y: Array, *, axis: int) -> Array:
 def elementwise_pow_grad(
     x: Array, y: Array, out: Array, dout: Array, *, axis: int, needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
-    """Return dX = dOut Y X^(Y-1), dY = sum of dOut Out ln X."""
+    """Return dX = dOut Y X^(Y-1), and dY = Σ dOut Out ln X over Y's broadcast dimensions."""
     exponent = aligned(x, y, axis)
     dx = dout * exponent * x ** (exponent - 1) if "X@GRAD" in needs else None
     return dx, summed_like(dout * out * array_module(x).log(x), y, axis) if "Y@GRAD" in needs else None

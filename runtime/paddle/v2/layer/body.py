@@ -129,7 +129,7 @@ class Body:
     def search(
         self, word: Variable, chances: Variable, after: Sequence[Variable], attrs: Mapping[str, object]
     ) -> tuple[Variable, Variable]:
-        """End a body that generates words one by one; return the log-probabilities and words of the results.
+        """End a body that generates words one by one; return the log probabilities and the words of the results.
 
         Args:
             word: the variable with the previous word, (paths, 1) ids.

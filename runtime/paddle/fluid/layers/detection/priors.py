@@ -16,7 +16,7 @@ __all__ = ["density_prior_box", "prior_box"]
 
 
 def listed(given: npt.ArrayLike | None) -> tuple[float, ...]:
-    """Return one number or several as a tuple of floats; None becomes an empty tuple."""
+    """Convert one number or several to a tuple of floats; None becomes an empty tuple."""
     return () if given is None else tuple(float(each) for each in np.ravel(given))
 
 

@@ -96,7 +96,7 @@ def _pooling(op_type: str) -> Callable[..., Variable]:
 
 
 def sizes(size: Size, dims: int) -> tuple[int, ...]:
-    """Return a size as one number per dimension; a single number applies to all dimensions.
+    """Convert a size to one number per dimension; a single number applies to all dimensions.
 
     Raises:
         FluidError: the number of sizes differs from `dims`.

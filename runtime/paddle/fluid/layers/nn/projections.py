@@ -44,7 +44,7 @@ def fc(
     is_test: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """Apply a fully connected layer to one or several inputs: act(Σ X W + b).
+    """Apply a fully connected layer to one input or several: return act(Σ X W + b).
 
     Args:
         input: one variable, or several, each multiplied by its own W and then summed.

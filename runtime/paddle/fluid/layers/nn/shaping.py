@@ -193,7 +193,7 @@ def crop(
     offsets: Sequence[int] | Variable | None = None,
     name: str | None = None,
 ) -> Variable:
-    """Return the part of x with the given shape that begins at the given offsets.
+    """Crop x: return the part with the given shape that begins at the given offsets.
 
     Args:
         shape: shape of the part, or a variable that has this shape.
