@@ -19,8 +19,11 @@ def main() -> int:
     gc.set_threshold(50_000)  # imports create no garbage: searching for it took a fifth of their time
     try:
         from paddle_cluster.cli.main import main as launch
+        from paddle_cluster.system.signals import ignore
 
-        return launch()
+        code = launch()
+        ignore()
+        return code
     except KeyboardInterrupt:
         return 130
     finally:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses hosts and lists of hosts: `[user@]host[:port]`, `[user@][v6]:port`, an ssh_config alias, or `local`.
 
-Parsed text contains nothing that a shell or an option parser interprets. Names are not resolved here.
+Parsed text contains nothing that a shell or an option parser interprets, except a backslash inside a login name. Names
+are not resolved here.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ MOST = 100_000  # maximum number of hosts in a range
 # Ports on which no sshd listens; Horovod and MPICH write process counts there.
 COUNTS = frozenset(range(1, 65)) - {22}
 
-_SHELL_CHARACTERS = frozenset(";$`'\"\\|&<>(){}*?!#~^=,")
-_USER = regex(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
+_SHELL_CHARACTERS = frozenset(";$`'\"|&<>(){}*?!#~^=,")
+# with the domain of a directory service: DOMAIN\user or user@domain
+_USER = regex(
+    r"([A-Za-z0-9][A-Za-z0-9.-]*\\)?[A-Za-z0-9_][A-Za-z0-9_.+-]*(@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+)?"
+)
+LONGEST_USER = 64
 _NAME = regex(r"[A-Za-z0-9_]([A-Za-z0-9_-]*)(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*\.?")
 _PORT = regex(r"[1-9][0-9]{0,4}")
 _COMMA = regex(r",(?![^\[]*\])")
@@ -156,10 +161,11 @@ def _refuse_dangerous(text: str) -> None:
 
 
 def _check_user(user: str) -> None:
-    if not _USER.fullmatch(user):
+    if len(user) > LONGEST_USER or not _USER.fullmatch(user):
         raise HostError(
-            f"{user!r} is not a valid login name: expected letters, digits and . _ + - (at most "
-            "64). For any other name, write a Host alias with a User line in your ssh_config"
+            f"{user} is not a valid login name: expected letters, digits and . _ + - (at most "
+            f"{LONGEST_USER}), with or without a domain (DOMAIN\\user, user@example.org). For any other name, write a "
+            "Host alias with a User line in your ssh_config"
         )
 
 

@@ -26,6 +26,7 @@ from paddle_node.contract.frames import FrameError
 
 OLDEST_PYTHON = (3, 8)
 TOO_OLD = 78  # exit status of an interpreter that is too old
+DISCONNECTED = 70  # exit status if the launcher disconnected before it had sent the agent
 
 # -I: no module of the user's home directory replaces one of the library; utf8: file names keep their
 # bytes
@@ -71,6 +72,7 @@ _CODE = (
     '"this is Python %d.%d; the node agent needs {oldest_text} or newer"%v);'
     "import binascii,io,marshal,zlib;"
     "b=io.BufferedReader(io.FileIO(0,closefd=False),1).read({size});"
+    "len(b)<{size} and sys.exit({disconnected});"
     "m,f=marshal.loads(zlib.decompress(binascii.a2b_base64(b[:-{tail}])));"
     "g=dict(__name__=str());"
     'i=sys.modules.get("_frozen_importlib_external");'
@@ -101,6 +103,7 @@ class Bootstrap:
             oldest_text=".".join(map(str, OLDEST_PYTHON)),
             too_old=TOO_OLD,
             size=len(self.first_bytes),
+            disconnected=DISCONNECTED,
             tail=2 * NONCE_BYTES + 1,
             loader=LOADER,
         )

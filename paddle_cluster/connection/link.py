@@ -33,7 +33,21 @@ from paddle_node.contract.to_launcher import read_message
 
 MOST_EVENTS = 1024
 MOST_BYTES = 8 << 20
-_NO_SHELL = regex(r"account is (?:currently )?not available|\bnologin\b", re.IGNORECASE)
+# Output of a login without an agent -> what it means or what to do.
+_HINTS = (
+    (
+        regex(r"account is (?:currently )?not available|\bnologin\b", re.IGNORECASE),
+        "the login shell of this user refuses logins: log in as a different user, or change the shell (usermod -s)",
+    ),
+    (
+        regex(r"exec: restricted"),
+        "the login shell of this user is restricted: change it (usermod -s), or log in as a different user",
+    ),
+    (
+        regex(r"this is Python [0-9.]+; the node|^the node agent exited with status 12[67]: agent: "),
+        "install Python 3.8 or newer there, or set PYTHON in conf.py to the path of one",
+    ),
+)
 
 
 class MessageEvent(NamedTuple):
@@ -358,11 +372,9 @@ def unstarted(fault: str, said: str, ended: str) -> str:
     """
     reason = fault or "no node agent started"
     reason += f"; the login printed {said!r}" if said else ""
-    if _NO_SHELL.search(f"{said} {ended}"):
-        return (
-            f"{reason}; the login shell of this user refuses logins: log in as a different user, or change the shell "
-            "(usermod -s)"
-        )
+    for pattern, hint in _HINTS:
+        if pattern.search(f"{said} {ended}".strip()):
+            return f"{reason}; {hint}"
     if "with status" in ended and said:
         return (
             f"{reason}; another program ran: see ForceCommand in sshd_config, command= in ~/.ssh/authorized_keys, "
@@ -371,8 +383,8 @@ def unstarted(fault: str, said: str, ended: str) -> str:
     if ": " in ended and not fault:  # its standard error contains the reason
         return reason
     return (
-        f"{reason}; check whether ~/.bashrc on the node runs exit or exec, or waits for "
-        "input, when there is no terminal"
+        f"{reason}; check the login shell of this user, and whether ~/.bashrc on the node runs exit or exec, or waits "
+        "for input, when there is no terminal"
     )
 
 

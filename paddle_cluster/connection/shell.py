@@ -16,11 +16,12 @@ AGENT_PYTHON = "python3"
 # Exit statuses of a Python that is missing, not executable, broken or too old. An agent never exits with one of them.
 _NO_PYTHON = (1, 2, TOO_OLD, 126, 127)
 
-# $0 is the agent's code, $1 the other interpreter. The word `last` makes that one report its own error.
+# $0 begins the shell's error messages. $1 is the agent's code, $2 the other interpreter. The word `last` makes that one
+# report its own error.
 _SCRIPT = (
-    'if command -v {python} >/dev/null 2>&1; then {python} {flags} -c "$0"; s=$?; '
+    'if command -v {python} >/dev/null 2>&1; then {python} {flags} -c "$1"; s=$?; '
     "case $s in {statuses});; *) exit $s;; esac; fi; "
-    'exec "$1" {flags} -c "$0" last'
+    'exec "$2" {flags} -c "$1" last'
 )
 
 
@@ -39,7 +40,7 @@ def agent_command(bootstrap: Bootstrap, fallback_python: str) -> str:
     script = _SCRIPT.format(
         python=AGENT_PYTHON, flags=" ".join(FLAGS), statuses="|".join(map(str, _NO_PYTHON))
     )
-    return f"exec /bin/sh -c {_quote(script)} {_quote(bootstrap.code)} {_quote(fallback_python)}"
+    return f"exec /bin/sh -c {_quote(script)} agent {_quote(bootstrap.code)} {_quote(fallback_python)}"
 
 
 def _quote(text: str) -> str:

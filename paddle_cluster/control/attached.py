@@ -132,7 +132,7 @@ class _Follower:
         match message := frame.record:
             case Missed():
                 missed = counted(message.count, "line")
-                self._console.note(f"({missed} not shown here: output is too fast; the logs have all lines)")
+                self._console.note(f"({missed} not shown here: output is too fast; see the logs)")
             case RequestRefused():
                 self._console.note(f"the job's launcher refused: {message.reason}")
             case End():

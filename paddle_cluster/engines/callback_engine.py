@@ -46,9 +46,10 @@ from paddle_node.contract.records import read_text
 CALLBACK_AGENT = NODE_DIR / "agent" / "callback_agent.py"
 
 _LOAD = f"import os,zlib,base64;exec(zlib.decompress(base64.b64decode(os.environ.pop('{AGENT_CODE}'))))"
-# Nodes may have their interpreters at different paths; any of them works.
+# Nodes may have their interpreters at different paths; any of them works. $0 begins the shell's error messages.
 _SCRIPT = (
-    'for p in python3 "$@"; do command -v "$p" >/dev/null 2>&1 && break; done; exec "$p" {flags} -c "$0"'
+    'c=$1; shift; for p in python3 "$@"; do command -v "$p" >/dev/null 2>&1 && break; done; '
+    'exec "$p" {flags} -c "$c"'
 )
 
 
@@ -187,7 +188,7 @@ class CallbackEngine(Engine):
         code = base64.b64encode(zlib.compress(CALLBACK_AGENT.read_bytes())).decode()
         script = _SCRIPT.format(flags=" ".join(FLAGS))
         return CallbackAgent(
-            ("/bin/sh", "-c", script, _LOAD, *self._pythons), {INVITATION: encoded, AGENT_CODE: code}
+            ("/bin/sh", "-c", script, "agent", _LOAD, *self._pythons), {INVITATION: encoded, AGENT_CODE: code}
         )
 
     def _ended(self, why: str, rank: int | None = None) -> None:

@@ -93,14 +93,13 @@ def describe_exit(code: int | None, signal_number: int | None, out_of_memory: st
     Args:
         out_of_memory: which counter of out-of-memory kills rose: "cgroup", "machine", or empty.
     """
-    if not signal_number:
-        return f"exit code {code}"
-    try:
-        text = f"signal {signal_number} ({signal.Signals(signal_number).name})"
-    except ValueError:
-        return f"signal {signal_number}"
+    text = f"exit code {code}"
+    if signal_number:
+        known = {number.value: f" ({number.name})" for number in signal.Signals}
+        text = f"signal {signal_number}{known.get(signal_number, '')}"
     if out_of_memory == "cgroup":
-        return f"{text} from the kernel's out-of-memory killer"
+        link = "from" if signal_number else "after one of its processes was ended by"
+        return f"{text} {link} the kernel's out-of-memory killer"
     if out_of_memory:
         return f"{text} while the kernel of that machine was killing processes for lack of memory"
     return text

@@ -228,9 +228,7 @@ class Console:
         self._report_gone()
 
     def _note_dropped(self, count: int) -> None:
-        self._view.lines(
-            [f"({counted(count, 'line')} not shown: the reader was too slow; the logs have all lines)"]
-        )
+        self._view.lines([f"({counted(count, 'line')} not shown: the reader was too slow; see the logs)"])
 
     def _tick(self) -> float:
         self._drawer.tick()

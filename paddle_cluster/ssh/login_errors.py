@@ -9,6 +9,7 @@ import socket
 
 from paramiko.ssh_exception import (
     AuthenticationException,
+    BadAuthenticationType,
     ChannelException,
     PasswordRequiredException,
     SSHException,
@@ -24,7 +25,7 @@ from paddle_cluster.ssh.known_hosts import (
     UnknownHostKeyError,
     fingerprint,
 )
-from paddle_cluster.ssh.private_keys import ManyKeysError
+from paddle_cluster.ssh.private_keys import ManyKeysError, PartialError
 from paddle_cluster.ssh.reasons import Reason, where
 from paddle_cluster.ssh.resolver import NameTimeoutError, SilentError
 from paddle_cluster.ssh.route import HostConfig
@@ -92,6 +93,9 @@ def _reason(error: Exception, attempt: Attempt) -> Reason:
         return _refused(attempt, "a private key is encrypted", reasons.ADD_TO_AGENT)
     if isinstance(error, ManyKeysError):
         return _refused(attempt, str(error), reasons.MANY_KEYS)
+    if isinstance(error, BadAuthenticationType) and "publickey" not in error.allowed_types:
+        has_accepted_key = isinstance(error, PartialError)
+        return reasons.prompts(attempt.hop, error.allowed_types, _keys(attempt), has_accepted_key)
     if isinstance(error, AuthenticationException):
         return _refused(attempt, str(error))
     if isinstance(error, NameTimeoutError):
@@ -146,7 +150,8 @@ def _changed_key(error: ChangedHostKeyError) -> Reason:
 
 
 def _refused(attempt: Attempt, why: str, hint: str = "") -> Reason:
-    keys = [str(path) for path in attempt.hop.keys]
-    if attempt.hop.agent:
-        keys.append("those of your ssh agent")
-    return reasons.refused(attempt.hop, "; ".join((why, *attempt.hop.missing_keys)), keys, hint)
+    return reasons.refused(attempt.hop, "; ".join((why, *attempt.hop.missing_keys)), _keys(attempt), hint)
+
+
+def _keys(attempt: Attempt) -> list[str]:
+    return [*map(str, attempt.hop.keys), *["those of your ssh agent"] * bool(attempt.hop.agent)]

@@ -229,15 +229,12 @@ def _unchecked_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Rea
 
 
 def _refused(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
+    methods = found[1]
+    if "publickey" not in methods:
+        return reasons.prompts(output.server, methods.split(","), output.keys, output.has_accepted_key)
     if output.has_accepted_key:
         why = "a private key is encrypted, or needs interaction to sign"
         return reasons.refused(output.server, why, output.keys, reasons.ADD_TO_AGENT)
-    methods = found[1] or "nothing"
-    if "publickey" not in methods:
-        hint = (
-            "The launcher never asks for passwords: let sshd there accept public keys (PubkeyAuthentication)."
-        )
-        return reasons.refused(output.server, f"it accepts only {methods}", output.keys, hint)
     return reasons.refused(output.server, f"it accepts {methods}", output.keys)
 
 

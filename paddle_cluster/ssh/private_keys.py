@@ -17,7 +17,12 @@ import paramiko
 from cryptography.hazmat.primitives import serialization
 from paramiko.agent import AgentKey, AgentSSH
 from paramiko.pkey import PublicBlob
-from paramiko.ssh_exception import AuthenticationException, PasswordRequiredException, SSHException
+from paramiko.ssh_exception import (
+    AuthenticationException,
+    BadAuthenticationType,
+    PasswordRequiredException,
+    SSHException,
+)
 
 from paddle_cluster.ssh.reasons import OPENSSH
 from paddle_cluster.ssh.route import HostConfig
@@ -33,6 +38,10 @@ _KINDS = {b"ssh-rsa": paramiko.RSAKey, b"ssh-ed25519": paramiko.Ed25519Key}
 
 class ManyKeysError(AuthenticationException):  # type: ignore[misc]
     """The server closed the connection before all keys were offered."""
+
+
+class PartialError(BadAuthenticationType):  # type: ignore[misc]
+    """The server accepted a key, but requires more."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +85,12 @@ class KeyRing:
                     continue
                 offered += 1
                 try:
-                    if not transport.auth_publickey(hop.user, key):
+                    required = transport.auth_publickey(hop.user, key)
+                    if not required:
                         return
-                    refused = SSHException("the key alone is not enough")
+                    refused = PartialError("accepted", required)
+                    if "publickey" not in required:
+                        break
                 except SSHException as error:
                     refused = error
                 if not transport.is_active():  # too many keys for this server

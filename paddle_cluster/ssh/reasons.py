@@ -100,9 +100,28 @@ def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reas
         hint
         or (
             "If the user is correct, add a public key to its ~/.ssh/authorized_keys: ssh-copy-id "
-            f"{at}{login.host}."
+            f"{at}{login.host}. If the key is there, remove write permission of other users, with which sshd ignores "
+            "the file: chmod go-w ~ ~/.ssh ~/.ssh/authorized_keys."
         ),
         "login refused",
+    )
+
+
+def prompts(login: Login, methods: Iterable[str], keys: Iterable[str], has_accepted_key: bool) -> Reason:
+    """Explain that the server also, or only, accepts methods that ask the user."""
+    if has_accepted_key:
+        return refused(
+            login,
+            f"after the key, it requires {' or '.join(methods)}",
+            keys,
+            "The launcher answers no prompts: remove this requirement for your key (AuthenticationMethods of sshd), "
+            'or log in yourself and let jobs use that connection (SSH_CLIENT = "openssh" with ControlMaster).',
+        )
+    return refused(
+        login,
+        f"it accepts only {', '.join(methods) or 'nothing'}",
+        keys,
+        "The launcher never asks for passwords: let sshd there accept public keys (PubkeyAuthentication).",
     )
 
 

@@ -84,6 +84,12 @@ def ignored() -> Iterator[None]:
         yield
 
 
+def ignore() -> None:
+    """Ignore stop signals from now on, so that they cannot change an exit code that is already decided."""
+    for number in EXIT_CODES:
+        signal.signal(number, signal.SIG_IGN)
+
+
 @contextmanager
 def posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
     """Context in which each stop signal posts a SignalEvent to a queue; for use in the main thread only."""

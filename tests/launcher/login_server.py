@@ -22,6 +22,7 @@ ListenAddress {address}:{port}
 HostKey {folder}/host_key
 PidFile {folder}/pid
 AuthorizedKeysFile {folder}/authorized_keys
+{extra}
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
@@ -29,7 +30,6 @@ UsePAM no
 UseDNS no
 StrictModes no
 PrintMotd no
-{extra}
 """
 
 

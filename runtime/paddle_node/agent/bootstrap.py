@@ -134,6 +134,13 @@ def _leave(code: int) -> None:
 
 
 def _serve(nonce: str, importer: MemoryImporter) -> int:
+    from paddle_node.linux import proc
+
+    if not proc.stat("self"):
+        sys.stderr.write(
+            "/proc is not mounted, but the agent needs it to find processes: mount -t proc proc /proc\n"
+        )
+        return START_FAILED
     from paddle_node.agent.greeting import greet
 
     received = greet(nonce, importer.magic.hex(), importer.add, 0, 1)

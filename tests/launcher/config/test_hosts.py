@@ -23,6 +23,8 @@ LEGAL = [
     ("[fd00::7]", None, "fd00::7", None),
     ("[FE80:0:0::1%eth0]:65535", None, "fe80::1%eth0", 65535),
     ("first.last-x+y@h", "first.last-x+y", "h", None),
+    ("CORP\\jane@h", "CORP\\jane", "h", None),
+    ("jane.doe@corp.example@h:2222", "jane.doe@corp.example", "h", 2222),
     ("bücher.example", None, "xn--bcher-kva.example", None),
     ("root@пример.рф:22", "root", "xn--e1afmkfd.xn--p1ai", 22),
     ("a" * 63 + "." + "b" * 63, None, "a" * 63 + "." + "b" * 63, None),
@@ -38,7 +40,10 @@ ILLEGAL = [
     ("`id`", "'`'"),
     ("a'b", '"\'"'),
     ('a"b', "'\"'"),
-    ("a\\b", "'\\\\'"),
+    ("a\\b", "not a host name"),
+    ("CORP\\@host", "not a valid login name"),
+    ("\\jane@host", "not a valid login name"),
+    ("a\\b\\c@host", "not a valid login name"),
     ("a b", "' '"),
     ("a\nb", "'\\n'"),
     ("a\n", "'\\n'"),
@@ -141,7 +146,8 @@ def test_whatever_parses_holds_nothing_that_acts(text: str) -> None:
     assert set(host.name) <= HARMLESS
     assert not host.name.startswith("-")
     if host.user is not None:
-        assert set(host.user) <= HARMLESS
-        assert not host.user.startswith("-")
+        assert set(host.user) <= HARMLESS | set("\\@")
+        assert host.user[0] not in "-\\"
+        assert host.user[-1] != "\\"
     if ":" in host.name:
         ipaddress.IPv6Address(host.name)

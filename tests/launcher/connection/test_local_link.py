@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import os
 import queue
+import shlex
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -12,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from paddle_cluster.connection.bootstrap import Bootstrap
+from paddle_cluster.connection.bootstrap import Bootstrap, agent_bootstrap
 from paddle_cluster.connection.link import Link, LinkLost
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.connection.reconnect import new_key
 from paddle_cluster.connection.send_queue import Frame
+from paddle_cluster.connection.shell import agent_argv
 from paddle_cluster.engines import local
 from paddle_cluster.engines.local import LocalStream
 from paddle_cluster.errors import ConnectError
@@ -69,6 +72,36 @@ def test_a_login_that_says_something_else_is_quoted() -> None:
     link, events = link_to("echo this account is closed; exit 1")
     assert "'this account is closed'" in lost(events)
     link.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("rbash: line 1: exec: restricted", "(usermod -s)"),
+        ("this is Python 3.6; the node agent needs 3.8 or newer", "set PYTHON in conf.py"),
+    ],
+)
+def test_a_reason_of_the_login_is_followed_by_what_to_do(said: str, hint: str) -> None:
+    link, events = link_to(f"echo {shlex.quote(said)} >&2; exit 1")
+    reason = lost(events)
+    assert reason.endswith(said)
+    assert hint in reason
+    link.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts in a namespace")
+def test_a_node_without_proc_is_refused_in_one_sentence() -> None:
+    bootstrap = agent_bootstrap()
+    hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    done = subprocess.run(
+        [*hidden, *agent_argv(bootstrap, sys.executable)],
+        input=bootstrap.first_bytes,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.stdout == b""
+    assert done.stderr.count(b"\n") == 1
+    assert b"mount -t proc proc /proc" in done.stderr
 
 
 def test_garbage_after_the_marker_ends_the_link() -> None:

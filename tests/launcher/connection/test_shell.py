@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.connection.bootstrap import Bootstrap, agent_bootstrap
+from paddle_cluster.connection.bootstrap import DISCONNECTED, Bootstrap, agent_bootstrap
+from paddle_cluster.connection.link import unstarted
 from paddle_cluster.connection.shell import agent_command
 from paddle_node.contract.opening import marker
 
@@ -115,8 +116,17 @@ def test_a_stream_that_ends_early_starts_nothing() -> None:
         capture_output=True,
         timeout=30,
     )
-    assert done.returncode != 0
-    assert done.stdout == b""
+    assert done.returncode == DISCONNECTED
+    assert done.stdout == done.stderr == b""
+
+
+def test_where_there_is_no_python_the_error_names_it_without_the_agents_code() -> None:
+    bootstrap = agent_bootstrap()
+    done = run("sh", agent_command(bootstrap, "/no/python"), bootstrap, "/none")
+    assert b"/no/python" in done.stderr
+    assert b"import" not in done.stderr
+    reason = unstarted("", "", f"the node agent exited with status {done.returncode}: {done.stderr.decode()}")
+    assert "set PYTHON in conf.py" in reason
 
 
 def test_a_login_script_that_hands_the_input_to_another_shell_runs_none_of_it(tmp_path: Path) -> None:

@@ -275,6 +275,18 @@ def test_the_error_of_a_log_is_the_last_line_of_its_last_traceback() -> None:
         (None, 11, "", "signal 11 (SIGSEGV)"),
         (None, 63, "", "signal 63"),
         (0, None, "", "exit code 0"),
+        (
+            137,
+            None,
+            "cgroup",
+            "exit code 137 after one of its processes was ended by the kernel's out-of-memory killer",
+        ),
+        (
+            1,
+            None,
+            "machine",
+            "exit code 1 while the kernel of that machine was killing processes for lack of memory",
+        ),
         (None, 9, "cgroup", "signal 9 (SIGKILL) from the kernel's out-of-memory killer"),
         (
             None,

@@ -25,7 +25,7 @@ from paddle_cluster.ssh.openssh import OpenSshStream
 from paddle_cluster.ssh.openssh_messages import KEPT, KEPT_LINES, FailedLogin, SshOutput, explain
 from paddle_cluster.ssh.openssh_query import argv, config_text
 from tests.launcher.login_server import LoginServer, make_key, public_key
-from tests.launcher.logins import Client, hello, url
+from tests.launcher.logins import BOTH, Client, hello, url
 
 OPENSSH = pytest.mark.parametrize("client", [SshClient.OPENSSH], indirect=True)
 HOME = Path("/home/ada")
@@ -138,7 +138,22 @@ def test_an_open_connection_is_used_and_left_open(client: Client, server: LoginS
         subprocess.run(["ssh", "-S", str(path), "-O", "exit", "x"], check=True, capture_output=True)
 
 
-@OPENSSH
+SECOND_FACTOR = "PasswordAuthentication yes\nAuthenticationMethods publickey,password"
+
+
+@BOTH
+def test_a_host_that_also_wants_a_password_names_it_and_the_ways_out(
+    client: Client, make_server: Callable[..., LoginServer]
+) -> None:
+    server = make_server(SECOND_FACTOR)
+    client.knows(server)
+    error = client.error(url(server), identity_files=(server.client_key,))
+    assert "after the key, it requires password" in error.reason
+    assert "AuthenticationMethods" in error.hint
+    assert "ControlMaster" in error.hint
+
+
+@BOTH
 def test_a_host_that_takes_passwords_alone_asks_nobody(
     client: Client, make_server: Callable[..., LoginServer]
 ) -> None:

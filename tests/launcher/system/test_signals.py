@@ -128,3 +128,16 @@ def test_the_third_stop_request_exits_immediately(before: str, said: str) -> Non
         check=False,
     )
     assert (done.returncode, done.stderr) == (130, said)
+
+
+def test_a_request_after_the_last_line_does_not_change_the_exit_code(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys, paddle_cluster\n"
+        "code = paddle_cluster.main()\n"
+        "for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):\n"
+        "    os.kill(os.getpid(), number)\n"
+        "sys.exit(code)"
+    )
+    argv = [sys.executable, "-c", code, "help", "hosts"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -105,8 +105,9 @@ class Health:
 class MemoryKills:
     """Detects out-of-memory kills by the counters of this process's cgroup, or else of the machine.
 
-    A counter shows that a kill happened, not which process was killed. Therefore, only a process that ended by SIGKILL
-    shortly after an increase is reported as killed. The counters of the last seconds are remembered.
+    A counter shows that a kill happened, not which process was killed. Therefore, an increase is reported only with a
+    process that failed shortly afterwards: the killed one, or a shell or loader that waited for it. The counters of the
+    last seconds are remembered.
     """
 
     def __init__(self) -> None:

@@ -250,7 +250,7 @@ class Processes:
         self._logged = logged
         self.group = ""
         self._running: Dict[str, Running] = {}
-        self._succeeded: Set[str] = set()
+        self._succeeded: Dict[str, float] = {}  # when helpers of each must have ended
         self._sessions: Dict[str, Set[int]] = {}
         self._long_values = LongValues()
         self._start_limit_s = START_LIMIT_S
@@ -278,9 +278,9 @@ class Processes:
         stopping = {*self._running, *self._succeeded} if names is None else {*names}
         for name in stopping & self._running.keys():
             self._running[name].is_stopping = True
-        marks = {os.fsencode("%s=%s" % (PROC, name)) for name in self._succeeded & stopping}
-        self._succeeded -= stopping
-        deadline = time.monotonic() + SETTLE_S
+        ended = {name: self._succeeded.pop(name) for name in stopping & self._succeeded.keys()}
+        marks = {os.fsencode("%s=%s" % (PROC, name)) for name in ended}
+        deadline = max(ended.values(), default=0.0)
 
         def look() -> None:
             found = scope.find() if marks else []
@@ -355,7 +355,7 @@ class Processes:
             lambda body, partial, moment: self._outbox.line(name, body, asked.log, partial, moment),
             progress.heard if asked.patterns else None,
         )
-        self._succeeded.discard(name)
+        self._succeeded.pop(name, None)
         self._running[name] = Running(output, report, MonitoredProcess(pid, log, detector), progress)
         for known in self._sessions.values():
             known.discard(pid)  # a pid is reused only after the session of that number is empty
@@ -387,13 +387,10 @@ class Processes:
         running.output.drain()
         running.progress.look()
         running.report.drain()
-        code: Optional[int] = None
-        number: Optional[int] = None
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-        else:
-            code = os.WEXITSTATUS(status)
-            self._succeeded.update([name] if code == 0 and not running.is_stopping else ())
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = None if number else os.WEXITSTATUS(status)
+        if code == 0 and not running.is_stopping:
+            self._succeeded[name] = time.monotonic() + SETTLE_S
         fields: Dict[str, Any] = {"proc": name, "code": code, "signal": number, "tail": running.output.tail()}
-        fields["out_of_memory"] = self._health.kills.recent() if number == signal.SIGKILL else ""
+        fields["out_of_memory"] = self._health.kills.recent() if number == signal.SIGKILL or code else ""
         self._outbox.send("exited", **fields)

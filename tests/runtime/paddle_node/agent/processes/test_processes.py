@@ -4,8 +4,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from paddle_node.agent.processes.spawn import spawn
 from tests.runtime.paddle_node.agent.driven_node import Node
 
 ROOT = Path(__file__).parents[5]
+MEMORY_GROUPS = (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup"))  # versions 1 and 2
 DUMP = (
     "import json, os, sys; json.dump({'argv': sys.argv[1:], 'env': dict(os.environ)}, open('dump.json', 'w'))"
 )
@@ -260,3 +262,33 @@ def test_a_start_on_a_file_system_that_hangs_is_given_up_and_names_it(
         spawn(["true"], {"PATH": os.environ["PATH"]}, "/mnt/dead", 1, limit_s=0.2)
     _, status = os.wait()
     assert os.WIFSIGNALED(status)
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group whose processes may have 64 MiB together."""
+    base = next((base for base in MEMORY_GROUPS if (base / "cgroup.procs").is_file()), None)
+    if base is None or not os.access(base, os.W_OK):
+        pytest.skip("needs a writable control group for memory")
+    group = base / f"paddle-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        limits = [group / name for name in ("memory.limit_in_bytes", "memory.max")]
+        limit = next((limit for limit in limits if limit.exists()), None)
+        if limit is None:
+            pytest.skip("needs the memory controller")
+        limit.write_text(str(64 << 20))
+        yield group
+    finally:
+        group.rmdir()
+
+
+def test_a_script_whose_child_was_killed_for_lack_of_memory_says_so(node: Node, small_group: Path) -> None:
+    eat = "x = bytearray(1 << 30); [x.__setitem__(i, 1) for i in range(0, 1 << 30, 4096)]"
+    child = f'echo $$ >"{small_group}/cgroup.procs"; exec "{sys.executable}" -c "{eat}"'
+    node.start(["sh", "-c", f"sh -c '{child}'; exit $?"])
+    exited = node.expect("exited").fields
+    assert (exited["code"], exited["signal"]) == (128 + signal.SIGKILL, None)
+    assert exited["out_of_memory"] in ("cgroup", "machine")
+    node.python("raise SystemExit(0)")
+    assert node.expect("exited").fields["out_of_memory"] == ""

@@ -9,12 +9,14 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from paddle_node.agent.processes.processes import SETTLE_S
 from tests.runtime.paddle_node.agent.driven_node import Node, eventually, kill_all, lives, marked, unmarked
 from tests.runtime.paddle_node.agent.strays import (
     DEAF,
@@ -337,3 +339,18 @@ def test_without_a_control_group_a_possibly_remaining_process_is_reported(
     ended = ended_by_a_visitor(make_node, node)
     kill_all(sorted(left))
     assert "may still run" in str(ended["unsure"])
+
+
+def test_a_stop_does_not_wait_for_leftovers_of_a_script_that_ended_long_ago(node: Node) -> None:
+    node.python("import subprocess, sys; subprocess.Popen(['sleep', '100'])")
+    node.expect("exited", code=0)
+    ended = time.monotonic()
+    clock = "import signal, time; signal.signal(15, lambda *_: exit(time.monotonic())); print('ready'); time.sleep(99)"
+    node.python(clock, proc="trainer-1", log="log/other.log")
+    node.expect("line", proc="trainer-1")
+    eventually(lambda: time.monotonic() > ended + SETTLE_S, "helpers had their time")
+    asked = time.monotonic()
+    node.link.send("stop", procs=None, grace_s=30)
+    node.expect("notice")
+    assert node.expect("stopped").fields["left"] == []
+    assert float((node.root / "job/log/other.log").read_text().split()[1]) - asked < SETTLE_S
