@@ -15,7 +15,7 @@ if _RUNTIME.is_dir() and str(_RUNTIME) not in sys.path:
 
 
 def main() -> int:
-    """Run the command and return its exit code."""
+    """Run the command line of this process (sys.argv) and return its exit code."""
     gc.set_threshold(50_000)  # imports create no garbage: searching for it took a fifth of their time
     try:
         from paddle_cluster.cli.main import main as launch

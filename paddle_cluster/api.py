@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts, follows and stops jobs from Python, for notebooks and other programs.
+"""The Python API of the launcher: starts, follows and stops jobs, for notebooks and other programs.
 
     from paddle_cluster import api
 
@@ -111,12 +111,15 @@ class Run:
             yield event
 
     def stop(self) -> None:
-        """Ask the job to stop, as Ctrl+C does; a second call kills it immediately. `wait` returns its outcome."""
+        """Ask the job to stop, as Ctrl+C does, without waiting; a second call kills it immediately.
+
+        `wait` returns the outcome.
+        """
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
 
     def status(self) -> JobStatus:
-        """Return the state of the job.
+        """Return the current state of the job.
 
         Until the launcher has recorded a state, the phase is "starting" and the ID may be empty.
 
@@ -185,7 +188,7 @@ def _exit_code(code: int) -> ExitCode:
 
 
 class Options(TypedDict, total=False):
-    """Options of a job as keyword arguments, named as on the command line; `package` is --job_dispatch_package."""
+    """The options of a job as keyword arguments, named as on the command line; `package` is --job_dispatch_package."""
 
     package: str | Path
     job_workspace: str

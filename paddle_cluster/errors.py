@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errors of the launcher, each with its exit code.
+"""The exceptions of the launcher, each with its exit code.
 
 Errors carry data (node, address, path); only `cli` turns them into an exit code and a final screen.
 """
@@ -44,7 +44,7 @@ class LauncherError(Exception):
 
 
 class AnswerLost(LauncherError):
-    """Raised when a command's output cannot be written."""
+    """Raised when a command's output cannot be written, for example because the disk is full."""
 
 
 class UsageError(LauncherError):
@@ -151,7 +151,7 @@ class DispatchError(LauncherError):
 
 
 class ProtocolError(LauncherError):
-    """Raised when a peer violates the protocol.
+    """Raised when an agent violates the protocol.
 
     Attributes:
         node: the host as the user wrote it.

@@ -46,11 +46,12 @@ def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
 def nodes_to_ask(
     where: StatePlaces, given: CommandArguments, environ: Mapping[str, str]
 ) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str | None]:
-    """Return the nodes, the login settings, their conf.py, and the job ID if one is given, which may be partial.
+    """Return the nodes to query, the settings for logins to them, the file or option that names them, and the job ID.
 
     Raises:
         UsageError: the partial ID matches several jobs.
         ConfError: conf.py is invalid.
+
     """
     if given.job is not None and not _NODES & set(given.values):
         try:

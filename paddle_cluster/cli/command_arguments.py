@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses a command's arguments: the options at the beginning of its usage text, and at most one job."""
+"""Parses the arguments of a command: the options that its usage text lists, and at most one job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 
 @dataclass(frozen=True)
 class CommandArguments:
-    """The arguments of a command.
+    """The parsed arguments of a command.
 
     Attributes:
         job: the argument that is not an option, or None.
@@ -30,7 +30,7 @@ class CommandArguments:
 
 
 def options(usage: str) -> dict[str, bool]:
-    """Return the options in the first paragraph of a usage, such as "--conf", and whether each takes a value."""
+    """Return the options in the first paragraph of a usage text, such as "--conf" -> whether it takes a value."""
     return {one.rstrip("= "): one[-1] in "= " for one in _OPTION.findall(usage.partition("\n\n")[0])}
 
 

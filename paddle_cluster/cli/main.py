@@ -71,7 +71,7 @@ def _run(argv: Sequence[str]) -> ExitCode:
 
 
 def named(argv: Sequence[str]) -> str | None:
-    """Return the command that a command line starts with, or None if the command line describes a job.
+    """Return the name of the command with which a command line starts, or None if the command line describes a job.
 
     Raises:
         UsageError: the first argument is not a command, and either no job is named or it is a misspelled command.
@@ -104,7 +104,7 @@ def named(argv: Sequence[str]) -> str | None:
 
 
 def perform(name: str, argv: Sequence[str]) -> ExitCode:
-    """Run a command with the arguments that follow its name, or print its usage."""
+    """Run a command with the arguments that follow its name, or print its usage; return its exit code."""
     if {"-h", "--help"} & set(_before_dashes(argv)):
         answer(usage(name))
         return ExitCode.DONE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of docs/ as `paddle.py help` shows them: by topic, or by a name in one of their tables.
+"""The manual that `paddle.py help` shows: finds pages of docs/ by topic, and rows of their tables by name.
 
 A page's topic is its file name without the extension. If the first cell of a table row begins with a name in
 backquotes, the row can be looked up by that name: an option, a name of conf.py, a variable.

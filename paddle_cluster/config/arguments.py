@@ -61,7 +61,7 @@ _EXPECTED = {name: advice for names, advice in _ADVICE.items() for name in names
 
 
 class Flag(NamedTuple):
-    """A flag that is passed through to the trainers."""
+    """A flag of the user's script, which is passed through to the trainers."""
 
     name: str
     value: str

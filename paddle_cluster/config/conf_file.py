@@ -33,7 +33,7 @@ _CODING = regex(rb"(?:[ \t\f]*(?:#.*)?\r?\n)?[ \t\f]*#.*?coding[:=][ \t]*([-\w.]
 
 @dataclass(frozen=True)
 class ConfFile:
-    """The assignments in a conf.py.
+    """The names that a conf.py assigns, with their values and lines.
 
     Attributes:
         shown: the file's name in messages.
@@ -224,11 +224,11 @@ class Layers:
         return found
 
     def add(self, where: str, message: str) -> None:
-        """Record an error and its location."""
+        """Record an error and its location, for `raise_any`."""
         self._problems.append((where, message))
 
     def report(self, name: str, error: values.ValueMismatchError) -> None:
-        """Record an error about the value of a name in the files."""
+        """Record an invalid value of a name in conf.py, with the line of the assignment, for `raise_any`."""
         element = "" if error.index is None else f"[{error.element or error.index}]"
         self.add(self.conf.where(name, error.index), f"{name}{element}: {error}")
 

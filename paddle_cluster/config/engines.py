@@ -21,7 +21,7 @@ ALLOCATED = "SLURM_JOB_NODELIST"
 
 
 class NodeRequest(NamedTuple):
-    """The values that determine an engine's nodes.
+    """The settings from which an engine determines its nodes.
 
     Attributes:
         nnodes: --nnodes, or None.
@@ -38,7 +38,7 @@ class NodeRequest(NamedTuple):
 
 
 class EngineRow(NamedTuple):
-    """The properties of one --engine value.
+    """A row of the table of engines: the properties of one --engine value.
 
     Attributes:
         start_timeout: the name of conf.py that limits the start of agents.
@@ -97,7 +97,7 @@ def allocated(environ: Mapping[str, str]) -> tuple[Host, ...]:
 
 
 def pods(asked: NodeRequest) -> HostList:
-    """Return the nodes pod-0, pod-1, ...; --nnodes or K8S_NODES sets their number.
+    """Return the nodes of a Kubernetes job: pod-0, pod-1, ...; --nnodes or K8S_NODES sets their number.
 
     Raises:
         ConfError: the number is missing or given twice, or no image is given.

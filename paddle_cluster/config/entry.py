@@ -27,7 +27,7 @@ _HEAD_BYTES = 256
 
 @dataclass(frozen=True)
 class Entry:
-    """The program that the trainers run; exactly one of the attributes is set.
+    """The program that the trainers run, given by exactly one of the attributes.
 
     Attributes:
         path: relative to the workspace.
@@ -95,7 +95,7 @@ def check(entry: Entry, package: Path) -> None:
 
 
 def files(entry: Entry, package: Path) -> tuple[str, ...]:
-    """Return the candidate files in the workspace, relative to it; none for a module of the nodes' Python."""
+    """Return the candidate files of an entry, relative to the workspace; none for a module outside it."""
     if entry.module:
         return module_files(entry.module, lambda name: os.path.exists(f"{package}/{name}"))
     return (entry.path,)
@@ -157,7 +157,11 @@ READY: Mapping[str, tuple[str, ...]] = {
 
 
 def read_progress(value: object) -> tuple[str, ...]:
-    """Return the regular expressions for a text or a list of texts."""
+    """Parse PROGRESS: return the regular expressions in a string or a list, with predefined names replaced.
+
+    Raises:
+        ValueMismatchError: an expression is invalid, or finds no number.
+    """
     given = (_patterns(value),) if isinstance(value, str) else _list(value)
     return tuple(pattern for patterns in given for pattern in patterns)
 

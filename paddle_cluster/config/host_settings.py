@@ -43,7 +43,7 @@ class HostList:
 
     @property
     def called(self) -> str:
-        """Return the name of the list for messages."""
+        """Return the name of the list for messages, such as "HOSTS"."""
         return "HOSTS" if self.is_conf else f"the nodes of {self.source}"
 
     @property
@@ -64,11 +64,11 @@ class HostList:
         )
 
     def ids(self, reference: str) -> Sequence[int]:
-        """Return the IDs of the nodes with this text in the list; if there are none, of those with this name."""
+        """Return the IDs of the nodes written as `reference`; if there are none, of the nodes with this host name."""
         return self._ids.get(reference, ())
 
     def node_of(self, reference: str | int) -> int:
-        """Return the ID of a node given by its text in the list, its name (if unique), or its index.
+        """Return the ID of the node that is given as written in the list, by its unique host name, or by its index.
 
         Raises:
             ValueMismatchError: the reference matches no node, or several.
@@ -100,7 +100,7 @@ class HostList:
 
 @dataclass(frozen=True, kw_only=True)
 class HostSettings:
-    """One host's settings.
+    """The settings of one host in HOST_SETTINGS.
 
     Attributes:
         python, root_dir: if empty, the setting for all hosts applies.
@@ -121,7 +121,11 @@ Given = tuple[tuple[str | int, HostSettings], ...]
 
 
 def variables(value: object) -> tuple[tuple[str, str], ...]:
-    """Parse a dictionary of environment variables; messages never contain a value."""
+    """Validate a dictionary of environment variables and return its items; messages never contain a value.
+
+    Raises:
+        ValueMismatchError: the value is not a dictionary of strings, or a name is not a valid variable.
+    """
     if not isinstance(value, dict):
         raise mismatch("a dictionary of variables, such as {'NAME': 'value'}", value)
     for name, text in value.items():
@@ -139,7 +143,11 @@ SETTINGS: Mapping[str, Callable[[object], Any]] = MappingProxyType(
 
 
 def read(value: object) -> Given:
-    """Parse a dictionary from hosts to dictionaries of SETTINGS."""
+    """Parse HOST_SETTINGS: a dictionary from hosts to dictionaries of the names in SETTINGS.
+
+    Raises:
+        ValueMismatchError: the value has a different form; the error names the entry.
+    """
     if not isinstance(value, dict):
         raise mismatch("a dictionary such as {'node-b': {'python': '/opt/py311/bin/python'}}", value)
     given = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Validates the names of conf.py that begin with K8S_."""
+"""Validators of the names of conf.py that begin with K8S_; each returns the value or raises ValueMismatchError."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LABEL = regex(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def dictionary(read: Callable[[object], Any], what: str) -> Callable[[object], dict[str, Any]]:
-    """Return a reader of dictionaries that map texts to values that `read` accepts."""
+    """Return a validator of dictionaries that map non-empty strings to values that `read` accepts."""
 
     def read_all(value: object) -> dict[str, Any]:
         if not isinstance(value, dict) or not all(isinstance(name, str) and name for name in value):
@@ -37,7 +37,7 @@ def quantity(value: object) -> str:
 
 
 def amounts(example: str) -> Callable[[object], dict[str, Any]]:
-    """Return a reader of dictionaries from resources to quantities."""
+    """Return a validator of dictionaries that map resources, such as "cpu", to quantities."""
     return dictionary(quantity, f"amounts, such as {example}")
 
 
@@ -51,7 +51,7 @@ def mount_path(value: object) -> str:
 
 
 def claims(value: object) -> dict[str, Any]:
-    """Validate volume claims, each with a distinct mount path."""
+    """Validate a dictionary from volume claims to mount paths, which must be distinct."""
     read = dictionary(mount_path, "volume claims and their mount paths, such as {'datasets': '/data'}")(value)
     if len(set(read.values())) < len(read):
         raise values.mismatch("a different mount path for each volume claim", value)
@@ -75,28 +75,28 @@ def template(value: object, depth: int = 0) -> Any:
 
 
 def pod(value: object) -> Any:
-    """Validate a pod template, or a part of one."""
+    """Validate a pod template, or a part of one: a dictionary with `metadata` or `spec`."""
     if not isinstance(value, dict) or not set(value) <= {"metadata", "spec"}:
         raise values.mismatch("a dictionary with 'spec' or 'metadata' of a pod template", value)
     return template(value)
 
 
 def toleration(value: object) -> Any:
-    """Validate a toleration of a pod."""
+    """Validate a toleration of a pod, a dictionary."""
     if not isinstance(value, dict):
         raise values.mismatch("a toleration such as {'key': 'gpu', 'operator': 'Exists'}", value)
     return template(value)
 
 
 def word(value: object) -> str:
-    """Validate a text without whitespace, which may be empty."""
+    """Validate a name without whitespace, or an empty string."""
     if not isinstance(value, str) or not value.isprintable() or " " in value or value.startswith("-"):
         raise values.mismatch("a name without spaces", value)
     return value
 
 
 def label(value: object) -> str:
-    """Validate a namespace or another name in DNS format; may be empty."""
+    """Validate a name in DNS label format, such as a namespace, or an empty string."""
     if not isinstance(value, str) or (value and not _LABEL.fullmatch(value)):
         raise values.mismatch("a name of lower-case letters, digits and '-'", value)
     return value

@@ -21,7 +21,7 @@ from paddle_cluster.system.installation import IS_CHECKOUT
 
 
 class Mode(StrEnum):
-    """The kind of job, which determines its processes."""
+    """The kind of job (--mode), which determines its processes."""
 
     V2 = "v2"
     FLUID = "fluid"
@@ -53,7 +53,7 @@ REQUIRED = object()
 
 
 class Option(NamedTuple):
-    """A setting that an option, a name in conf.py or an environment variable can give.
+    """A row of the table of settings: one that an option, a name in conf.py or an environment variable can set.
 
     Attributes:
         name: the option's name; empty: only conf.py can set it.
@@ -96,7 +96,7 @@ class Option(NamedTuple):
 
     @property
     def unsaid(self) -> Any:
-        """Return the option's value if it is not given; None if a value is required."""
+        """Return the option's value if it is not given: its default, or None if a value is required."""
         if self.default is REQUIRED:
             return None
         return self.default if self.default in (None, ()) else self.read(self.default)

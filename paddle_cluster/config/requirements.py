@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packages of an environment on a node: those of the lock file and of the workspace's requirements.txt."""
+"""Determines the packages of an environment on a node, from the lock file and the workspace's requirements.txt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HASH = regex(r"--hash=\S+")
 
 @dataclass(frozen=True)
 class Pin:
-    """A package pinned in the lock file.
+    """A package with its version, as pinned in the lock file.
 
     Attributes:
         hashes: sha256 of each of its files.
@@ -35,18 +35,18 @@ class Pin:
 
     @property
     def text(self) -> str:
-        """Return the package as a requirement."""
+        """Return the package as a requirement line for pip, without hashes."""
         return f"{self.name}=={self.version}"
 
     @property
     def hashed(self) -> str:
-        """Return the package as a requirement with its hashes."""
+        """Return the package as a requirement line for pip, with its hashes."""
         return " ".join([self.text, *(f"--hash=sha256:{one}" for one in sorted(self.hashes))])
 
 
 @dataclass(frozen=True)
 class Requirements:
-    """A workspace's requirements.
+    """The requirements.txt of a workspace, with the files that it includes.
 
     Attributes:
         path: absolute path of its requirements.txt.
@@ -63,7 +63,7 @@ class Requirements:
 
 
 def pins(markers: Mapping[str, str], lock: Path = LOCK_FILE) -> tuple[Pin, ...]:
-    """Return the packages that a node needs.
+    """Return the pinned packages that a node needs.
 
     Args:
         markers: values for the lock file's environment markers, by their PEP 508 names.

@@ -26,7 +26,7 @@ OPENBLAS_POLLING = ("OPENBLAS_THREAD_TIMEOUT", "14")
 
 
 class Saving(NamedTuple):
-    """The files from which a script resumes: their name on nodes, or empty, and patterns of files to restore."""
+    """The checkpoints that a script saves: their directory's name on nodes, or empty, and the files to collect."""
 
     name: str
     collect: tuple[str, ...]
@@ -34,12 +34,11 @@ class Saving(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """Settings of the nodes: which ones the job uses, and what applies to all of them.
+    """The settings of a job's nodes: which ones it uses, and what applies to all of them.
 
     Attributes:
         engine: the method that starts agents on hosts other than this machine.
-        pservers, trainers: node IDs in ascending order; a rank is an index into these. Collective mode has no
-            pservers.
+        pservers, trainers: node IDs in ascending order; a rank is an index into these. Collective mode has no pservers.
         root_dir: parent of the job directories on a node; absolute, or beginning with ~.
         job_umask: umask for everything that a job creates on a node.
         nic: network interface for the job's traffic; empty: the interface of the route to the other nodes.
@@ -267,7 +266,7 @@ class MonitoringSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """Records where each setting comes from, as text for people.
+    """The origin of each setting, as text for messages.
 
     Attributes:
         hosts: the option or file that names the hosts.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Validates configured values: each function takes any object, and returns a typed value or raises an error.
+"""Validators of configured values. Each takes any object, and returns a typed value or raises ValueMismatchError.
 
-Texts (from the environment or the command line) and Python values (from conf.py) use the same functions. The end of
-the module finds the known name that a misspelled one resembles.
+Texts (from the environment or the command line) and Python values (from conf.py) use the same functions. The end of the
+module finds the known name that a misspelled one resembles.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def mismatch(expected: str, got: object) -> ValueMismatchError:
 
 
 def show(value: object) -> str:
-    """Format a value and its type, short enough for one line."""
+    """Format a value and its type for a message, short enough for one line."""
     try:
         text = repr(value)
     except Exception as error:  # noqa: BLE001 - an integer of 5000 digits, the user's own __repr__
@@ -67,7 +67,7 @@ def show(value: object) -> str:
 
 
 def integer(low: int, high: int) -> Callable[[object], int]:
-    """Accept an int within [low, high]; True and False are rejected."""
+    """Return a validator of integers within [low, high]; True and False are rejected."""
     expected = f"an integer from {low} to {high}"
 
     def read(value: object) -> int:
@@ -79,7 +79,7 @@ def integer(low: int, high: int) -> Callable[[object], int]:
 
 
 def whole(least: int) -> Callable[[object], int]:
-    """Accept a decimal integer that is at least `least`."""
+    """Return a validator of decimal integers that are at least `least`."""
 
     def read(value: object) -> int:
         digits = str(value)
@@ -93,7 +93,7 @@ def whole(least: int) -> Callable[[object], int]:
 
 
 def seconds(low: float, high: float) -> Callable[[object], float]:
-    """Accept a finite number of seconds within [low, high]."""
+    """Return a validator of finite numbers of seconds within [low, high]."""
     expected = f"a number of seconds from {low:g} to {high:g}"
 
     def read(value: object) -> float:
@@ -124,7 +124,7 @@ def umask(value: object) -> int:
 
 
 def one_of(kind: type[E]) -> Callable[[object], E]:
-    """Accept a value of an enumeration."""
+    """Return a validator of the values of an enumeration."""
     expected = " or ".join(repr(str(word)) for word in kind)
 
     def read(value: object) -> E:
@@ -251,7 +251,7 @@ def local_file(value: object) -> Path:
 
 
 def list_of(read: Callable[[object], T], what: str) -> Callable[[object], tuple[T, ...]]:
-    """Accept a list or tuple, whose elements `read` accepts."""
+    """Return a validator of lists and tuples with elements that `read` accepts; `what` names them in messages."""
 
     def read_list(value: object) -> tuple[T, ...]:
         if not isinstance(value, list | tuple):

@@ -68,7 +68,7 @@ _INIT = "PADDLE_INIT_"
 
 
 class Variables:
-    """Environment variables whose values are never shown."""
+    """The environment variables that the user adds to processes; their values are never shown."""
 
     __slots__ = ("_values",)
 
@@ -82,12 +82,12 @@ class Variables:
 
     @property
     def rules_gpus(self) -> bool:
-        """Return whether a variable of the user selects the GPUs that a process sees."""
+        """Return whether the user sets CUDA_VISIBLE_DEVICES, which selects the GPUs that a process sees."""
         return _GPUS in self._values
 
     @property
     def all_gpus(self) -> bool:
-        """Return whether every process sees all GPUs of its machine."""
+        """Return whether the user lets every process see all GPUs of its machine."""
         return self._values.get(_GPUS) == ALL_GPUS
 
     @property
@@ -96,7 +96,7 @@ class Variables:
         return len(self._values.get(_GPUS, "").replace(",", " ").split())
 
     def revealed(self, python_path: str) -> dict[str, str]:
-        """Return the values, only for the environment of a process.
+        """Return names and values; for use in the environment of a process only.
 
         Args:
             python_path: path to insert before the user's PYTHONPATH.

@@ -103,7 +103,7 @@ def _check_config(settings: Settings) -> None:
 
 
 def check_directory(package: Path) -> None:
-    """Check that the package is a directory. Raises WorkspaceError if the path is missing or not a directory."""
+    """Raise WorkspaceError if the package does not exist or is not a directory."""
     if not package.exists():
         raise WorkspaceError(
             f"--job_dispatch_package: {package} does not exist; give the directory to dispatch"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections to agents, which exchange frames over any transport. Depends on `plan` and lower layers.
+"""Connections to agents, over which frames are exchanged. Depends on `plan` and lower layers.
 
 Only `shell` generates shell commands; `bootstrap` packs the agent's source for nodes; `reactor` runs the few threads
 that all links share.

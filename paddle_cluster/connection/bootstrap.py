@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packs the agent for a node: text for `python3 -c`, and the modules that follow on standard input.
+"""Packs the agent for a node: the code for `python3 -c`, and the modules that follow on standard input.
 
 The modules for the agent's greeting are sent immediately, both as source and as this interpreter's bytecode, so that a
 node with the same Python compiles nothing. All other modules follow after the greeting, which reports which form the

@@ -29,7 +29,7 @@ MAX_NOISE = 1 << 20  # maximum output of a login shell before the agent's
 
 
 class Decoder:
-    """Decodes an agent's output into messages, in chunks of any size; skips all bytes before the marker.
+    """An incremental decoder of an agent's output into messages; skips all bytes before the marker.
 
     Attributes:
         started: whether the marker has been received.
@@ -79,7 +79,10 @@ class Decoder:
 
 
 class Stream(Protocol):
-    """A byte stream to an agent. One thread at a time may call `read`, and one `write`; any thread may call `close`."""
+    """The interface of a byte stream to an agent.
+
+    One thread at a time may call `read`, and one `write`; any thread may call `close`.
+    """
 
     @property
     def bootstrap(self) -> Bootstrap:
@@ -112,7 +115,7 @@ class Stream(Protocol):
 
 
 class Conversation(Protocol):
-    """The protocol of one link to an agent, whose bytes a carrier transports."""
+    """The interface of the protocol on one link, whose bytes a carrier transports."""
 
     @property
     def has_begun(self) -> bool:
@@ -135,7 +138,7 @@ class Conversation(Protocol):
         """Record that all bytes before a position have been written."""
 
     def over(self, carrier: Carrier, fault: str, ended: str) -> None:
-        """Handle the end of the stream, which is closed.
+        """Handle the end of the stream, which the carrier has closed.
 
         Args:
             fault: the error that ended the conversation, or empty.
@@ -144,7 +147,7 @@ class Conversation(Protocol):
 
 
 class Carrier:
-    """The connection over one stream. Active once `start` is called.
+    """The transport of one conversation over one stream; active once `start` is called.
 
     Args:
         stream: owned by the carrier from now on.
@@ -203,7 +206,7 @@ class Carrier:
         return None if self._conversation.has_begun else self._start_by
 
     def read_turn(self) -> Next:
-        """Pass on available data, or the end of the stream."""
+        """Pass available data, or the end of the stream, to the conversation; return what the reactor does next."""
         if self._ended.is_set():
             return Next.NOTHING
         try:

@@ -80,7 +80,7 @@ class Unreadable:
 def heard(
     node_id: int, name: str, kind: str, fields: Fields, body: bytes = b"", size: int = 0
 ) -> MessageEvent | Unreadable:
-    """Return the event to post for a frame that the named node sent."""
+    """Return the event for a frame that the named node sent: `Unreadable` if a field is outside its limits."""
     faults: list[str] = []
     try:
         message = read_message(kind, fields, name, faults)
@@ -112,7 +112,7 @@ class LinkBroken:
 
 
 class EventQueue(queue.SimpleQueue[Any]):
-    """Events in order of arrival; each event from a node counts with its `size` in bytes."""
+    """A thread-safe FIFO queue of events, which also counts their total `size` in bytes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -147,14 +147,14 @@ class EventQueue(queue.SimpleQueue[Any]):
 
 
 def is_full(events: queue.SimpleQueue[Any]) -> bool:
-    """Return whether the queue exceeds its limits, so that producers should wait if they can."""
+    """Return whether a queue exceeds its limits on events or bytes, so that producers should wait if they can."""
     if events.qsize() > MOST_EVENTS:
         return True
     return isinstance(events, EventQueue) and events.waiting_bytes > MOST_BYTES
 
 
 class Link:
-    """The conversation with one agent.
+    """A link to one agent, which may outlive its connection.
 
     Args:
         node_id: recorded in every event.
@@ -256,7 +256,7 @@ class Link:
         return received
 
     def carry_on(self, stream: Stream, position: int) -> None:
-        """Continue over a new connection, which the link owns from now on.
+        """Continue the conversation over a new connection, which the link owns from now on.
 
         Args:
             position: number of bytes of this side's stream that the agent reports as received.
@@ -364,7 +364,7 @@ class Link:
 
 
 def unstarted(fault: str, said: str, ended: str) -> str:
-    """Return a message that says why no agent started and what the user should check.
+    """Return the error message for an agent that did not start: why, and what the user should check.
 
     Args:
         said: the output of the login.

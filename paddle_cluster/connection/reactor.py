@@ -26,7 +26,7 @@ _WATCHED = select.EPOLLIN | select.EPOLLONESHOT
 
 
 class Task:
-    """A unit of work that never runs twice at the same time; its state belongs to `WorkerThreads`.
+    """A unit of work that runs in turns, never two at the same time; its state belongs to `WorkerThreads`.
 
     Args:
         turn: function that does a bounded part of the work and returns True if there is more; must not raise.
@@ -39,7 +39,7 @@ class Task:
 
 
 class WorkerThreads:
-    """Daemon threads that take turns at tasks.
+    """A pool of daemon threads that take turns at tasks.
 
     After IDLE_S without work, all but one exit; after `expect(False)`, all exit.
 
@@ -57,7 +57,7 @@ class WorkerThreads:
         self._may_idle = True
 
     def ask(self, task: Task) -> None:
-        """Have a worker thread run the task once more; return immediately."""
+        """Schedule one more turn of the task on a worker thread; return immediately."""
         with self._wake:
             if task.wanted:
                 return
@@ -153,7 +153,7 @@ class WorkerThreads:
 
 
 class Next(Enum):
-    """What the reactor must do next for a reader after a turn."""
+    """The reactor's next action for a reader after a turn."""
 
     BYTES = "bytes"  # wake it when more bytes arrive
     PAUSE = "pause"  # poll `can_continue`
@@ -162,7 +162,7 @@ class Next(Enum):
 
 
 class Reader(Protocol):
-    """A stream's reading end, as used by `Reactor`."""
+    """The interface of a stream's reading end, as the reactor uses it."""
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while there is data to read."""
@@ -194,7 +194,7 @@ class _Watched:
 
 
 class Reactor:
-    """Watches any number of streams with a few threads."""
+    """Reads from any number of streams, and writes to them, on a few threads."""
 
     def __init__(self) -> None:
         self._workers = WorkerThreads()
@@ -244,7 +244,7 @@ class Reactor:
         return lambda: self.ask(watched.task)
 
     def ask(self, task: Task) -> None:
-        """Have a worker thread run the task once more."""
+        """Schedule one more turn of the task on a worker thread; return immediately."""
         self._workers.ask(task)
         self._help()
 

@@ -63,7 +63,7 @@ class ReconnectError(Exception):
 
 
 def hand_over(stream: Stream, key: ReconnectKey, release: Callable[[], int]) -> int:
-    """Transfer a new connection to the agent; block for at most HANDOVER_S seconds.
+    """Have a running agent take over a new connection; block for at most HANDOVER_S seconds.
 
     Args:
         release: function that is called after the node has answered; it releases the old connection and returns the

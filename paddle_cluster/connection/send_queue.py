@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue of frames that wait to be sent on one link.
+"""The queue of frames to send on one link, by urgency.
 
 The agent's first modules are sent first. After its `hello`, the first frame and the remaining modules follow; then
 single frames are sent ahead of the next frame of a stream. Any thread can add frames. Bytes are read by position, so
@@ -105,7 +105,7 @@ class SendQueue:
                 return bytes(self._sent.read(position, most)) if position >= self._sent.acked else b""
 
     def took(self, position: int) -> None:
-        """Record that all bytes before a position have been written."""
+        """Record that all bytes before a position have been written, so that they may be discarded."""
         self.bytes_sent = max(self.bytes_sent, position - self._greeting_size)
         if not self._keeps:
             with self._lock:

@@ -32,7 +32,7 @@ KEYS = "Ctrl+C stops the job (twice: immediately), Ctrl+\\ or closing the termin
 
 
 class EndReason(Enum):
-    """The reason why an attached view ended."""
+    """The reason for the end of an attached view."""
 
     ENDED = auto()
     LOST = auto()
@@ -42,7 +42,7 @@ class EndReason(Enum):
 
 @dataclass(frozen=True)
 class ViewEnd:
-    """How and why an attached view ended.
+    """The outcome of an attached view.
 
     Attributes:
         exit_code: the job's exit code if it ended; the code of the signal if this process was terminated.
@@ -165,5 +165,5 @@ def _quit_posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
 
 
 def me(what: str) -> str:
-    """Return the name by which requests identify this process."""
+    """Return the name of this process in its requests, such as "paddle.py stop (pid 4711)"."""
     return f"{PROGRAM} {what} (pid {os.getpid()})"

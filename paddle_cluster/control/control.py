@@ -56,7 +56,7 @@ LINES = 2000
 
 
 class Control:
-    """Publishes one job to other processes; a context manager around the whole job.
+    """Publishes one job to other processes: its state directory, socket and exports. A context manager around the job.
 
     Args:
         collected: the directory that receives log/ and output/.
@@ -216,7 +216,7 @@ def _failed(error: BaseException) -> Outcome:
 
 
 class StackRequests:
-    """Requests for stacks from other terminals, and their answers. Only for the loop's thread.
+    """The pending requests for stacks from other terminals. Only for the loop's thread.
 
     When a process hangs, the job itself also requests stacks to diagnose the hang. Answers to requests of this class
     are not passed to the job, which would mistake them for its own.

@@ -42,7 +42,7 @@ class ConnectionClosed:
 
 
 class ControlClient:
-    """A client of one job's launcher.
+    """A client of one job's control socket.
 
     Args:
         connection: the connection, which this client owns from now on.
@@ -124,7 +124,7 @@ def connect(path: Path, events: queue.SimpleQueue[Any]) -> tuple[ControlClient, 
 
 
 def welcome(first: Frame | ConnectionClosed | None, path: Path | str) -> dict[str, Any]:
-    """Return the fields of a connection's first event.
+    """Validate the first event of a connection and return its fields.
 
     Raises:
         ControlLost: the event is not a welcome, or from a different version.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodes and decodes frames between a job's launcher and its clients on the same machine; performs no I/O.
+"""The codec of the frames between a job's launcher and its clients on the same machine. Performs no I/O.
 
 A frame is a length (`!I`) and one line of JSON: an object with "kind". The launcher sends the first frame, `welcome`,
 with its version; a client with a different version reports the mismatch and disconnects.
@@ -33,7 +33,7 @@ class ControlError(ValueError):
 
 
 class Frame(NamedTuple):
-    """A message of the control protocol.
+    """A decoded message of the control protocol.
 
     Attributes:
         record: the frame's record, if the decoder has one for its kind.
@@ -45,23 +45,23 @@ class Frame(NamedTuple):
 
 
 class Attach(NamedTuple):
-    """A request to show the job, starting with the last N lines."""
+    """A request to follow the job, beginning with its last N lines."""
 
     lines: Whole = 0
 
 
 class AskStatus(NamedTuple):
-    """A request for the state of the job."""
+    """A request for the state of the job; the answer is `StatusReply`."""
 
 
 class AskStacks(NamedTuple):
-    """A request for the stacks of processes."""
+    """A request for the stacks of the named processes; each is answered by a `StacksReply`."""
 
     procs: tuple[OneLine, ...]
 
 
 class AskStop(NamedTuple):
-    """A request to stop the job."""
+    """A request to stop the job: the signal's name, whether to kill immediately, and the requester."""
 
     signal: Literal["SIGINT", "SIGTERM"] = "SIGTERM"
     force: bool = False
@@ -69,32 +69,32 @@ class AskStop(NamedTuple):
 
 
 class Missed(NamedTuple):
-    """Reports the number of dropped lines."""
+    """A notice of the number of lines that were dropped because the client read too slowly."""
 
     count: Whole  # type: ignore[assignment]  # hides tuple.count
 
 
 class StatusReply(NamedTuple):
-    """The state of the job."""
+    """The answer to `AskStatus`: the state of the job, as in status.json."""
 
     status: Fields
 
 
 class StacksReply(NamedTuple):
-    """A process's stacks."""
+    """The answer to `AskStacks`: the stack traces of one process."""
 
     process: str
     text: str
 
 
 class RequestRefused(NamedTuple):
-    """The reason why a request was refused; the connection ends."""
+    """The refusal of a request, with the reason; the connection ends."""
 
     reason: OneLine
 
 
 class End(NamedTuple):
-    """The end of the job: what could not be cleaned or collected, and the last lines of a job that did not start."""
+    """The last frame: what the job could not clean or collect, and the last lines of a job that did not start."""
 
     exit_code: ExitCode
     left: tuple[OneLine, ...] = ()
@@ -117,7 +117,11 @@ ANSWERS: Mapping[str, type[Any]] = {
 
 
 def encode(kind: str, **fields: Any) -> bytes:
-    """Encode one frame."""
+    """Encode one frame.
+
+    Raises:
+        ControlError: the frame exceeds the size limit.
+    """
     line = json.dumps({**fields, "kind": kind}, separators=(",", ":")).encode() + b"\n"
     if len(line) > MAX_FRAME:
         raise ControlError(f"a control message {kind!r} has {len(line)} bytes; expected at most {MAX_FRAME}")
@@ -125,7 +129,7 @@ def encode(kind: str, **fields: Any) -> bytes:
 
 
 class ControlDecoder:
-    """Decodes bytes in chunks of any size into frames.
+    """An incremental decoder of frames, whose bytes may arrive in chunks of any size.
 
     Args:
         limit: maximum size of a frame in bytes.

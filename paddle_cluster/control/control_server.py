@@ -75,7 +75,7 @@ class _Client:
 
 
 class ControlServer:
-    """Serves one job in a dedicated thread.
+    """The server of one job's control socket, in a dedicated thread.
 
     Args:
         paths: candidate paths of the socket; the first one that works is used.

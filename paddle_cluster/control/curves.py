@@ -19,7 +19,7 @@ _RANKS = frozenset(f"trainer-{rank}" for rank in range(RANKS))
 
 
 class Point(NamedTuple):
-    """A point of a curve; its value is an average.
+    """A point of a curve: a batch number, and the average of the values reported up to it.
 
     Attributes:
         at: number of batches that the trainer had reported; if it has no passes, its step.
@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 
 class BatchCount:
-    """Counts the batches that a trainer has reported."""
+    """The number of batches that a trainer has reported since the job's start."""
 
     def __init__(self) -> None:
         self._last = (0, -1)  # pass, batch
@@ -106,7 +106,7 @@ class CostHistory:
 
 
 class JobCurves:
-    """The costs of trainer 0 and of the next ranks, and other curves that scripts draw or report."""
+    """The curves of a job: the costs of trainer 0 and of the next ranks, and those that scripts draw or report."""
 
     def __init__(self) -> None:
         self.costs = CostHistory()
@@ -114,7 +114,7 @@ class JobCurves:
         self._others: dict[tuple[str, str], Curve] = {}
 
     def take(self, event: Event) -> None:
-        """Add a report or a point; intended for `Console.watch`."""
+        """Add a trainer's report or a point of a curve; used as a tap for `Console.watch`."""
         if isinstance(event, Plotted):
             self._add(event.process, event.curve, event.step, event.value)
         elif isinstance(event, Progressed) and event.process == TRAINER:

@@ -83,16 +83,16 @@ class JobMetrics:
             self._thread.join(CLOSE_S)
 
     def describe(self) -> list[Any]:
-        """Return no metrics; the library calls this before the first scrape."""
+        """Return no metrics, as `Collector.describe`; the library calls this before the first scrape."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """Return all current metrics to the library."""
+        """Yield all current metrics to the library, as `Collector.collect`; called for each scrape."""
         return families(self._status())
 
 
 def families(status: Mapping[str, Any]) -> Iterator[Any]:
-    """Convert a job's state to the library's metrics."""
+    """Convert the state of a job to metric families of prometheus_client."""
     from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
 
     yield InfoMetricFamily(
@@ -178,7 +178,7 @@ class TensorBoardLog:
         self._queue.start()
 
     def take(self, event: Event) -> None:
-        """Add an event without blocking; intended for `Console.watch`."""
+        """Add an event without blocking; used as a tap for `Console.watch`."""
         if self._queue.is_alive and isinstance(event, Progressed | Plotted):
             self._left_out += not self._queue.put((time.time(), event), 1)
 

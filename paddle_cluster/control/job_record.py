@@ -36,7 +36,7 @@ _DAY_S = 86400.0
 
 @dataclass(frozen=True)
 class NodeEntry:
-    """A node of a job.
+    """A node of a job in job.json.
 
     Attributes:
         host: the host as written in conf.py.
@@ -53,7 +53,7 @@ class NodeEntry:
 
 
 class LoginRecord(NamedTuple):
-    """The login settings in job.json. Logins that use them do not accept new host keys."""
+    """The SSH settings in job.json, without secrets. Logins that use them do not accept new host keys."""
 
     config: LocalPath
     known_hosts: LocalPath
@@ -65,7 +65,7 @@ class LoginRecord(NamedTuple):
 
     @classmethod
     def of(cls, ssh: SshSettings) -> LoginRecord:
-        """Return the record of login settings."""
+        """Return the record of these SSH settings."""
         return cls(
             str(ssh.config),
             str(ssh.known_hosts),
@@ -77,7 +77,7 @@ class LoginRecord(NamedTuple):
         )
 
     def settings(self) -> SshSettings:
-        """Return the recorded login settings."""
+        """Return the recorded SSH settings."""
         return SshSettings(
             config=Path(self.config),
             known_hosts=Path(self.known_hosts),
@@ -137,7 +137,10 @@ class JobRecord:
         }
 
     def node(self, word: str) -> NodeEntry | None:
-        """Return the node with this ID, name or host; a host name without user and port suffices if it is unique."""
+        """Return the node with this ID, name or host; a unique host name suffices, without user and port.
+
+        None: no such node.
+        """
         exact = next((n for n in self.nodes if word in (str(n.node_id), n.name, n.host)), None)
         named = [n for n in self.nodes if parse_host(n.host).name == word]
         return named[0] if exact is None and len(named) == 1 else exact

@@ -27,7 +27,7 @@ NOBODY = ProcessId("", 0, 0, "")
 
 @dataclass(frozen=True)
 class NodeJob:
-    """A job on one node.
+    """A job on one node, as the node reports it.
 
     Attributes:
         alive: whether the job's agent is running.
@@ -54,7 +54,7 @@ class NodeJob:
 
 @dataclass(frozen=True)
 class NodeResident:
-    """A resident agent of a node, which waits for jobs.
+    """A resident agent on a node, which waits for jobs.
 
     Attributes:
         wait_s: time in seconds for which the agent waits for a job.
@@ -82,7 +82,7 @@ def nodes_of(settings: Settings) -> tuple[NodeEntry, ...]:
 
 
 class Known(NamedTuple):
-    """The jobs and agents that nodes report.
+    """The jobs and resident agents that nodes report.
 
     Attributes:
         failed: the answers of nodes that could not be queried or answered incompletely.

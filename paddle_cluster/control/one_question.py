@@ -57,7 +57,7 @@ def visit(
     patience_s: float,
     **fields: Any,
 ) -> list[NodeAnswer[R]]:
-    """Send a request to every node; block until all have answered, failed, or timed out.
+    """Send a request to every node, and block until all have answered, failed or timed out; return one answer per node.
 
     Args:
         request: the kind of frame to send after `hello`.

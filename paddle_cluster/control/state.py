@@ -38,14 +38,14 @@ _PASSING = frozenset((*NodeUsage._fields, *GpuTotals._fields))
 
 @dataclass(frozen=True)
 class Ask:
-    """An event that carries a request to the loop's thread."""
+    """An event that asks the loop's thread to create a snapshot of the job's state."""
 
     answer: Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A job's outcome.
+    """The outcome of a job.
 
     Attributes:
         left: what could not be cleaned or collected, one line each.
@@ -58,7 +58,7 @@ class Outcome:
 
 
 def take(job_id: str, scrollback: Scrollback, roster: Roster, curves: JobCurves) -> dict[str, Any]:
-    """Return the job's current state."""
+    """Return a snapshot of the job's current state, as JSON types for status.json."""
     now, clock, gradients = time.time(), time.monotonic(), roster.gradients()
     return {
         "version": VERSION,

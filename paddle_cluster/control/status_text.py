@@ -23,7 +23,7 @@ _SHOWN_LINE = 100
 
 
 def job_table(jobs: Sequence[KnownJob], now: float, most: int | None = None) -> list[str]:
-    """Return one line per job, newest first; of jobs with the same name, only the newest is listed."""
+    """Format a table with one line per job, newest first; of jobs with the same name, only the newest is listed."""
     newest = {job.title: job for job in reversed(jobs)}
     rows = [
         (

@@ -51,7 +51,7 @@ class _FailureRow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """The last state that a job wrote; a job writes it about once a second.
+    """The state of a job, as it last wrote it, about once a second.
 
     Attributes:
         name: the job's name given by --name, or empty.
@@ -78,7 +78,7 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class KnownJob:
-    """A job and its last recorded state.
+    """A job in the state directory: its record, and its last recorded state.
 
     Attributes:
         status: the content of status.json, or empty if there is none.
@@ -134,7 +134,7 @@ class KnownJob:
         return JobStatus(**{"phase": "starting", **found, **rows, **known})
 
     def describe(self) -> str:
-        """Return the job's phase or outcome in one or two words."""
+        """Return the job's phase or outcome in one or two words, such as "run" or "done"."""
         if self.ended:
             return _outcome(self.exit_code)
         phase = str(self.status.get("phase") or "starting")

@@ -16,7 +16,7 @@ CHUNK = 1 << 20
 
 @dataclass
 class Followed:
-    """A file, and the position up to which it has been read."""
+    """A file that is read as it grows, with the position up to which it has been read."""
 
     path: Path
     offset: int = 0
@@ -62,7 +62,7 @@ class Followed:
         return b""
 
     def finish(self) -> list[str]:
-        """Return the last line of the file if it is incomplete."""
+        """Return the last line of the file if it is incomplete, as a list of at most one line."""
         rest, self.rest = self.rest, b""
         return [_shown(rest)] if rest else []
 

@@ -25,7 +25,7 @@ MOST_METRICS = 6  # columns of `status`; `--json` contains all facts
 
 
 class On(Enum):
-    """Where a fact has a column: everywhere, in `status` even if unknown, or only on the dashboard."""
+    """The views in which a fact has a column: everywhere, in `status` even if unknown, or only on the dashboard."""
 
     BOTH = "both"
     ALWAYS = "always"
@@ -33,7 +33,7 @@ class On(Enum):
 
 
 class FactView(NamedTuple):
-    """How one fact is displayed.
+    """A row of the tables: how one fact is displayed.
 
     Attributes:
         field: name of the fact in status.json.

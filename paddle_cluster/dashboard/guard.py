@@ -37,7 +37,7 @@ HEADERS: Mapping[str, str] = {
 
 
 class Refused(Exception):
-    """A rejected request.
+    """Raised when a request is rejected.
 
     Attributes:
         status: HTTP status of the response.
@@ -68,7 +68,7 @@ def new_token() -> str:
 
 
 def admit(method: str, target: str, headers: Mapping[str, str], *, token: str, port: int) -> Request:
-    """Return the request if it contains the token.
+    """Check an HTTP request, and return it if it contains the token and is from the page itself.
 
     Args:
         target: the target in the request line.
@@ -103,7 +103,7 @@ def admit(method: str, target: str, headers: Mapping[str, str], *, token: str, p
 
 
 def body_size(headers: Mapping[str, str]) -> int:
-    """Return the size of a POST's body. The body must be JSON, because forms on other pages cannot send JSON.
+    """Return the size in bytes of a POST's body, which must be JSON, because forms on other pages cannot send JSON.
 
     Raises:
         Refused: the body is too long, or not JSON.

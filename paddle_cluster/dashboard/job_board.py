@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs of this user, from their state files, which are read again only after a change.
+"""A cache of the states of this user's jobs, whose files are read again only after a change.
 
 A large job writes hundreds of kilobytes of status every second; an ended job's status never changes. Each file is read
 once per update, regardless of the number of browsers.
@@ -42,7 +42,7 @@ class JobBoard:
             return self._jobs
 
     def job(self, job_id: str) -> KnownJob | None:
-        """Return the job with this ID."""
+        """Return the job with this ID, or None."""
         return next((job for job in self.jobs() if job.job_id == job_id), None)
 
     def first(self) -> KnownJob | None:

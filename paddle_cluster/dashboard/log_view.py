@@ -26,7 +26,7 @@ PART = 4000  # lines of a download that are sent together
 
 
 class LogTail:
-    """The end of a job's log as it grows."""
+    """The position of one page in a job's growing log."""
 
     def __init__(self, job: KnownJob) -> None:
         self._followed = Followed(log_lines.path_of(job))
@@ -37,7 +37,7 @@ class LogTail:
         return [_shown(line) for line in itertools.islice(lines, FIRST)][::-1]
 
     def more(self, job: KnownJob) -> tuple[list[str], int]:
-        """Return the lines added since the last call, limited to the newest ones, and the number of omitted lines."""
+        """Return the newest lines added since the last call, and the number of older ones that are omitted."""
         came: list[str] = []
         left_out = 0
         for _ in range(READS):

@@ -52,7 +52,7 @@ _FIRST = b"{}<!-- what the page shows first -->"
 
 
 class DashboardServer(HTTPServer):
-    """Serves one user's jobs.
+    """The HTTP server of one user's dashboard.
 
     Args:
         port: port to listen on; 0: any free port.
@@ -270,7 +270,7 @@ def stop(job: KnownJob, *, force: bool) -> str:
 
 
 def stacks(job: KnownJob, names: Sequence[str]) -> dict[str, str]:
-    """Request the stacks of processes and return them by name; processes that did not answer in time are marked.
+    """Request the stack traces of processes and return them by name; an answer that is late has a note instead.
 
     Raises:
         ControlLost: the launcher does not accept the request.

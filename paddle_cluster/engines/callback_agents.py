@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface for starting callback agents (through mpirun or a cluster's API), and the addresses they connect to.
+"""The interface for starting callback agents, through mpirun or a cluster's API, and the addresses they connect to.
 
 Callback agents try these addresses of the launcher in order. Because node names may not resolve on this machine, or may
 resolve to loopback (127.0.1.1 on Debian), addresses on the routes to nodes come first, then those of all other
@@ -34,7 +34,7 @@ class CallbackAgent(NamedTuple):
 
 
 class Call(NamedTuple):
-    """The line that a callback agent sends when it connects; the rank is -1 if it has none."""
+    """The first line that a callback agent sends on a connection; the rank is -1 if it has none."""
 
     word: Secret
     rank: int
@@ -47,14 +47,14 @@ preferred one first."""
 
 
 class CallbackAgentsEnded(Protocol):
-    """The function to call, from any thread, when callback agents have ended permanently."""
+    """The type of the function to call, from any thread, when callback agents have ended permanently."""
 
     def __call__(self, why: str, rank: int | None = None) -> None:
         """Report that one callback agent has ended, or that all have ended and none will connect."""
 
 
 class CallbackAgents(Protocol):
-    """Starts one callback agent per node. Used once.
+    """The interface of a starter of callback agents, one per node. Used for one job.
 
     Attributes:
         name: name of the starter in messages.

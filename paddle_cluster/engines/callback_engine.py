@@ -54,7 +54,7 @@ _SCRIPT = (
 
 
 class CallbackEngine(Engine):
-    """Starts the callback agents when the first connection is requested, and ends them in `close`."""
+    """An engine whose agents are started by callback agents: at the first connection, until `close`."""
 
     def __init__(self, plan: Plan) -> None:
         settings = plan.settings
@@ -85,10 +85,13 @@ class CallbackEngine(Engine):
 
     @abstractmethod
     def callback_agents(self) -> CallbackAgents:
-        """Return the starter of the callback agents; raises UsageError if it cannot be used."""
+        """Return the starter of the callback agents. Raises UsageError if the starter cannot be used."""
 
     def check(self) -> None:
-        """Check that the program or library that starts the callback agents is installed."""
+        """Check that the program or library that starts the callback agents is installed.
+
+        Raises UsageError if it is not.
+        """
         self._callback_agents = self.callback_agents()
 
     def connect(self, node: Target) -> TlsStream:
@@ -260,7 +263,7 @@ OnConnected = Callable[[int, str, TlsStream], None]
 
 
 class Rendezvous:
-    """The TLS server for callback agents; listens from construction to `close`.
+    """The TLS server to which callback agents connect; listens from construction to `close`.
 
     Args:
         on_connected: function that receives the rank, host name and stream of each callback agent's connection, on any

@@ -20,7 +20,7 @@ from paddle_cluster.plan.plan import Plan
 
 
 class Target(NamedTuple):
-    """The node on which to start an agent.
+    """A node on which an agent is to be started.
 
     Attributes:
         label: the node's name in messages.
@@ -34,7 +34,7 @@ class Target(NamedTuple):
 
 
 class Engine(ABC):
-    """Starts agents. `connect` and `reconnect` block for a bounded time, on any thread.
+    """The interface of engines, which start agents. `connect` and `reconnect` block for a bounded time, on any thread.
 
     Attributes:
         connects_early: whether connections can start while the launcher is still importing modules; otherwise, all wait
@@ -49,7 +49,7 @@ class Engine(ABC):
     def allocation(
         cls, settings: Settings, report: Callable[[str], None]
     ) -> contextlib.AbstractContextManager[Mapping[str, str]]:
-        """Request a job's nodes, and release them at the end; yield the variables that name them, if any."""
+        """Return a context that requests and holds the job's nodes, and yields the variables that name them, if any."""
         return contextlib.nullcontext({})
 
     @classmethod
@@ -71,7 +71,7 @@ class Engine(ABC):
     def time_limit(
         cls, settings: Settings, events: queue.SimpleQueue[Any]
     ) -> contextlib.AbstractContextManager[None]:
-        """Stop the job shortly before its time limit, while its results can still be collected."""
+        """Return a context that stops the job shortly before its time limit, while its results can be collected."""
         return contextlib.nullcontext()
 
     # For the nodes of a plan
@@ -101,7 +101,7 @@ class Engine(ABC):
 
     @abstractmethod
     def connect(self, node: Target) -> Stream:
-        """Start an agent on a node; raises ConnectError."""
+        """Start an agent on a node and return the stream to it. Raises ConnectError."""
 
     def remark(self, node_id: int) -> str:
         """Return a note for the log about the connection to a node, or ""."""
@@ -109,7 +109,7 @@ class Engine(ABC):
 
     @abstractmethod
     def reconnect(self, node: Target) -> Stream:
-        """Start the process that opens a new connection to the agent, which is still running; raises ConnectError."""
+        """Start the process that opens a new connection to an agent that is still running. Raises ConnectError."""
 
     def wish(self, node_id: int) -> Mapping[str, Any] | None:
         """Return the field `resident` of `hello`, which asks an agent to wait for the next job, or None to omit it."""

@@ -44,7 +44,7 @@ SHOWN = 600
 
 
 class KubernetesEngine(CallbackEngine):
-    """Creates a Job whose pods connect to the launcher."""
+    """The engine for Kubernetes: creates a Job whose pods connect to the launcher."""
 
     @classmethod
     def described(cls, text: str, plan: Plan) -> str:
@@ -52,7 +52,10 @@ class KubernetesEngine(CallbackEngine):
         return textwrap.indent(text, "# ", lambda line: True) + kubernetes_objects.shown(plan)
 
     def callback_agents(self) -> CallbackAgents:
-        """Return the Kubernetes Job that starts the callback agents."""
+        """Return the Kubernetes Job that starts the callback agents.
+
+        Raises UsageError if the official client is missing.
+        """
         if not is_installed():
             raise UsageError(
                 f"--engine=kubernetes needs the Kubernetes client for Python, which is not installed; run {INSTALL}"
@@ -65,7 +68,7 @@ ENGINE = KubernetesEngine
 
 
 class KubernetesJob:
-    """Starts one pod per node of a plan."""
+    """A Kubernetes Job with one pod per node of a plan, as a starter of callback agents."""
 
     name = "Kubernetes"
 
@@ -87,7 +90,7 @@ class KubernetesJob:
         self._troubles: dict[str, str] = {}  # by pod, Job, or API server: problems that may be temporary
 
     def start(self, invite: Invite, ended: CallbackAgentsEnded) -> None:
-        """Start to create the Job; report its end."""
+        """Create the Job in a thread, which later reports its end."""
         self._thread = threading.Thread(
             target=self._run, args=(invite, ended), name="kubernetes", daemon=True
         )

@@ -76,7 +76,7 @@ def is_installed() -> bool:
 
 
 class Api:
-    """A client for one namespace of a cluster.
+    """A client of a cluster's API server, for one namespace.
 
     Args:
         stopping: event after which no requests are sent, until `go_on`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains from pods, events and a Job why a node is missing.
+"""Explains why a node is missing, from its pod, the Job and their events.
 
 A problem is permanent if only the user can solve it. Other problems are reported when the start times out.
 """
@@ -22,7 +22,7 @@ Object = Mapping[str, Any]
 
 
 class Trouble(NamedTuple):
-    """The reason why a node is missing, and whether it is permanent."""
+    """A reason why a node is missing; permanent if only the user can solve it."""
 
     text: str
     is_final: bool
@@ -57,7 +57,7 @@ def is_up(pod: Object) -> bool:
 
 
 def gone(pod: Object) -> Trouble:
-    """Return the problem that a deleted pod causes."""
+    """Return the problem that a pod's deletion causes."""
     return of_pod(pod) or Trouble(f"{node_of(pod)} was deleted", is_final=True)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's objects in a Kubernetes cluster: an Indexed Job, a Secret and a headless Service.
+"""Builds a job's Kubernetes objects: an Indexed Job, a Secret and a headless Service.
 
 The Job is created first, suspended. It owns the other two objects, which exist before the first pod starts.
 """
@@ -287,7 +287,7 @@ def _container(
 
 
 def merged(made: Any, given: Any) -> Any:
-    """Merge the given object into the created one: dictionaries by key, named list elements by name, mounts by path."""
+    """Merge the user's object into ours: dictionaries by key, named list elements by name, mounts by path."""
     if isinstance(made, dict) and isinstance(given, dict):
         return {
             **made,

@@ -149,7 +149,7 @@ def connect(name: str, python: str = sys.executable) -> LocalStream:
 
 
 class LocalEngine(Engine):
-    """Starts agents on this machine."""
+    """The engine for embedded nodes, whose agents are child processes."""
 
     connects_early = True
 

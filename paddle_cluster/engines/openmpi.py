@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for MPI: mpirun starts one process per host, in the order of the hosts, without CPU pinning."""
+"""The engine for MPI: mpirun starts one callback agent per host, in the order of the hosts, without CPU pinning."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _HYDRA = regex("HYDRA|Intel")
 
 
 class MpiEngine(CallbackEngine):
-    """Starts the mpirun of Open MPI, or of MPICH and its descendants."""
+    """The engine that starts callback agents with the mpirun of Open MPI, or of MPICH and its descendants."""
 
     def callback_agents(self) -> CallbackAgents:
-        """Return the starter that uses the mpirun on PATH."""
+        """Return the starter that uses the mpirun on PATH. Raises UsageError if it cannot start all nodes."""
         hosts = self._plan.settings.cluster.hosts
         check_hosts("openmpi", hosts)
         return ToolProcess(tool_of(hosts, self._address), self._names)
@@ -50,7 +50,7 @@ def _version_of_mpirun() -> str:
 
 
 def mpirun(hosts: Sequence[str]) -> Tool:
-    """Return the command of Open MPI 4 and 5; it works with any number of slots per host.
+    """Return the mpirun command for Open MPI 4 and 5, which works with any number of slots per host.
 
     Args:
         hosts: `[user@]name`, as mpirun passes them to ssh.
@@ -65,7 +65,7 @@ def mpirun(hosts: Sequence[str]) -> Tool:
 
 
 def hydra(hosts: Sequence[Host], here: str) -> Tool:
-    """Return the command of MPICH and its derivatives: Intel MPI, MVAPICH.
+    """Return the mpirun command for MPICH and its derivatives, Intel MPI and MVAPICH.
 
     Args:
         here: an address of this machine to which the hosts connect.

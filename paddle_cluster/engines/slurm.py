@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for Slurm: srun starts one task per node of an allocation, which salloc or sbatch obtains.
+"""The engine for Slurm: srun starts one callback agent per node of an allocation, which salloc or sbatch obtains.
 
 A job of --detach is submitted with sbatch, and requeued after a preemption or at its time limit; its launcher then runs
 on the job's first node, inside the allocation.
@@ -62,7 +62,7 @@ exit $code
 
 
 class SlurmEngine(CallbackEngine):
-    """Starts srun in this process's allocation, or in an allocation that it requests."""
+    """The engine that starts callback agents with srun, in this process's allocation or in one that it requests."""
 
     @classmethod
     def allocation(
@@ -100,7 +100,7 @@ class SlurmEngine(CallbackEngine):
         return slurm_allocation.stopped_in_time(settings.engines.slurm_job, events)
 
     def callback_agents(self) -> CallbackAgents:
-        """Return the srun of this allocation."""
+        """Return the starter that runs srun in this allocation. Raises UsageError if there is no allocation."""
         settings = self._plan.settings
         if settings.engines.waits_for_nodes:
             raise UsageError(
@@ -115,7 +115,7 @@ ENGINE = SlurmEngine
 
 
 def srun(hosts: Sequence[str]) -> Tool:
-    """Return the srun command for use inside an allocation; it leaves the CPUs to other steps."""
+    """Return the srun command for use inside an allocation; its step shares the CPUs with other steps."""
     count = str(len(hosts))
     argv = (
         *("srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--distribution=block"),
@@ -132,7 +132,7 @@ def node_addresses(hosts: Sequence[str]) -> tuple[str, ...]:
 
 
 class Batch(NamedTuple):
-    """The input for sbatch.
+    """The script for sbatch, and the variables that must not appear in it.
 
     Attributes:
         env: variables that sbatch's environment needs in addition to this process's; secret.

@@ -53,7 +53,7 @@ def salloc(settings: Settings) -> list[str]:
 
 @contextlib.contextmanager
 def allocated(argv: Sequence[str], timeout_s: float, tell: Callable[[str], None]) -> Iterator[dict[str, str]]:
-    """Request an allocation and wait for it; release it afterwards.
+    """Request a Slurm allocation and wait for it; release it when the context ends.
 
     Args:
         argv: the `salloc` command.
@@ -225,7 +225,7 @@ def asked(*argv: str) -> str:
 
 @contextlib.contextmanager
 def stopped_in_time(job: str, events: queue.SimpleQueue[Any]) -> Iterator[None]:
-    """Stop the launcher before Slurm ends its job, whose time limit may still change.
+    """Return a context in which the launcher is stopped shortly before Slurm's time limit, which may still change.
 
     Args:
         job: Slurm's job ID; if it is empty, nothing happens.

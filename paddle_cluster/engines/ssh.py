@@ -29,7 +29,7 @@ RECONNECT_STEP_S = 4.0  # per step of a login that replaces a lost connection; t
 
 
 class SshEngine(Engine):
-    """Starts agents on nodes by SSH logins.
+    """The engine that starts agents on nodes by SSH logins.
 
     Args:
         residents: agents that may already be waiting on nodes; they are used instead of logins.
@@ -63,7 +63,7 @@ class SshEngine(Engine):
         return self._logins(is_reconnect=False).route(host)
 
     def connect(self, node: Target) -> Stream:
-        """Connect to the waiting agent, or log in."""
+        """Connect to the waiting agent on a node, or log in. Raises ConnectError."""
         stream: Stream | None = None
         if self._residents is not None:
             stream, self._remarks[node.node_id] = self._residents.connect(node.node_id)
@@ -74,7 +74,7 @@ class SshEngine(Engine):
         return self._remarks.pop(node_id, "")
 
     def reconnect(self, node: Target) -> Stream:
-        """Log in once, with shorter timeouts than the first login."""
+        """Log in once to a node whose agent is running, with shorter timeouts. Raises ConnectError."""
         return self._logins(is_reconnect=True).reconnect(node.host, node.python)
 
     def wish(self, node_id: int) -> Mapping[str, Any] | None:

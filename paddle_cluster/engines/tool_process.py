@@ -31,7 +31,7 @@ UNREACHED = regex(r"paddle: rank ([0-9]{1,7}) could not reach the launcher at (.
 
 @dataclass(frozen=True)
 class Tool:
-    """Describes how a cluster's tool starts a program on each node.
+    """A description of the command with which a cluster's tool starts a program on each node.
 
     Attributes:
         name: the tool's name in messages.
@@ -60,7 +60,7 @@ def check_hosts(engine: str, hosts: Sequence[Host]) -> None:
 
 
 class ToolProcess:
-    """A tool that starts callback agents, as a process.
+    """A process of mpirun or srun, as a starter of callback agents.
 
     Args:
         hosts: names of the nodes in the order of their IDs, as the tool knows them.

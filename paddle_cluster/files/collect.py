@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes file chunks from agents to <workspace>/log/node_<id>/ and <workspace>/output/.
+"""Writes the logs and output files that agents send to <workspace>/log/node_<id>/ and <workspace>/output/.
 
 Logs grow in place; when a log is rotated on its node, its copy is renamed, so that both match. Under output/, a file
 appears only when it is complete: it is written next to its target as `.NAME.DIGEST.part` until a chunk reaches its end.
@@ -35,7 +35,7 @@ Collected = File | Link | Moved | Removed | Listed
 
 @dataclass(frozen=True)
 class CollectLimits:
-    """Limits on the data collected from one node: the number of files, and of bytes without holes."""
+    """The limits on the data collected from one node: the number of files, and of bytes without holes."""
 
     most_bytes: int = 100 << 30
     most_files: int = 1_000_000
@@ -57,7 +57,7 @@ class _Node:
 
 
 class Collector:
-    """Receives the files of all nodes.
+    """The receiver of the files of all nodes, which writes them to disk. Used by one thread.
 
     Args:
         root: the directory that receives log/ and output/.
@@ -243,7 +243,7 @@ class Collector:
         self.ledger(node_id).enter(row, self._difference(node_id, row))
 
     def end_of_list(self, node_id: int) -> tuple[str, ...]:
-        """Finish the list of a node; return the paths that the node must send again."""
+        """Complete the list of a node; return the paths that the node must send again."""
         ledger = self.ledger(node_id)
         if ledger.was_requested_again:  # a file sent again may have replaced another one
             for target, copy in self._copies.items():
@@ -252,7 +252,7 @@ class Collector:
         return ledger.close()
 
     def ledger(self, node_id: int) -> Ledger:
-        """Return the ledger of a node's listed files and received files."""
+        """Return a node's ledger, which compares its listed files with the received ones."""
         return self._ledgers.setdefault(node_id, Ledger())
 
     def _difference(self, node_id: int, row: ListedRow) -> Difference | None:

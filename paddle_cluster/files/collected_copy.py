@@ -21,7 +21,7 @@ _FULL = "more than COLLECT_LIMIT_GB of this node"
 
 
 def fitting(path: str, folder: Path) -> Path:
-    """Return a path below a folder; names that are too long are shortened and made unique with a digest.
+    """Return the local path of a collected file below a folder; names that are too long are shortened, with a digest.
 
     Args:
         path: relative; no component is ".", ".." or empty.
@@ -37,7 +37,7 @@ def fitting(path: str, folder: Path) -> Path:
 
 
 def fitting_name(name: str, limit: int) -> str:
-    """Shorten a file name to at most `limit` bytes."""
+    """Return a file name of at most `limit` bytes: a longer one is shortened, and made unique with a digest."""
     data = os.fsencode(name)
     if len(data) <= limit:
         return name
@@ -46,7 +46,7 @@ def fitting_name(name: str, limit: int) -> str:
 
 
 def link_target(to: str, folder: Path) -> str:
-    """Return the target of a link in a folder, with names as `fitting` gives them."""
+    """Return the target of a symbolic link in a folder, with the names that `fitting` gives to local copies."""
     limit = _name_limit(folder)
     return "/".join(fitting_name(part, limit) for part in _local(to).split("/"))
 
@@ -129,7 +129,7 @@ class Copy:
         self._fd: int | None = None
 
     def write(self, offset: int, reset: bool, body: bytes, room: int) -> None:
-        """Write a chunk; count bytes that cannot be written.
+        """Write a chunk to the copy; count the bytes that cannot be written, without raising.
 
         Args:
             room: number of bytes that may be stored.
@@ -302,7 +302,7 @@ class Copy:
 
 
 def date(place: int | Path, mtime_ns: int) -> None:
-    """Set the modification time of a file or link, if the file system supports it."""
+    """Set the modification time of a file or link, in nanoseconds since 1970, if the file system supports it."""
     with contextlib.suppress(OSError, OverflowError):
         os.utime(place, ns=(mtime_ns, mtime_ns), follow_symlinks=isinstance(place, int))
 

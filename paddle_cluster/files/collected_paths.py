@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which paths a node may send, rename and link to, and where copies are stored; does not access the disk."""
+"""The rules for paths that a node may send, rename and link to, and where copies are stored. Accesses no disk."""
 
 from __future__ import annotations
 

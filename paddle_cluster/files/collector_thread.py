@@ -55,14 +55,14 @@ class Compared:
 
 @dataclass(frozen=True)
 class FilesRefused:
-    """Event: a node sent a malformed message."""
+    """Event: a node sent a message about collected files that is malformed."""
 
     node_id: int
     reason: str
 
 
 class CollectorThread:
-    """Writes collected files in a dedicated thread.
+    """A thread that writes collected files, with a bounded queue per node.
 
     Args:
         root: the directory that receives log/ and output/.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends one tree to one node: offers the manifest, streams the missing files, and has the tree published.
+"""Sends one tree of files to one node: offers the manifest, streams the missing files, and has the tree published.
 
 `start`, `handle` and `send*` belong to the job's loop; the link's writer thread reads the files, one piece at a time
 (`blobs`).
@@ -107,7 +107,7 @@ def _changed(entry: TreeEntry) -> ChangedError:
 
 
 class DispatchState(Enum):
-    """The progress of a tree's transfer."""
+    """The state of a tree's transfer to one node."""
 
     NEW = "new"
     OFFERED = "offered"
@@ -276,7 +276,7 @@ class Dispatch:
 
 @dataclass
 class Delivery:
-    """The progress of transferring the payload to one node.
+    """The transfers of all trees to one node.
 
     Attributes:
         dispatches: the transfers by tree, once the trees are offered.
@@ -309,12 +309,12 @@ class Delivery:
         return self.error is not None or has_all
 
     def begin(self, dispatches: Mapping[str, Dispatch]) -> None:
-        """Offer the payload to all nodes; a repeated call starts again with new counts."""
+        """Record that the trees were offered to the node; a repeated call starts again with new counts."""
         self.dispatches, self.trees, self.arrived = dispatches, {}, 0
         self._samples = deque([(time.monotonic(), 0)])
 
     def arrive(self, count: int) -> None:
-        """Record the number of bytes that have arrived so far."""
+        """Record the number of bytes of the missing files that have arrived so far."""
         self.arrived = count
         now = time.monotonic()
         self._samples.append((now, count))
@@ -326,7 +326,7 @@ class Delivery:
         self.trees = {}
 
     def answered(self, answer: Lacking | Committed | Failed) -> DispatchError | None:
-        """Handle an answer about a tree; return why the tree could not be built, or "".
+        """Handle the node's answer about a tree; return the error if the tree could not be built, or None.
 
         Raises:
             RecordError: the answer is about a tree that was not offered.

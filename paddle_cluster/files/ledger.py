@@ -17,7 +17,7 @@ _PART = 1 << 20  # bytes of a frame of paths
 
 
 class ListedRow(NamedTuple):
-    """A line in a node's list.
+    """A row in a node's list of collected files.
 
     Attributes:
         kind: "file", "link", or "lost": an item that the node cannot send completely.
@@ -70,7 +70,7 @@ def bodies_of(paths: Sequence[str]) -> Iterator[tuple[bytes, bool]]:
 
 @dataclass
 class Ledger:
-    """Compares one node's list of files with the files received from it.
+    """The comparison of one node's list of files with the files received from it.
 
     Attributes:
         listed: rows of its list; `verified`: rows that match the local copy.

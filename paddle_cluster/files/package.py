@@ -77,7 +77,7 @@ class TreeEntry(NamedTuple):
     is_dir: bool = False
 
     def open(self) -> BinaryIO:
-        """Open a regular file for reading; OSError if it cannot be read."""
+        """Open a regular file for reading. Raises OSError if the file cannot be read."""
         return io.BytesIO(self.content) if self.content is not None else open(self.source, "rb", buffering=0)
 
     def manifest_item(self) -> list[str | int | bool]:
@@ -91,7 +91,7 @@ class TreeEntry(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """An item that is not sent. A path that ends with a slash stands for a folder with its contents.
+    """A file or folder that is not sent; the path of a folder ends with a slash.
 
     Attributes:
         rule: the reason, as text for messages.
@@ -103,7 +103,7 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True)
 class Package:
-    """A complete tree, sorted by path.
+    """A complete tree of files to send, sorted by path.
 
     Attributes:
         left_out: items of the folder that are not part of the package.
@@ -119,7 +119,7 @@ class Package:
 
     @cached_property
     def by_digest(self) -> dict[str, TreeEntry]:
-        """Return a file with each digest; files of equal content have the same digest."""
+        """Return one file for each digest; files of equal content have the same digest."""
         return {entry.digest: entry for entry in reversed(self.files)}
 
     @cached_property
@@ -129,7 +129,7 @@ class Package:
 
     @cached_property
     def digest(self) -> str:
-        """Return a digest of names, modes and contents together."""
+        """Return a digest of all names, modes and contents together."""
         state = hashlib.blake2b(digest_size=DIGEST_SIZE)
         for part in self.manifest_parts():
             state.update(part)
@@ -353,7 +353,7 @@ def _entry(
 
 
 def link_problem(link: str, links: Mapping[str, str], tree: Container[str], keep_links: bool = False) -> str:
-    """Return what is wrong with a link, or ""; only the tree on a node is considered.
+    """Return why a symbolic link would not work in the tree on a node, or "".
 
     Args:
         link: the link's path in the tree.

@@ -61,7 +61,7 @@ _LENGTH = 8
 
 @dataclass(frozen=True)
 class Bundle:
-    """The runtime, packed into a single file for sending.
+    """The packages of the runtime, packed into one file for sending.
 
     Attributes:
         digest: the digest of the unpacked tree.
@@ -121,7 +121,7 @@ def _digest(data: bytes) -> str:
 
 
 class Payload:
-    """The trees of one job.
+    """The trees of files that one job sends to its nodes.
 
     Args:
         note: called with a message for the user, if reading the workspace takes long.
@@ -141,7 +141,7 @@ class Payload:
         self._workspace = None if package is None else _workspace(package, plan, note)
 
     def describe(self) -> str:
-        """Describe the files to send, for the screen."""
+        """Describe the files to send and their size, for the screen."""
         packages = max((len(one.package.files) for one in self.environments.values()), default=0)
         more = f", {counted(packages, 'package')}" if packages else ""
         if self._workspace is None:
@@ -172,7 +172,7 @@ class Payload:
         return self._runtime.items + copies + FILES_BESIDE
 
     def offer(self, node: Node, link: Link, hold: bool = False) -> dict[str, Dispatch]:
-        """Start to send all trees to a node; return the dispatches by tree.
+        """Start the transfer of all trees to a node; return the transfers by tree.
 
         Args:
             hold: whether files are sent only once a dispatch is explicitly released.
@@ -266,7 +266,7 @@ FOLDERS = 10
 
 
 class Sized(NamedTuple):
-    """A file of the workspace with its size."""
+    """A path in the workspace, with the size of the file in bytes."""
 
     path: str
     size: int
@@ -296,7 +296,7 @@ def warning(files: Sequence[Sized], node: str, limit_mb: int, left_out: Sequence
 
 
 def largest(files: Sequence[Sized]) -> list[Sized]:
-    """Return the largest files, largest first."""
+    """Return the LARGEST largest files, in descending order of size."""
     return sorted(files, key=lambda one: (-one.size, one.path))[:LARGEST]
 
 

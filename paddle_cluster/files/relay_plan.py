@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans which node sends which bytes to which other nodes, so that the launcher sends only one copy.
+"""Plans the relaying of files between nodes, so that the launcher sends only one copy.
 
 Nodes form a chain, or a tree with few branches if there are many nodes and few bytes. A node relays data while
 receiving it. Every node knows several upstream nodes, so that a failed node can be bypassed.
@@ -27,7 +27,7 @@ MOST_BRANCHES = 4
 
 @dataclass(frozen=True)
 class Member:
-    """A node that has reported its missing files.
+    """A node that takes part in relaying, once it has reported its missing files.
 
     Attributes:
         lacking: number of missing bytes, by digest.
@@ -107,7 +107,7 @@ def late(member: Member, order: Sequence[Member], reaches: Reaches) -> RelayRout
 
 
 def shape(size: int, nodes: float) -> int:
-    """Return the number of nodes that each node sends to; 1 forms a chain.
+    """Return the fastest number of nodes for each node to send to; 1 forms a chain.
 
     Args:
         size: number of bytes for each node.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wheels for a platform: fetched by pip, checked, and cached for later jobs with the same requirements.
+"""Fetches the wheels for a platform with pip, checks them, and caches them for later jobs.
 
 pip runs in a separate process, with the user's settings (PIP_INDEX_URL, PIP_FIND_LINKS, PIP_NO_INDEX, pip.conf).
 Packages in the lock file must match its SHA-256 hashes, and every requirement of a wheel must exist for that platform.
@@ -62,7 +62,7 @@ class NoWheelsError(LauncherError):
 
 @dataclass(frozen=True)
 class Environment:
-    """The wheels for one platform.
+    """The wheels of an environment for one platform.
 
     Attributes:
         unpacked_bytes: the unpacked size of the wheels on a node.
@@ -92,14 +92,14 @@ class EnvironmentRequest:
 
     @property
     def lines(self) -> str:
-        """Return pip's input in addition to the workspace's requirements; with hashes if those have hashes."""
+        """Return the requirement lines for pip besides the workspace's; with hashes if those have hashes."""
         if self.requirements is None:
             return "\n".join(pin.hashed for pin in self.pins)
         return "\n".join(pin.hashed if self.requirements.is_hashed else pin.text for pin in self.pins)
 
     @property
     def key(self) -> str:
-        """Return a key for the resulting environment."""
+        """Return a digest of everything that determines the resulting environment, as its key in the cache."""
         said = [
             str(_FORM),
             self.platform.abi,
@@ -111,7 +111,7 @@ class EnvironmentRequest:
 
 
 def kept(wanted: EnvironmentRequest, states: Path) -> Environment | None:
-    """Return the environment that an earlier job fetched, if it is intact.
+    """Return the cached environment that an earlier job fetched, or None if there is no intact one.
 
     Args:
         states: the directory for the state of jobs.
@@ -130,7 +130,7 @@ def kept(wanted: EnvironmentRequest, states: Path) -> Environment | None:
 
 
 class Fetch:
-    """Runs pip for one platform; `close` may be called in any state.
+    """A run of pip that fetches the wheels of one platform; `close` may be called in any state.
 
     Raises:
         NoWheelsError: pip is missing, or the directory for wheels cannot be created.

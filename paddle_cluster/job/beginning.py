@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The start of a job: checks that need no connection, then the connections, then everything else.
+"""Starts a job: checks that need no connection, then the connections, then everything else.
 
 While logins wait for the network and the nodes, this process imports most of its modules and sets up the job's control.
 """
@@ -35,7 +35,7 @@ PREPARED_S = 10.0
 
 
 def run(settings: Settings, console: Console, first: socket.socket | None = None) -> ExitCode:
-    """Run one job from its settings to its final screen.
+    """Run one job from its settings to its final screen; return the exit code.
 
     Args:
         first: a client connection that follows the job from the start, or None.

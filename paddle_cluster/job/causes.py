@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the failure that caused the others. All functions are pure.
+"""Finds the failure that caused the others (root cause analysis). All functions are pure.
 
 When one process dies or freezes, other processes also fail, because their connections to it break or time out. Failures
 that arrive together are therefore ordered by cause first, and by arrival second. A process whose last output reports a
@@ -80,7 +80,7 @@ def first_cause(failures: Sequence[Failure]) -> Failure:
 
 
 def judge(failures: Sequence[Failure]) -> Conclusion:
-    """Separate the cause from its consequences; `failures` as in `first_cause`."""
+    """Separate the first cause from its consequences and from independent failures; `failures` as in `first_cause`."""
     cause = first_cause(failures)
     same, secondary, others, ended = [], [], [], []
     failed: dict[str, list[Failure]] = {}
@@ -114,7 +114,7 @@ def broken_line(failure: Failure) -> str:
 
 
 def left_early(failures: Sequence[Failure], ended: Sequence[Failure]) -> list[Failure]:
-    """Return the ranks that all failed processes were waiting for, ordered by exit time.
+    """Return the ranks that exited with code 0 while all failed processes were waiting for them, ordered by exit time.
 
     Args:
         failures: one failure or more.
@@ -147,7 +147,7 @@ def waits_for_peers(stacks: str) -> bool:
 
 
 def waits(failure: Failure) -> bool:
-    """Return whether a process's stacks show that it hung because another process did."""
+    """Return whether a process's stacks show that it hung because of another process."""
     return failure.kind is FailureKind.HUNG and waits_for_peers(failure.stacks)
 
 

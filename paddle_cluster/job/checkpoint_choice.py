@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phase in which nodes verify the checkpoint that a job resumes from; it changes nothing on the nodes.
+"""The phase in which nodes verify the checkpoint that a job resumes from. Changes nothing on the nodes.
 
 All nodes read the newest complete checkpoint in parallel. If a checksum differs, the next older one is tried. Servers
 resume from a checkpoint that is intact on all nodes; without one, the job ends with the reasons. A checkpoint that

@@ -22,7 +22,7 @@ from paddle_node.contract.classes import dataclass
 
 @dataclass
 class JobContext:
-    """The state of a job that its handlers share.
+    """The mutable state of a job that its handlers share; used only by the loop's thread.
 
     Attributes:
         events: the queue of the loop; links post to it.
@@ -54,5 +54,5 @@ class JobContext:
         return self.asked_again is not None
 
     def node_state(self, record: NodeRecord, state: str) -> None:
-        """Show a node's current state."""
+        """Set the state that the screen shows for a node."""
         self.console.node_state(record.node.node_id, state)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phase in which a job with --bootstrap fetches the wheels for its nodes' platforms; it changes no node."""
+"""The phase in which a job with --bootstrap fetches the wheels for its nodes' platforms. Changes no node."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def _time(at: float) -> str:
 
 
 def headline(cause: Failure) -> str:
-    """Return what failed, where and how, with the error or the last line of the log."""
+    """Return one line about the first failure: the process, its node, how it failed, and its last error."""
     return ": ".join(filter(None, (cause.headline(), last_error(cause) or _last_output(cause))))
 
 
@@ -271,7 +271,7 @@ def remedy(cause: Failure) -> str:
 
 
 def report(conclusion: Conclusion, history: Sequence[str] = ()) -> list[str]:
-    """Return the lines of the failure report.
+    """Format the failure report for the screen, as lines.
 
     Args:
         history: restarts and losses that the job survived before, one line each.

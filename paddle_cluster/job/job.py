@@ -57,7 +57,7 @@ _TOLD_ON_SCREEN = frozenset((ExitCode.USAGE, ExitCode.PREFLIGHT))  # nothing was
 
 
 class Job:
-    """One run of a plan."""
+    """A job in execution: one run of a plan."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Job:
         return CollectLimits(limits.collect_limit_gb << 30, limits.collect_limit_files)
 
     def run(self) -> ExitCode:
-        """Run all phases; every exit path goes through the shutdown."""
+        """Run all phases and return the exit code; every exit path goes through the shutdown."""
         code, cause, lines, has_failed = ExitCode.DONE, "", list[str](), False
         labels = {record.node.node_id: record.name for record in self._roster.all()}
         self._console.nodes(labels, self._settings.job.name)
@@ -274,7 +274,7 @@ def _stopped_by_hand(roster: Roster, settings: Settings) -> list[str]:
 
 
 def discards(roster: Roster) -> list[str]:
-    """Return a line with the number of gradients discarded per trainer, largest first; no line if there are none."""
+    """Format the number of gradients discarded per trainer, largest first, as one line; no line if there are none."""
     found = [(one.discarded, one.pushed, trainer) for trainer, one in roster.gradients().items()]
     found = sorted((one for one in found if one[0]), key=lambda one: (-one[0], one[2]))
     if not found:
@@ -289,7 +289,7 @@ def discards(roster: Roster) -> list[str]:
 
 
 def idle(roster: Roster) -> list[str]:
-    """Return a line that names the trainers that processed no samples; no line if there are none."""
+    """Return a warning that names the trainers that processed no samples, as one line; no line if there are none."""
     found = [name for name, one in roster.processes.items() if not one.has_samples]
     if not found:
         return []

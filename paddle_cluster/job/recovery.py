@@ -36,7 +36,7 @@ NOT_A_PROCESS = "a restart would not fix this"
 
 @dataclass(frozen=True)
 class Policy:
-    """The user's settings for recovery.
+    """The recovery policy that the user's settings define.
 
     Attributes:
         together: whether restarting one trainer restarts all of them.
@@ -59,7 +59,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Trainer:
-    """A participating trainer.
+    """A trainer that takes part in the job, as `decide` needs it.
 
     Attributes:
         restarts: the number of its restarts.
@@ -164,7 +164,7 @@ class JobFailed(Exception):
 
 
 class Recovery:
-    """Applies a recovery policy to the processes of the roster."""
+    """The executor of a recovery policy on the roster's processes."""
 
     def __init__(self, context: JobContext, loop: Loop, starter: Starter) -> None:
         settings = context.settings

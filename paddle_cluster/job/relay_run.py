@@ -23,7 +23,7 @@ OPEN_S = 3.0  # for opening a node's relay
 
 
 class RelayRun:
-    """The relays of a job's dispatch."""
+    """The relaying of files between a job's nodes, in progress."""
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
@@ -49,7 +49,7 @@ class RelayRun:
             self._planned = [member for member in self._planned if member.node_id != node_id]
 
     def leave(self, record: NodeRecord) -> None:
-        """Mark a node as unable to get all files, so that the nodes waiting for it use other sources."""
+        """Mark a node as unable to receive all files, so that nodes waiting for it use other sources."""
         if record.node.node_id in self._remote:
             record.send("relay", open=False)
         self.restart(record)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Remarks about nodes on the screen, rate-limited per node; excess remarks are only counted."""
+"""Rate-limited notices about nodes on the screen; excess notices are only counted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ A_SECOND = 1.0  # the same limit as in agents
 
 
 class Remarks:
-    """Shows the remarks of one kind.
+    """The notices of one kind about nodes, with a rate limit for each node.
 
     Args:
         lease_s: time in seconds for which a node can be disconnected; its accumulated messages then arrive together.
@@ -59,7 +59,7 @@ class Remarks:
         self._limits: dict[int, RateLimit] = {}
 
     def show(self, record: NodeRecord, text: str) -> None:
-        """Show a remark about a node, or only count it if there are too many."""
+        """Show a notice about a node, or only count it if there are too many."""
         limit = self._limits.setdefault(record.node.node_id, RateLimit(self._burst, A_SECOND))
         refused = limit.refused
         if not limit.take():

@@ -49,7 +49,7 @@ class Undone:
 
 
 class Shutdown:
-    """Shuts one job down, phase by phase.
+    """The shutdown of one job, phase by phase.
 
     Args:
         enter: called with the name of each phase.

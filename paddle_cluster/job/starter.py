@@ -20,7 +20,7 @@ HOOKS = "paddle/hooks"  # of the runtime; the first entry of PYTHONPATH
 
 
 class Starter:
-    """Starts the processes of one job.
+    """Sends the requests to start one job's processes.
 
     Args:
         key: the job's secret.
@@ -51,7 +51,7 @@ class Starter:
         return [self.again(process, 0) for process in processes]
 
     def again(self, process: Process, restarts: int) -> ProcessRecord:
-        """Start a process that was started `restarts` times before, and reset its record."""
+        """Restart a process that was started `restarts` times before, and reset its record."""
         earlier = self._roster.processes.get(process.name)
         # a pserver restarts at the same endpoints
         record = ProcessRecord(process, restarts, None if earlier is None else earlier.endpoints)

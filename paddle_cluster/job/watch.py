@@ -38,7 +38,7 @@ _OF_A_HANG = frozenset((FailureKind.FROZEN, FailureKind.STALLED, FailureKind.HUN
 
 
 class Watch:
-    """Runs the phases `pservers`, `trainers` and `run` of a job.
+    """The phases `pservers`, `trainers` and `run` of a job.
 
     Args:
         key: the job's secret.
@@ -261,7 +261,7 @@ class PathWatch:
         self._untold: dict[tuple[int, int], float] = {}  # -> time of the probe
 
     def check(self) -> None:
-        """Read the answers that arrived, and query again when due; called repeatedly."""
+        """Process the answers that arrived, and probe again when due. Must be called regularly."""
         for node_id, before in list(self._pending.items()):
             routes = self._roster.nodes[node_id].reports.routes
             if routes is not None and routes is not before:

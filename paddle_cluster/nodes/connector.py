@@ -35,7 +35,7 @@ OURS = 128  # files of the workspace being sent, collected logs, the terminal, t
 
 
 def make_room(nodes: int) -> None:
-    """Raise the soft limit of open files to the hard one.
+    """Raise the soft limit of this process's open files to the hard one.
 
     Raises:
         UsageError: even the hard limit is too low for this number of nodes.
@@ -99,7 +99,7 @@ class ReconnectFailed:
 
 
 class Connector:
-    """Opens byte streams to nodes.
+    """The starter of agents on nodes, which opens a byte stream to each on a bounded number of threads.
 
     Args:
         events: the queue that receives one event per attempt.
@@ -126,7 +126,7 @@ class Connector:
             self._begun[node.node_id] = self.connect(node.node_id, node.label, node.host, node.python)
 
     def connect(self, node_id: int, label: str, host: Host, python: str) -> float:
-        """Begin to connect, unless this has already begun; return immediately.
+        """Begin to connect to a node, unless this has already begun; return immediately.
 
         Args:
             node_id: the ID in the event that reports the result.

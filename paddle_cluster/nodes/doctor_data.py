@@ -13,7 +13,7 @@ from paddle_cluster.nodes.findings import Finding
 
 
 def document(examined: Examined, took_s: float) -> str:
-    """Return one indented JSON object; all its numbers are finite."""
+    """Return the results of an examination as one indented JSON object; all its numbers are finite."""
     result = examined.result
     found = {
         "ok": not result.problems,

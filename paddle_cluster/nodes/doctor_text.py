@@ -158,7 +158,7 @@ def _last(examined: Examined) -> str:
 
 @dataclass(frozen=True)
 class Fact:
-    """One column of the table.
+    """A column of the table: a fact about each node.
 
     Attributes:
         read: returns the text for a node that answered; empty if unknown.

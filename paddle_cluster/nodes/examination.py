@@ -32,7 +32,7 @@ EACH_S = 0.05  # seconds of this machine's CPU per node: a login, its answers
 
 @dataclass(frozen=True)
 class Examined:
-    """The result of an examination: answers, findings and addresses.
+    """The result of an examination: the nodes' answers, the findings, and the chosen addresses.
 
     Attributes:
         mode: the mode for which the nodes were checked.
@@ -47,7 +47,7 @@ class Examined:
 
 
 class Examination:
-    """Runs the phases connect and preflight.
+    """The phases `connect` and `preflight` of a job.
 
     Args:
         connect: begins to connect to a node; its agent must be greeted and queried as soon as it is connected.
@@ -69,7 +69,7 @@ class Examination:
         self._enter = enter
 
     def run(self) -> Examined:
-        """Run both phases, limited by the connect and preflight timeouts."""
+        """Run both phases, within the connect and preflight timeouts, and return the result."""
         settings = self._plan.settings
         self._enter("connect")
         for record in self._roster.all():

@@ -73,7 +73,7 @@ class Failure:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Return 5 for a node or pserver, 1 for a trainer."""
+        """Return the launcher's exit code for this failure: 5 for a node or pserver, 1 for a trainer."""
         return ExitCode.PROCESS_FAILED if self.role == "trainer" else ExitCode.LOST
 
     def name(self) -> str:
@@ -107,7 +107,7 @@ def describe_exit(code: int | None, signal_number: int | None, out_of_memory: st
 
 @dataclass(frozen=True)
 class Incident:
-    """An event that the job survived.
+    """A failure that the job survived, by a restart or by continuing without a node.
 
     Attributes:
         kind: RESTART or LEFT_OUT.

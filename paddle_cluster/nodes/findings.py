@@ -13,7 +13,7 @@ NAMED = 4  # this many nodes are named; further ones are counted
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem (if `serious`) or a warning.
+    """A result of a preflight check: a problem (if `serious`) or a warning.
 
     Attributes:
         node: the node with the problem, or empty for the job as a whole.

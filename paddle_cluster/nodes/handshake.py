@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first queries to a node, and its answers; nothing is changed on the node."""
+"""The first requests to a node, and its answers. They change nothing on the node."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def pace_s(nodes: int) -> float:
 
 @dataclass
 class Introduction:
-    """A node's reports about itself.
+    """The facts that a node has reported about itself.
 
     Attributes:
         hostname: the node's own name.
@@ -127,7 +127,7 @@ class Introduction:
         self.damaged = verified.problems
 
     def take_parts(self, parts: tuple[Part, ...]) -> None:
-        """Replace the known checkpoint parts of the node."""
+        """Replace the checkpoint parts that the node is known to have."""
         if self.answer is not None:
             self.answer = self.answer._replace(facts=self.answer.facts._replace(checkpoints=parts))
 

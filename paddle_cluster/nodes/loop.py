@@ -27,7 +27,7 @@ DEAF_S = 2.0  # between two checks: this process was suspended, for example by C
 
 @dataclass(frozen=True)
 class Handlers:
-    """The functions that handle each kind of event and message.
+    """The table of functions that handle each kind of event and message.
 
     Attributes:
         events: event type -> handler.
@@ -51,7 +51,7 @@ class Handlers:
 
 
 class Loop:
-    """Waits for conditions while handling events."""
+    """The event loop of a job: handles events while it waits for a condition."""
 
     def __init__(
         self, events: queue.SimpleQueue[Any], roster: Roster, lease_s: float, handlers: Handlers

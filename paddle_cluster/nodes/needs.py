@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conservatively estimates the descriptors, threads and memory that a plan needs on each node."""
+"""Conservative estimates of the descriptors, threads and memory that a plan needs on each node."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Need:
 
 
 def needs(plan: Plan) -> dict[int, Need]:
-    """Return the needed resources of each node, by node ID."""
+    """Return the estimated needs of each node, by node ID."""
     pservers, trainers = Counter(plan.pserver_nodes), Counter(plan.trainer_nodes)
     ports = len(plan.pserver_ports.configured) if plan.pserver_nodes else 0
     server_files = _FILES + _FILES_A_CONNECTION * len(plan.trainer_nodes) * ports

@@ -23,7 +23,7 @@ from paddle_node.contract.to_launcher import Hello, Pong, Probed
 
 @dataclass
 class Contact:
-    """The connection to a node's agent.
+    """The state of the connection to a node's agent.
 
     Attributes:
         error: why the node could not be reached, or why it was lost.
@@ -49,12 +49,12 @@ class Contact:
         self.began_at = at
 
     def make(self, link: Link) -> None:
-        """Record the link over a new byte stream to the node."""
+        """Store the link over a new byte stream to the node."""
         self.link = link
         self.heard_at = time.monotonic()
 
     def greeted(self) -> None:
-        """Record the agent's greeting."""
+        """Record that the agent's greeting has arrived, and the time that it took."""
         self.login_s = time.monotonic() - self.began_at
 
     def hear(self) -> bool:
@@ -80,7 +80,7 @@ class Contact:
 
 @dataclass
 class Traces:
-    """The processes that the job started on a node, and those that may still run.
+    """The record of the processes that the job started on a node, and of those that may still run.
 
     Attributes:
         used: whether the node was asked to start a process, so that it may need cleaning up.
@@ -132,7 +132,7 @@ class Traces:
 
 @dataclass
 class NodeRecord:
-    """One node of a job.
+    """The job loop's record of one node.
 
     Attributes:
         usage: its last reported resource usage.

@@ -9,7 +9,7 @@ from paddle_node.linux import proc
 
 
 class PhaseClock:
-    """Tracks the phase of a job and the durations of the finished phases."""
+    """The current phase of a job, and the durations of the finished phases."""
 
     def __init__(self) -> None:
         age_s = proc.age_s()

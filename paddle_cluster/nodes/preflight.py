@@ -51,7 +51,7 @@ class PreflightResult:
 
 
 def asked_modules(mode: Mode, wire: Wire, bootstrap: bool = False) -> tuple[str, ...]:
-    """Return the modules to search for in a job's Python: those that the job needs, and those that make it faster."""
+    """Return the modules whose versions to query: those that the job needs, and those that make it faster."""
     needed = needed_modules(mode, bootstrap)
     return (*needed, SEALS[0]) if needed and wire is Wire.CURVE else needed
 
@@ -62,7 +62,7 @@ def needed_modules(mode: Mode, bootstrap: bool = False) -> tuple[str, ...]:
 
 
 def judge(replies: Sequence[Reply], demands: Demands) -> PreflightResult:
-    """Evaluate the answers of all nodes together; return the result of preflight."""
+    """Evaluate the answers of all nodes together; return the table and the findings."""
     found = tuple(
         dict.fromkeys(
             [*_reported(replies), *(finding for family in _FAMILIES for finding in family(replies, demands))]
@@ -94,7 +94,7 @@ def _reported(replies: Sequence[Reply]) -> Iterator[Finding]:
 
 
 def result(reply: Reply, wrong: AbstractSet[str], noted: AbstractSet[str]) -> str:
-    """Return a node's result in one or two words; the findings contain the details."""
+    """Return the text for a node's row in one or two words, such as "ok"; the findings contain the details."""
     if reply.error:
         return reply.outcome
     if reply.name in wrong:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of the current state of every node and process, which only the thread of the job's loop changes."""
+"""The current state of every node and process of a job, which only the thread of the job's loop changes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Stall:
 
 @dataclass
 class ProcessRecord:
-    """One requested process.
+    """The record of one process that the job has requested.
 
     Attributes:
         restarts: the number of its restarts.
@@ -128,15 +128,15 @@ class ProcessRecord:
         return self.move(Stage.FROZEN, Stall(what, self.stacks, time.monotonic()))
 
     def learn(self, **parts: Any) -> None:
-        """Update the given facts about the process, named as in ProcessFacts."""
+        """Update the given facts about the process, by the names of `ProcessFacts`."""
         self.facts = self.facts._replace(**parts)
 
     def live(self, **known: Any) -> None:
-        """Update the given facts about the process's start, output and end, named as in Life."""
+        """Update the given facts about the process's start, output and end, by the names of `Life`."""
         self.learn(life=self.facts.life._replace(**known))
 
     def answer_at(self, endpoints: Endpoints) -> None:
-        """Record that the process answers on all its ports."""
+        """Record the endpoints of a pserver, which answers on all its ports."""
         self.endpoints = endpoints
 
     def step(self, progress: Progress) -> None:
@@ -161,7 +161,7 @@ class ProcessRecord:
 
 @dataclass
 class Roster:
-    """All nodes by ID, all processes by name, and failures in order of arrival.
+    """The nodes of a job by ID, its processes by name, and its failures in order of arrival.
 
     Attributes:
         collected: the directory on this machine for log/ and output/.
@@ -194,7 +194,7 @@ class Roster:
         return [record for record in self.processes.values() if record.process.role is Role.TRAINER]
 
     def known(self, node: NodeRecord, name: str) -> str:
-        """Return the name of a process in a message from a node.
+        """Return the name of a process in a message from a node, after checking it.
 
         Raises:
             RecordError: the process was never requested from that node.
@@ -204,7 +204,7 @@ class Roster:
         return name
 
     def process(self, node: NodeRecord, name: str) -> ProcessRecord | None:
-        """Return the process in a node's message; None if the job continues without it, or it is a messenger.
+        """Return the record of the process in a node's message; None if the job has dropped it, or it is a messenger.
 
         Raises:
             RecordError: the process was never requested from that node.

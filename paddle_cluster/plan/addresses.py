@@ -33,7 +33,7 @@ class Common:
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen addresses by node ID, and the reason for the choice in one line."""
+    """The addresses chosen for the job's traffic, by node ID, and the reason for the choice in one line."""
 
     addresses: Mapping[int, str]
     why: str
@@ -64,7 +64,7 @@ def places(answers: Mapping[int, Probed]) -> dict[int, tuple[str, ...]]:
 
 
 def choose(answers: Mapping[int, Probed], routes: Mapping[int, Sequence[Route]], nic: str = "") -> Choice:
-    """Choose an address for every node.
+    """Choose the address of every node for the job's traffic.
 
     Args:
         answers: the answers by node ID, of all nodes that answered.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locates pserver state that outlives its process: state directories, and checkpoints on a job's nodes.
+"""Locates the state of pservers that outlives its process: state directories, and checkpoints on nodes.
 
 This module determines which checkpoints are whole, and which one `--resume` uses; its functions are pure. If a node's
 processes end, their state remains in the node's memory. If the node is lost, so is the state; only a checkpoint can
@@ -98,7 +98,7 @@ _NEWEST_TOLD = 3
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on all nodes.
+    """A checkpoint, with its parts on all nodes.
 
     Attributes:
         parts: the parts that each node has, by node ID; parts visible to several nodes appear several times.
@@ -123,13 +123,13 @@ class Checkpoint:
 
     @property
     def without(self) -> tuple[int, ...]:
-        """Return the nodes that have no readable part."""
+        """Return the IDs of the serving nodes that can read no part of the checkpoint."""
         readable = self.readable
         return tuple(node for node in self.nodes if node not in readable)
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Return the servers whose part no node has."""
+        """Return the numbers of the servers whose part no node has."""
         have = frozenset[int]().union(*self.readable.values())
         return tuple(server for server in range(self.first.servers) if server not in have)
 
@@ -168,7 +168,7 @@ class Checkpoint:
 
 
 def together(found: Mapping[int, Sequence[Part]], nodes: Sequence[int]) -> tuple[Checkpoint, ...]:
-    """Return every checkpoint of which a node has a part, newest first.
+    """Combine the parts of all nodes into checkpoints, newest first.
 
     Args:
         found: node id -> its parts.
@@ -241,7 +241,7 @@ def newest_whole(made: Sequence[Checkpoint]) -> Checkpoint | None:
 
 
 def shares(one: Checkpoint) -> Mapping[int, tuple[Part, ...]]:
-    """Return the parts that each node verifies: each file once, spread evenly over the nodes that see it."""
+    """Return the parts that each node verifies: each file one time, spread evenly over the nodes that see it."""
     seen: dict[tuple[int, str], list[int]] = {}
     parts: dict[tuple[int, str], Part] = {}
     for node, found in sorted(one.parts.items()):
@@ -261,7 +261,7 @@ def shares(one: Checkpoint) -> Mapping[int, tuple[Part, ...]]:
 def marked(
     found: Mapping[int, Sequence[Part]], damaged: Sequence[tuple[int, Part, str]]
 ) -> dict[int, tuple[Part, ...]]:
-    """Return the parts of all nodes with known problems; a problem applies to all nodes that see the same file.
+    """Return the parts of all nodes, with the problems of damaged files on every node that sees these files.
 
     Args:
         damaged: (node, part, problem).

@@ -53,7 +53,7 @@ class Endpoints:
 
 @dataclass(frozen=True)
 class SharedFacts:
-    """The inputs of the environments of a job's processes; common parts are computed once.
+    """The facts from which the environments of a job's processes are built; common parts are computed once.
 
     Attributes:
         addresses: node ID -> address for the job's traffic.
@@ -162,7 +162,7 @@ def endpoint(address: str, port: int) -> str:
 
 
 def of_pserver(job: SharedFacts, node_id: int, rank: int) -> dict[str, str]:
-    """Return a pserver's environment; in a Fluid script, it replaces the flag for the location of the state."""
+    """Return a pserver's environment; for a Fluid script, it includes the location of the saved state."""
     is_kept_script = job.settings.job.mode is Mode.FLUID and checkpoints.pserver_restarts(job.settings)
     kept = {"PADDLE_PSERVER_STATE_DIR": checkpoints.state_dir(job.settings)} if is_kept_script else {}
     own = job.endpoints[node_id].dense[0]
@@ -217,7 +217,7 @@ def gpus(settings: Settings, count: int, place: TrainerPlace) -> dict[str, str]:
 
 
 def threads(count: int, given: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the thread variables: `count` and a short polling time, unless the user's environment sets them."""
+    """Return the variables that limit threads to `count` and shorten polling, except those that the user sets."""
     return dict([*dict.fromkeys(THREAD_VARIABLES, str(count)).items(), OPENBLAS_POLLING, *given])
 
 
@@ -243,7 +243,7 @@ FILE_SUFFIX = "_FILE"
 
 @dataclass(frozen=True)
 class LongValues:
-    """An environment whose long values are separated.
+    """An environment that is split into short variables and the pieces of long values.
 
     Attributes:
         short: names and values that are sent unchanged.
@@ -278,7 +278,7 @@ def pack_pieces(values: LongValues, known: Set[str]) -> bytes:
 
 
 def is_too_long(name: str, value: str) -> bool:
-    """Return whether the variable is too large for any environment."""
+    """Return whether a variable exceeds Linux's limit for one string of an environment."""
     room = LONGEST - len(name) - 1
     return len(value) > room or (not value.isascii() and len(os.fsencode(value)) > room)
 

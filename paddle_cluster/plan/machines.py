@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts other than addresses that a plan takes from the nodes' answers: cores, GPUs, interfaces, free ports."""
+"""The facts about nodes, other than addresses, that a plan uses: cores, GPUs, interfaces, free ports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INTERFACE_VARIABLES = (*NAMED, NCCL, UCX, *OPEN_MPI)
 
 
 def checked(probed: Probed) -> Probed:
-    """Return an answer to `probe` after checking its addresses. Raises ValueError if a prefix is too long."""
+    """Check the addresses in an answer to `probe`, and return the answer. Raises ValueError if a prefix is too long."""
     for one in probed.networks:
         ipaddress.ip_interface(f"{one.address}/{one.prefix}")
     return probed
@@ -28,7 +28,7 @@ def checked(probed: Probed) -> Probed:
 
 @dataclass(frozen=True)
 class Network:
-    """The network interface of a node's own traffic.
+    """The network interface that a node uses for the job's traffic.
 
     Attributes:
         place: the address of the job's traffic with its interface, or None if unknown.

@@ -43,7 +43,7 @@ class Role(Enum):
 
 @dataclass(frozen=True)
 class Node:
-    """A machine, or an embedded node, with a role in the job.
+    """A machine, or an embedded node, that has a role in the job.
 
     Attributes:
         node_id: index of the host in HOSTS.
@@ -68,7 +68,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Process:
-    """A process to start.
+    """A process that the job starts on a node.
 
     Attributes:
         name: "pserver-0", "trainer-2".
@@ -90,7 +90,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Plan:
-    """A job's processes and nodes.
+    """The nodes of a job and the roles on them, from which its processes follow.
 
     Attributes:
         nodes: the nodes of HOSTS that have a role, in that order; `node()` finds one by ID.
@@ -199,7 +199,7 @@ def planned_endpoints(
 def pserver_processes(
     plan: Plan, addresses: Mapping[int, str], machines: Machines | None = None
 ) -> tuple[Process, ...]:
-    """Return the pservers by rank.
+    """Return the pserver processes of a plan, by rank.
 
     Args:
         addresses: node ID -> address for the job's traffic.
@@ -244,7 +244,7 @@ def trainer_processes(
     endpoints: Mapping[int, Endpoints],
     machines: Machines | None = None,
 ) -> tuple[Process, ...]:
-    """Return the trainers by rank.
+    """Return the trainer processes of a plan, by rank.
 
     Args:
         addresses: node ID -> address for the job's traffic.
@@ -291,7 +291,7 @@ def _ports(endpoints: Endpoints) -> tuple[int, ...]:
 
 
 def trainer_log(place: TrainerPlace) -> str:
-    """Return a trainer's log; its name contains the number if a node has several."""
+    """Return the path of a trainer's log; its name contains the local rank if a node has several trainers."""
     return "log/train.log" if place.local_size == 1 else f"log/train.{place.local_rank}.log"
 
 

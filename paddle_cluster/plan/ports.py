@@ -34,7 +34,7 @@ _END = 65536
 
 
 class TrainerPlace(NamedTuple):
-    """The node, machine and rank of one trainer.
+    """The position of one trainer: its rank, node and machine, and its indices there.
 
     Attributes:
         node_rank: index of its node among the nodes that have trainers.
@@ -52,7 +52,7 @@ class TrainerPlace(NamedTuple):
 
 
 def trainer_places(trainer_nodes: Sequence[int], *, one_machine: bool) -> tuple[TrainerPlace, ...]:
-    """Return the trainer places by rank.
+    """Return the positions of all trainers, by rank.
 
     Args:
         trainer_nodes: node ID by rank.
@@ -78,7 +78,7 @@ def share(count: int, place: TrainerPlace) -> range:
 
 @dataclass(frozen=True)
 class ServicePorts:
-    """The ports that one job may use for trainers.
+    """The candidate ports for the trainers of one job.
 
     Attributes:
         reserved: the pservers' ports, which runs never overlap.
@@ -150,12 +150,11 @@ def trainer_port(first: int, place: TrainerPlace) -> int:
 
 @dataclass(frozen=True)
 class PserverPorts:
-    """The ports that the pservers of one job may use.
+    """The candidate ports for the pservers of one job.
 
     Attributes:
         configured: the ports of every pserver, dense ones first.
-        spare: further ports that are checked; the first one that is free everywhere replaces a single configured
-            one.
+        spare: further ports that are checked; the first one that is free everywhere replaces a single configured one.
     """
 
     configured: range

@@ -26,7 +26,7 @@ _WORD = regex(r"[a-z0-9_]{1,32}")
 
 @dataclass(frozen=True)
 class WheelPlatform:
-    """The platform that a wheel must support.
+    """The platform of a node's Python, which determines the wheels that it accepts.
 
     Attributes:
         version: Python's version, with all known parts: "3.11.2".
@@ -88,7 +88,7 @@ class WheelPlatform:
 
 
 def read(version: str, kind: Sequence[str]) -> WheelPlatform | None:
-    """Return the platform of a node's Python; None if unknown."""
+    """Return the platform that an interpreter's version and identity describe; None if it is unknown."""
     release = _VERSION.match(version)
     if len(kind) != 5 or release is None:
         return None

@@ -52,7 +52,7 @@ Tap = Callable[[Event], None]
 
 
 class PlainView(View):
-    """Shows plain lines, for pipes, files and dumb terminals, without frequent changes of node states."""
+    """A view of plain lines, for pipes, files and dumb terminals, without frequent changes of node states."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -71,7 +71,7 @@ class PlainView(View):
 
 
 class JsonLines(View):
-    """Writes every event as a line of JSON, for programs; also the view for the console's own messages."""
+    """A view that writes every event as a line of JSON, for programs."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -103,7 +103,7 @@ def _choose_view(sink: Sink) -> tuple[View, bool]:
 
 
 class Console:
-    """Shows a job's events to its user.
+    """The screen of a job, which shows the job's events to its user.
 
     Args:
         stream: the destination; standard output by default.
@@ -126,7 +126,7 @@ class Console:
         self._writer = Writer(self._sink, self._tick, self._note_dropped)
 
     def watch(self, tap: Tap, *kinds: type[Event]) -> None:
-        """Also pass every later event, or those of the given kinds, to `tap`, on the caller's thread.
+        """Add a tap: pass every later event, or those of the given kinds, to `tap` as well, on the caller's thread.
 
         A tap must not wait or raise.
         """

@@ -30,7 +30,7 @@ _WELL = frozenset(("running", "stopped", DISPATCH, "ready", "connecting", ""))
 
 
 class CostCurve:
-    """The costs of one trainer since this view was started, as a few averages over equal numbers of steps."""
+    """The costs of one trainer since this view was started, averaged over equal numbers of steps."""
 
     def __init__(self) -> None:
         self._points: list[float] = []
@@ -79,7 +79,7 @@ class _Trainer(NamedTuple):
 
 
 class JobFacts:
-    """The current facts about each node and each trainer.
+    """The current facts about the nodes and trainers of a job, as a live view shows them.
 
     Attributes:
         nodes: node ID -> fact -> text.
@@ -203,7 +203,7 @@ _PLAIN = "\x1b[0m"
 
 
 class LiveView(View):
-    """Draws a job's live view on a terminal.
+    """A live view of a job on a terminal: scrolling lines, and one line per node below them.
 
     Args:
         sink: the terminal.

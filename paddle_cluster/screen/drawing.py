@@ -30,7 +30,7 @@ HELD_SIZE = 1 << 16
 
 
 class OpenLines:
-    """Joins lines that arrive in parts: prompts, progress bars, lines longer than a frame. Not thread-safe.
+    """A buffer that joins lines arriving in parts: prompts, progress bars, long lines. Not thread-safe.
 
     An incomplete line is held until it ends, up to OPEN_S seconds and HELD_SIZE bytes: a progress bar that redraws
     itself becomes one line every OPEN_S seconds.
@@ -78,14 +78,14 @@ _WARNING = regex(rb"W\d{4,8} \d\d:\d\d:\d\d\.\d+ ")  # while a job stops, they a
 
 
 class View:
-    """Presents lines and the states of nodes; methods that a view does not override do nothing."""
+    """The interface of a view, which presents lines and the states of nodes; the default methods do nothing."""
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:
-        """Show lines that stay on the screen."""
+        """Show permanent lines. Every view must implement this."""
         raise NotImplementedError
 
     def width(self) -> int:
-        """Return the number of columns on the screen."""
+        """Return the number of columns on the screen. Every view must implement this."""
         raise NotImplementedError
 
     def phase(self, name: str, age_s: float = 0.0) -> None:
@@ -103,7 +103,7 @@ class View:
 
 
 class Drawer:
-    """Draws events on a view. Normal output of pservers stays in their logs.
+    """Converts the events of a job to lines and facts for one view. Normal output of pservers stays in their logs.
 
     Args:
         on_terminal: whether to shorten bursts of lines.
@@ -218,7 +218,7 @@ class _Shown:
 
 
 class Tracebacks:
-    """Shows a traceback only once if several processes wrote it, with the names of these processes.
+    """A filter that shows a traceback only once if several processes wrote it, with the names of these processes.
 
     Output that follows the start of a traceback is held until its process pauses, so that complete tracebacks are
     compared. Numbers in messages and paths, such as ranks and addresses, can differ. Not thread-safe.

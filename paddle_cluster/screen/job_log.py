@@ -36,7 +36,7 @@ HOLD_S = 1.0
 
 
 class MergedLines:
-    """Merges the output of many processes by time. Not thread-safe.
+    """A buffer that merges the output of many processes by time. Not thread-safe.
 
     A block of lines is held for HOLD_S seconds, because an earlier block of a different node may still be in transit; a
     block that arrives later is appended. Blocks of the same source never change their order.
@@ -74,7 +74,7 @@ LAUNCHER = "launcher"
 
 
 class JobLog:
-    """One job's merged log.
+    """The merged log of one job, written by a dedicated thread.
 
     Args:
         limit: size in bytes at which the file is rotated.

@@ -45,7 +45,7 @@ class ScrollbackPage:
 
 
 class Scrollback:
-    """Stores events; safe for any number of threads."""
+    """The last events of a job and the current states of its nodes. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

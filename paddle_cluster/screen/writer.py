@@ -32,7 +32,7 @@ _COLUMNS = regex(r"[1-9][0-9]{0,4}")
 
 
 class Sink:
-    """A stream that writes text completely, and escapes characters that its encoding lacks.
+    """An unbuffered text stream that writes all text, and escapes characters that its encoding lacks.
 
     If a stream has a file descriptor, its own buffer is bypassed, so that a thread blocked in a write holds no lock
     that the interpreter needs to exit. Only one thread may use it at a time.
@@ -140,7 +140,7 @@ def columns() -> int:
 
 
 class Writer:
-    """Runs small writing jobs one after the other in its own thread.
+    """A thread that runs small writing jobs one after the other.
 
     Args:
         sink: the stream that the jobs write to.
@@ -201,7 +201,7 @@ LIMIT = 4 << 20  # size in bytes at which screen.log becomes screen.log.1
 
 
 class ScreenFile(io.TextIOBase):
-    """The stream of screen.log: appends text to a file of bounded size.
+    """A text stream to screen.log, a file of bounded size.
 
     A full or missing disk loses only the lines that do not fit.
 
@@ -217,7 +217,7 @@ class ScreenFile(io.TextIOBase):
         self.lost = 0
 
     def write(self, text: str) -> int:
-        """Append text; never fail."""
+        """Append text and return its length; never fail."""
         try:
             self._append(text.encode("utf-8", "backslashreplace"))
         except OSError:

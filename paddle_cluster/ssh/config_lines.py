@@ -52,7 +52,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class ConfigLine:
-    """One line of an ssh_config file.
+    """A parsed line of an ssh_config file.
 
     Attributes:
         keyword: the keyword in lower case.
@@ -108,7 +108,7 @@ class ConfigLine:
 
 
 class PlacedLine(NamedTuple):
-    """A line and its position in the Includes.
+    """A line of an ssh_config file, and its position in the Includes.
 
     Attributes:
         depth: the depth of nested Includes.
@@ -177,7 +177,7 @@ def _lines(path: Path, version: tuple[int, int, int]) -> tuple[ConfigLine, ...]:
 
 
 def all_lines(config: Path) -> list[PlacedLine]:
-    """Return the lines of all files, in any section: the user's, then the system's, each followed by its Includes.
+    """Return the lines of all configuration files: the user's, then the system's, each followed by its Includes.
 
     Raises:
         OSError: a file cannot be read.
@@ -213,7 +213,7 @@ def _placed(path: Path, folder: Path, top: Path, depth: int) -> Iterator[PlacedL
 
 
 def key_lines(given: Sequence[PlacedLine]) -> dict[str, ConfigLine]:
-    """Return the first line that names each key file, by its unexpanded name."""
+    """Return the first line that names each private key file, by the file's unexpanded name."""
     found: dict[str, ConfigLine] = {}
     for line, _, _ in given:
         if line.keyword == "identityfile":
@@ -232,7 +232,7 @@ def has_effect(given: Sequence[PlacedLine]) -> bool:
 
 
 def digest(config: Path) -> str:
-    """Return a digest of the content of all files.
+    """Return a digest of the content of all configuration files.
 
     Raises:
         OSError, ConfigError: as `all_lines`.

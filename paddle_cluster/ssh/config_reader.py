@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the ssh configuration without running `ssh`: a common subset; other lines are rejected with an error.
+"""Evaluates the ssh configuration without running `ssh`: a common subset; other lines are rejected with an error.
 
 The result equals that of `ssh -G`. `Match` supports `all`, `host`, `originalhost`, `user` and `localuser`.
 """
@@ -34,7 +34,7 @@ _ADVICE = "not supported without `ssh`; install OpenSSH's client"
 
 
 def read(lines: Sequence[PlacedLine], host: Host, local_user: str, preset: Mapping[str, str]) -> Options:
-    """Return the options of the configuration for a host.
+    """Evaluate the configuration for a host, and return its options.
 
     Args:
         lines: the lines of all files.
@@ -124,7 +124,7 @@ def expanded_hostname(text: str, host: str) -> str:
 
 
 def seconds(text: str) -> int:
-    """Parse a time of ssh_config, such as 90 or 1m30s.
+    """Parse a time of ssh_config, such as 90 or 1m30s, and return seconds.
 
     Raises:
         ValueError: the text is not a time.

@@ -73,7 +73,7 @@ class UncheckedHostKeyError(HostKeyError):
 
 @dataclass(frozen=True)
 class KnownLine:
-    """One key in a known_hosts file.
+    """A parsed line of a known_hosts file: one key of a host.
 
     Attributes:
         names: comma-separated patterns, or one hashed name.
@@ -89,7 +89,7 @@ class KnownLine:
 
     @property
     def where(self) -> str:
-        """Return the position in the form that editors accept."""
+        """Return the position of the line as file:line, the form that editors accept."""
         return f"{self.path}:{self.number}"
 
     def matches(self, name: str) -> bool:
@@ -104,7 +104,7 @@ class KnownLine:
 
 
 class KnownHosts:
-    """The entries of known_hosts files; a file is read again only after a change. Thread-safe.
+    """A cache of the entries of known_hosts files, each of which is read again only after a change. Thread-safe.
 
     Args:
         accept_new: whether to append the keys of hosts that no file lists to the user's first file.
@@ -220,7 +220,7 @@ def fingerprint(key: paramiko.PKey) -> str:
 
 
 def known_name(host: str, port: int) -> str:
-    """Return a host's name as spelled in known_hosts."""
+    """Return a host's name as spelled in known_hosts: `host`, or `[host]:port` for a port other than 22."""
     return host if port == 22 else f"[{host}]:{port}"
 
 

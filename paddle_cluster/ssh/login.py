@@ -51,7 +51,7 @@ class _Shared:
 
 
 class Jumps:
-    """Shared connections to jump hosts, by their hops; thread-safe.
+    """The shared connections to jump hosts, by their hops. Thread-safe.
 
     Args:
         wait_s: the number of seconds to wait for another thread's attempt.
@@ -122,7 +122,7 @@ class Jumps:
 
 
 class FabricLogins(Logins):
-    """All logins of a job: shared settings, keys and connections are loaded or opened once; thread-safe."""
+    """The SSH client that uses fabric and paramiko; shares settings, keys and jump connections. Thread-safe."""
 
     def __init__(self, settings: SshSettings) -> None:
         super().__init__(settings)

@@ -39,7 +39,7 @@ _NO_BANNER = ("banner", "EOF in transport thread", "No existing session")
 
 @dataclass(frozen=True)
 class Attempt:
-    """A login attempt, as described in messages.
+    """A login attempt with the library's client, as described in messages.
 
     Attributes:
         node: the node as the user wrote it.

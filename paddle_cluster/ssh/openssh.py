@@ -33,7 +33,9 @@ FAILED = 255  # the exit status of an `ssh` that lost its connection, or never h
 
 
 class OpenSshStream:
-    """A byte stream to a command on a node; one thread at a time may read, one may write, and any may close it.
+    """A byte stream to a command on a node, through one process of `ssh`.
+
+    One thread at a time may read and one may write; any may close it.
 
     Args:
         argv: the command line of `ssh`.
@@ -200,7 +202,7 @@ class OpenSshStream:
 
 
 class OpenSshLogins(Logins):
-    """Logs in to all nodes of a job by `ssh`; thread-safe."""
+    """The SSH client that runs the user's own `ssh`, one process per login. Thread-safe."""
 
     def __init__(self, settings: SshSettings) -> None:
         super().__init__(settings)

@@ -44,7 +44,7 @@ class _Server:
 
 
 class SshOutput:
-    """Parses the standard error of one `ssh` process, line by line.
+    """A parser of the standard error of one `ssh` process, line by line.
 
     Attributes:
         is_logged_in: whether the node's command was requested.
@@ -166,7 +166,7 @@ def explain(output: SshOutput, attempt: FailedLogin) -> tuple[ConnectError, bool
 
 
 def not_looked_up(node: str, said: bytes) -> ConnectError:
-    """Return why `ssh -G` cannot resolve the configuration of a node."""
+    """Return the error for a node whose configuration `ssh -G` cannot resolve, given the output of `ssh`."""
     output = SshOutput()
     output.feed(said + b"\n")
     if not output.own:

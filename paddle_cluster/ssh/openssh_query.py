@@ -147,7 +147,7 @@ def _is_new_enough(path: str) -> bool:
 
 
 def ask(words: Sequence[str], about: str) -> Options:
-    """Return the output of `ssh -G`: each option in lower case with its values.
+    """Run `ssh -G` and return the resolved options: each name in lower case with its values.
 
     Args:
         words: the arguments of `ssh`.
@@ -178,7 +178,7 @@ def _file_names(printed: str) -> Iterator[str]:
 
 
 def readable(text: str) -> AbstractContextManager[str]:
-    """Return the path of a file with this text, which exists inside the context."""
+    """Write a text to a file that exists inside the returned context, which yields the file's path."""
     return memory_file("ssh_config", text.encode("utf-8", "surrogateescape"))
 
 

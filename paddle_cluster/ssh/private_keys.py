@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offers keys at a login: private key files with their certificates, then those of the ssh agent."""
+"""Public key authentication: offers private key files with their certificates, then the keys of the ssh agent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KINDS = {b"ssh-rsa": paramiko.RSAKey, b"ssh-ed25519": paramiko.Ed25519Key}
 
 
 class ManyKeysError(AuthenticationException):  # type: ignore[misc]
-    """The server closed the connection before all keys were offered."""
+    """Raised when the server closed the connection before all keys were offered."""
 
 
 class PartialError(BadAuthenticationType):  # type: ignore[misc]

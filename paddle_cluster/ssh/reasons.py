@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts, for both SSH clients, that explain why a login to a node failed and what to do about it."""
+"""The texts with which both SSH clients explain why a login to a node failed and what to do about it."""
 
 from __future__ import annotations
 

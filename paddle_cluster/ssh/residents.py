@@ -87,7 +87,7 @@ class Residents:
         return len(self._known) == len(self._nodes)
 
     def connect(self, node_id: int) -> tuple[TlsStream | None, str]:
-        """Return a stream to the agent that waits on a node, if there is one; blocks for at most ANSWER_S.
+        """Return a stream to the agent that waits on a node, if there is one; block for at most ANSWER_S seconds.
 
         Returns:
             The stream, or None and why a recorded agent is not available; the caller must then log in to the node.

@@ -40,7 +40,7 @@ class ExpansionError(ValueError):
 
 @dataclass(frozen=True)
 class HostConfig:
-    """One login, as resolved from the configuration.
+    """The settings of one login, as resolved from the configuration.
 
     Attributes:
         jump: jump hosts in the form of ProxyJump, or empty.
@@ -194,7 +194,7 @@ class _Expansion:
 
 
 class Routes:
-    """Routes to nodes; each host is resolved once. Thread-safe."""
+    """The resolved routes to nodes; each host is resolved only one time. Thread-safe."""
 
     def __init__(self, settings: SshSettings) -> None:
         self._settings = settings

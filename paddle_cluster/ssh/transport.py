@@ -116,7 +116,7 @@ def _reported(handle: Callable[[paramiko.Channel, paramiko.Message], None]) -> C
 
 
 class QuietTransport(paramiko.Transport):  # type: ignore[misc]
-    """A connection whose thread sleeps while nothing happens.
+    """A paramiko transport whose thread sleeps until bytes arrive.
 
     Args:
         sock: the transport: a socket, or a channel of a jump host.
@@ -261,7 +261,9 @@ STDERR_KEPT = 1000
 
 
 class SshStream:
-    """A byte stream to a command on a node; one thread at a time may read, one may write, and any may close it.
+    """A byte stream to a command on a node, over a channel of an SSH connection.
+
+    One thread at a time may read and one may write; any may close it.
 
     Args:
         channel: the SSH library's channel on which the command runs.

@@ -24,13 +24,13 @@ _BASE = time.time() - time.monotonic()
 
 
 def now() -> float:
-    """Return the seconds since the epoch; never decreases."""
+    """Return the time of the job's timeline, in seconds since 1970; it never decreases."""
     return _BASE + time.monotonic()
 
 
 @dataclass
 class NodeClock:
-    """Estimates a node's clock offset from the last pings; the ping with the fastest round trip counts.
+    """An estimate of a node's clock offset from the last pings; the ping with the fastest round trip counts.
 
     Attributes:
         guess_s: the assumed offset until a ping is answered.

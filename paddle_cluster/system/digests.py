@@ -43,7 +43,7 @@ class Hashed(NamedTuple):
 
 
 class Digests:
-    """Digests of one tree.
+    """A cache of the digests of the files in one tree.
 
     Args:
         memory: a file that stores the digests for the next job, or None.
@@ -63,7 +63,7 @@ class Digests:
         self._known = _load(memory)
 
     def of(self, files: Iterable[tuple[str, os.stat_result]]) -> dict[str, Hashed | OSError]:
-        """Digest files; return the results by path.
+        """Return the digest of each file by path, or the error that prevented it.
 
         Args:
             files: paths and their stat results.
@@ -115,7 +115,7 @@ def file_digest(path: str, stopped: Callable[[], bool] = lambda: False) -> Hashe
 
 
 def memory_of(root: Path, jobs: Path) -> Path:
-    """Return the path of a tree's stored digests: one file per tree.
+    """Return the path of the file that caches the digests of a tree.
 
     Args:
         root: top of the tree.
@@ -155,7 +155,7 @@ def _hash(paths: list[str], stopped: Callable[[], bool]) -> dict[str, Hashed | O
 
 
 def mark(status: os.stat_result) -> tuple[int, int, int, int, int]:
-    """Return the metadata that identifies a file's content as long as the file is unchanged."""
+    """Return the metadata by which an unchanged file is recognized: device, inode, size, mtime and ctime in ns."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 

@@ -27,7 +27,7 @@ class Certificate:
 
 
 def make() -> Certificate:
-    """Create a new key and its self-signed certificate."""
+    """Create a new key and its self-signed certificate, as PEM texts."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

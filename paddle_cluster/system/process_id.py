@@ -14,7 +14,7 @@ from paddle_node.linux.process_tree import living
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process on any machine.
+    """A process on any machine, identified by pid, start time and boot.
 
     Attributes:
         start: clock ticks from the machine's boot to its start; 0 if unknown.

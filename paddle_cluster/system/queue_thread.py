@@ -12,7 +12,9 @@ T = TypeVar("T")
 
 
 class QueueThread(Generic[T]):
-    """Passes items in order to a function on its own thread. All methods but `join` return immediately.
+    """A thread that passes queued items, in order, to a function.
+
+    All methods but `join` and `close` return immediately.
 
     Args:
         name: the thread's name.

@@ -14,7 +14,7 @@ KEPT = 2
 
 
 class RotatedFile:
-    """A new file; its earlier parts are removed. Not thread-safe.
+    """A log file with rotation, which is created anew; its earlier parts are removed. Not thread-safe.
 
     Attributes:
         lost: the number of lines that could not be written.

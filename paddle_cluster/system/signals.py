@@ -36,7 +36,7 @@ _LEFT = f"{PROGRAM}: exited without waiting for the job to stop. Check with: {PR
 
 @dataclass(frozen=True)
 class SignalEvent:
-    """The user's `count`-th request to stop this process.
+    """An event: the user's `count`-th request to stop this process.
 
     Attributes:
         by: the program that requested the stop, if it was not a signal.
@@ -137,7 +137,7 @@ class ThreadFailed:
 
 @contextmanager
 def failures_posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
-    """Post a ThreadFailed for each thread of this process that fails while the context lasts."""
+    """Context in which the failure of any thread of this process posts a ThreadFailed to a queue."""
 
     def post(failed: threading.ExceptHookArgs) -> None:
         if issubclass(failed.exc_type, SystemExit):

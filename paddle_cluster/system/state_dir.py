@@ -54,7 +54,7 @@ class StatePlaces:
 
 
 def places(environ: Mapping[str, str]) -> StatePlaces:
-    """Return the directories that an environment specifies."""
+    """Return the state directories that the environment variables specify."""
     chosen = environ.get(STATE_VARIABLE)
     jobs = Path(chosen).absolute() if chosen else Path(_home(environ), ".paddle", "jobs")
     runtime = environ.get("XDG_RUNTIME_DIR", "")
@@ -79,7 +79,7 @@ def is_job_id(name: str) -> bool:
 
 
 def own_directory(path: Path) -> Path:
-    """Create a directory that only this user can access, including its parents.
+    """Create a directory that only this user can access, and its missing parents; return the path.
 
     Raises:
         OSError: the directory cannot be created, or the path is a link or another user's directory.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks a workspace, into which only one job at a time collects, and the name of a job, which is unique.
+"""Locks for a workspace, into which only one job at a time collects, and for the name of a job, which is unique.
 
 Two jobs would mix their logs and overwrite each other's model. The operating system releases the locks as soon as the
 process that holds them ends.
@@ -106,7 +106,7 @@ def _sign(fd: int, job_id: str) -> None:
 
 
 def try_lock(path: Path) -> int | None:
-    """Return a descriptor that holds the lock, or None if another process holds it."""
+    """Lock a file without blocking; return a descriptor that holds the lock, or None if another process holds it."""
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

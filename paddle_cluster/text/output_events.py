@@ -18,7 +18,7 @@ from paddle_node.contract.records import Fields, Finite, fields_of, read
 
 @dataclass(frozen=True)
 class NodesNamed:
-    """The nodes of the job, as (id, label) pairs, and the job's name as given by the user (--name)."""
+    """The names of the job's nodes, as (id, label) pairs, and the job's own name (--name)."""
 
     labels: tuple[tuple[int, str], ...]
     name: str = ""
@@ -26,7 +26,7 @@ class NodesNamed:
 
 @dataclass(frozen=True)
 class PhaseEntered:
-    """The job enters a phase.
+    """The start of a phase of the job.
 
     Attributes:
         began: when the job entered it, in seconds since 1970; 0: just now.
@@ -45,7 +45,7 @@ class Noted:
 
 @dataclass(frozen=True)
 class Printed:
-    """A process's output.
+    """Output lines of a process.
 
     Attributes:
         process: its name, such as "trainer-2".
@@ -63,7 +63,7 @@ class Printed:
 
 @dataclass(frozen=True)
 class Unsent:
-    """The output that an agent did not send, because its process wrote faster than the connection transmits.
+    """The size of output that was not sent, because its process wrote faster than the connection transmits.
 
     Attributes:
         log: the file on the node that contains it, relative to the job directory.
@@ -77,7 +77,7 @@ class Unsent:
 
 @dataclass(frozen=True)
 class NodeState:
-    """A node's state."""
+    """The new state of a node, as text."""
 
     node_id: int
     state: str
@@ -110,7 +110,7 @@ class _OfFacts:
 
 @dataclass(frozen=True)
 class Progressed(_OfFacts):
-    """A trainer's progress.
+    """A trainer's progress, as it last reported it.
 
     Attributes:
         process: its name, such as "trainer-0".
@@ -123,7 +123,7 @@ class Progressed(_OfFacts):
 
 @dataclass(frozen=True)
 class Plotted:
-    """The location of a curve that a script draws with `paddle.v2.plot`."""
+    """A new point of a curve that a script draws with `paddle.v2.plot`."""
 
     node_id: int
     process: str
@@ -146,7 +146,7 @@ class Used(_OfFacts):
 
 @dataclass(frozen=True)
 class Tabled:
-    """A table; the rows at the indices in `red` have failed."""
+    """A table to show; the rows at the indices in `red` have failed."""
 
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -159,7 +159,7 @@ class Tabled:
 
 @dataclass(frozen=True)
 class Failed:
-    """The first failure, with the end of its log."""
+    """The first failure of the job, as lines, with the end of the process's log."""
 
     lines: tuple[str, ...]
 

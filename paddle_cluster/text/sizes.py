@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats numbers in human-readable form."""
+"""Formats numbers, sizes and durations for people."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def size_text(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a time span in seconds, precise enough to compare."""
+    """Format a duration, such as "7.2 ms", "2.50 s" or "120 s"."""
     if abs(seconds) < 0.1:
         return f"{seconds * 1000:.1f} ms"
     return f"{seconds:.2f} s" if abs(seconds) < 100 else f"{seconds:.0f} s"
 
 
 def count(number: float) -> str:
-    """Format a large number, short enough for a column."""
+    """Format a large number, short enough for a column, such as "1.2 M"."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if number >= size:
             return f"{number / (1e3 if unit == 'k' else size):.1f} {unit}"

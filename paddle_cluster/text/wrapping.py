@@ -38,7 +38,7 @@ _CONTROL = regex("[\x00-\x08\x0b-\x1f\x80-\x9f\u2028-\u202e\u2066-\u2069]")  # D
 
 
 def harmless(text: str) -> str:
-    """Return a complete text of the launcher, including JSON, with stray control characters escaped."""
+    """Return a text of the launcher, such as JSON, with stray control characters escaped."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
@@ -72,7 +72,7 @@ def unsent_text(event: Unsent) -> str:
 
 
 def transfer(arrived: int, total: int, bytes_per_s: float) -> dict[str, str]:
-    """Return the facts of a node that receives files; they are empty after the transfer."""
+    """Return the facts that a node's line shows while it receives files; they are empty after the transfer."""
     facts = {"arrived": str(arrived), "total": str(total), "bytes_per_s": f"{bytes_per_s:.0f}"}
     if arrived >= total:
         return {**facts, "progress": "", "cost": "", "speed": ""}
@@ -93,7 +93,7 @@ def duration_clock(seconds: float) -> str:
 
 
 def progress(event: Progressed) -> dict[str, str]:
-    """Return the facts of a node that a training step changes."""
+    """Return the facts that a node's line shows after a training step: position, cost and speed."""
     facts, speed = event.facts, event.facts.samples_per_s
     return {
         "progress": step_text(facts.pass_id, facts.batch_id),
@@ -187,7 +187,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSe
 
 
 def fitting(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the columns that fit the screen: the first two, then each further one that still fits."""
+    """Return the indices of the columns that fit the screen: the first two, then each further one that still fits."""
     room = width - 2
     chosen = []
     for column, header in enumerate(headers):
@@ -260,12 +260,12 @@ def outcome(job: str, code: ExitCode, cause: str) -> str:
 
 
 def cells(text: str) -> int:
-    """Return the number of cells that a text occupies."""
+    """Return the number of terminal cells that a text occupies."""
     return len(text) if text.isascii() else sum(map(_width, text))
 
 
 def crop(text: str, width: int) -> str:
-    """Cut a text to the given number of cells."""
+    """Cut a text to the given number of terminal cells."""
     if cells(text) <= width:
         return text
     taken, used = [], 0

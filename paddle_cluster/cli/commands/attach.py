@@ -41,7 +41,12 @@ LINES = 40
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Follow a job until it ends. Return its exit code; 0 when detached; 5 when its launcher is not running."""
+    """Follow a job until it ends. Return its exit code; 0 when detached; 5 when its launcher is not running.
+
+    Raises:
+        UsageError: an argument is invalid, or no job matches.
+        ControlLost: the launcher of a running job does not answer.
+    """
     given = command_arguments.read("attach", argv, USAGE)
     as_json = "--json" in given.switches
     lines = command_arguments.whole_number("attach", given, "--lines", LINES)

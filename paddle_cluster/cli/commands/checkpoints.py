@@ -54,7 +54,7 @@ LISTING_S = 25.0  # allows for disks in standby
 
 @dataclass(frozen=True)
 class NodeCheckpoints:
-    """The nodes' answers about their checkpoints.
+    """The checkpoints of a job, as its nodes report them.
 
     Attributes:
         pservers: checkpoints of the pservers, newest first.

@@ -39,7 +39,14 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Clean the nodes; return 0 if everything removable was removed."""
+    """Remove the files of finished jobs from the nodes.
+
+    Returns:
+        0 if everything removable was removed, 7 if something remains, 5 if a node could not be queried.
+
+    Raises:
+        UsageError: an argument is invalid.
+    """
     given = command_arguments.read("clean", argv, USAGE)
     if given.job is not None:
         raise UsageError(

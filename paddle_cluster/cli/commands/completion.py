@@ -64,7 +64,7 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 
 class OfferKind(StrEnum):
-    """The source of the completions: this module, or the shell."""
+    """The source of completion candidates: this module, or the shell's lists of files or directories."""
 
     WORDS = "words"
     FILES = "files"
@@ -72,7 +72,7 @@ class OfferKind(StrEnum):
 
 
 class Offer(NamedTuple):
-    """The completions of the last word; each includes the part already typed, such as `--option=`."""
+    """The candidates for the last word; each includes the part already typed, such as `--option=`."""
 
     kind: OfferKind
     words: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ _RUNNING_ONLY = ("attach", "stop")
 
 
 class Line(NamedTuple):
-    """A command line that the user is typing.
+    """A command line in the process of being typed.
 
     Attributes:
         before: the complete words before the last one.
@@ -96,7 +96,7 @@ class Line(NamedTuple):
 
 
 def offers(words: Sequence[str], environ: Mapping[str, str]) -> Offer:
-    """Return the completions of the last word.
+    """Return the completion candidates for the last word of a command line.
 
     Args:
         words: the words after `paddle.py`; the last one is being typed.

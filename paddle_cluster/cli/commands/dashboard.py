@@ -33,7 +33,11 @@ MOST = 65535
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Serve the dashboard until a signal arrives."""
+    """Serve the dashboard until a signal arrives; return 0.
+
+    Raises:
+        UsageError: an argument is invalid, no job matches, or the port is in use.
+    """
     given = command_arguments.read("dashboard", argv, USAGE)
     port = command_arguments.whole_number("dashboard", given, "--port", 0)
     if port > MOST:

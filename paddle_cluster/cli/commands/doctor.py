@@ -34,7 +34,7 @@ Also accepts the other job options that affect the checks:
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Run the command and return its exit code.
+    """Run the preflight checks on all nodes and print the result; return 0, or 3 if a check found a problem.
 
     Raises:
         UsageError: an argument is not valid for doctor.

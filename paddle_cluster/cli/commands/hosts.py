@@ -48,7 +48,7 @@ HEADERS = (
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What is known about a node before a connection is opened.
+    """The facts about a node that are known before a connection is opened.
 
     Attributes:
         login: user@address:port as the SSH configuration resolves it; empty if the engine does not log in.
@@ -75,7 +75,7 @@ class NodeFacts:
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Run the command and return its exit code.
+    """Print the settings of every node and where each value comes from; return 0, or 3 if a login is not possible.
 
     Raises:
         UsageError: an argument is not valid for this command.

@@ -52,7 +52,11 @@ _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Show a job's log; with -f, follow it until the job ends."""
+    """Print lines of a job's merged log; with -f, follow the log until the job ends.
+
+    Raises:
+        UsageError: an argument is invalid, no job matches, or the job's log directory is unknown.
+    """
     given = command_arguments.read("logs", argv, USAGE)
     lines = command_arguments.whole_number("logs", given, "--lines", LINES)
     where = places(os.environ)

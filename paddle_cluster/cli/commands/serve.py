@@ -28,5 +28,5 @@ If the copy is older than --within_s seconds (5), lookups fail with 503.
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Run the command and return its exit code."""
+    """Run `paddle serve` with these arguments in a separate process and return its exit code."""
     return runtime_command.perform("serve", argv, USAGE)

@@ -41,7 +41,11 @@ SHOWN = 30
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Show jobs; return 0, or 5 if a node did not answer."""
+    """Print all jobs of this user, or one job in detail; return 0, or 5 if a node did not answer.
+
+    Raises:
+        UsageError: an argument is invalid, or no job matches.
+    """
     given = command_arguments.read("status", argv, USAGE)
     where = places(os.environ)
     if "--nodes" in given.switches:

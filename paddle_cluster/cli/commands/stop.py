@@ -47,7 +47,12 @@ TURN_S = 0.5
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Stop a job and wait for it; return 0 when all its processes have exited, 7 when some have not."""
+    """Stop a job and wait for its end; return 0 if all its processes have exited, 7 if some have not.
+
+    Raises:
+        UsageError: an argument is invalid, or no job matches.
+        ControlLost: the launcher of a running job does not answer.
+    """
     given = command_arguments.read("stop", argv, USAGE)
     where = places(os.environ)
     if "--nodes" in given.switches:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py tables list|export|import`: growing tables of a running job or of a checkpoint, as files."""
+"""`paddle.py tables list|export|import`: exports and imports growing tables of a running job or of a checkpoint."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ program's file. GrowingTable(start=DIR) starts from it.
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Run the command and return its exit code."""
+    """Run `paddle tables` with these arguments in a separate process and return its exit code."""
     return runtime_command.perform("tables", argv, USAGE)

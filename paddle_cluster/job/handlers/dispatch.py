@@ -19,7 +19,7 @@ LISTED = 20  # maximum number of nodes named in an error
 
 
 class DispatchHandlers:
-    """Handles the transfer of trees to the nodes."""
+    """The handlers of events about the transfer of trees to the nodes."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
@@ -78,7 +78,7 @@ class DispatchHandlers:
         self._relays.leave(record)
 
     def is_over(self) -> bool:
-        """Continue pending transfers; return whether all have ended. Must be called regularly."""
+        """Advance pending transfers; return whether all have ended. Must be called regularly."""
         self._relays.advance()
         return all(record.delivery.is_over for record in self._context.roster.all())
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles data from nodes: lines for the screen, chunks of files, notices."""
+"""Handles the data that nodes send: output lines for the screen, chunks of collected files, and notices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_LINES = 1 << 20  # bytes that an agent sends at one time: a read, and the i
 
 
 class FileHandlers:
-    """Handles the logs and output files from nodes."""
+    """The handlers of output lines, collected files and notices from nodes."""
 
     def __init__(self, context: JobContext) -> None:
         self._collector = context.collector
@@ -33,7 +33,11 @@ class FileHandlers:
         self._remarks = Remarks(context.console, context.settings.limits.lease_s)
 
     def line(self, record: NodeRecord, line: Line, body: bytes) -> None:
-        """Show lines of a process, or the number of its bytes that were not sent."""
+        """Show output lines of a process, or the number of its bytes that were not sent.
+
+        Raises:
+            RecordError: the process was never requested from that node.
+        """
         process = self._roster.process(record, line.proc)
         if line.unsent:
             self._console.unsent(line.proc, record.name, line.unsent, line.log)
@@ -47,7 +51,7 @@ class FileHandlers:
         self._console.process_line(line.proc, record.name, body, partial=line.partial, at=written)
 
     def collected(self, record: NodeRecord, what: Collected, body: bytes) -> None:
-        """Store a node's collected data, or compare a part of its list."""
+        """Queue a node's collected data for the disk, or compare a part of its list."""
         self._collector.take(record.node.node_id, what, body)
 
     def compared(self, event: Compared) -> None:

@@ -45,7 +45,7 @@ DELIVERY = frozenset(("lacking", "committed"))
 
 
 class NodeHandlers:
-    """Handles the connections to nodes.
+    """The handlers of events about the connections to nodes.
 
     Attributes:
         reconnecting: the attempts to replace lost connections.
@@ -158,7 +158,7 @@ class NodeHandlers:
             self._console.note(f"{record.name}: {text}; such messages are ignored")
 
     def silent(self, record: NodeRecord) -> None:
-        """Report that a node has sent no message for ALARM_S."""
+        """Report that a node has sent no message for ALARM_S seconds."""
         self._console.note(
             f"{record.name}: no message for {ALARM_S:.0f} s; counts as lost after "
             f"{self._settings.limits.lease_s:g} s"
@@ -216,7 +216,7 @@ class _Tries:
 
 
 class ReconnectHandlers:
-    """Reconnects broken links; retries are triggered by the loop's clock and end when the lease has expired."""
+    """The handlers that reconnect broken links. The loop's clock triggers retries, which end when the lease expires."""
 
     def __init__(self, context: JobContext, lost: Callable[[LinkLost], None]) -> None:
         """Initialize; `lost` is called for a link that could not be reconnected."""

@@ -44,7 +44,7 @@ NO_STEP = "no step"
 
 
 class ProcessHandlers:
-    """Handles the lifecycle of the job's processes."""
+    """The handlers of events in the lifecycle of the job's processes."""
 
     def __init__(self, context: JobContext, dispatch: DispatchHandlers) -> None:
         self._context = context
@@ -191,7 +191,7 @@ def _endpoint(text: str) -> str:
 
 
 class StallHandlers:
-    """Handles frozen and hung processes."""
+    """The handlers of events about frozen and hung processes."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
@@ -225,7 +225,7 @@ class StallHandlers:
         self._context.node_state(record, "running")
 
     def stacks(self, record: NodeRecord, answer: Stacks) -> None:
-        """Handle the stacks that a process was asked for; its log contains them too."""
+        """Record the stack traces of a process, which were requested; its log contains them too."""
         process = self._roster.process(record, answer.proc)
         if process is not None:
             process.note_stacks(_limited(answer.stacks))

@@ -14,7 +14,7 @@ from paddle_node.contract import to_launcher
 
 
 class Stopped(Exception):
-    """The user asked the job to stop."""
+    """Raised when the user asked the job to stop, to end the current phase."""
 
     def __init__(self, event: SignalEvent) -> None:
         super().__init__(event.name)
@@ -22,13 +22,17 @@ class Stopped(Exception):
 
 
 class StopHandlers:
-    """Handles requests to stop the job, and the nodes' reports afterwards."""
+    """The handlers of requests to stop the job, and of the nodes' reports afterwards."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
 
     def signal(self, event: SignalEvent) -> None:
-        """End the phase at the first request; kill immediately at the second one."""
+        """Handle a request to stop: the first one ends the phase, the second one kills all processes immediately.
+
+        Raises:
+            Stopped: at the first request.
+        """
         context = self._context
         if not context.stopping:
             raise Stopped(event)

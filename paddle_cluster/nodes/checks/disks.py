@@ -15,7 +15,7 @@ FEW_INODES = 1000
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Check ROOT_DIR, /tmp and the home directory of every node."""
+    """Yield findings about the disks of ROOT_DIR, /tmp and the home directory of every node."""
     for reply in replies:
         if reply.error:
             continue

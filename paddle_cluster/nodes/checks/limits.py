@@ -14,7 +14,7 @@ CLOCK_REMARK_S = 5.0  # only log times depend on clocks
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Return problems for too few descriptors or threads, and warnings for too little memory or too few cores."""
+    """Yield problems for too few descriptors or threads, and warnings for too little memory or too few cores."""
     for name in demands.values_in_files:
         yield Finding("", "environment", too_long_message(name), serious=False)
     for reply in replies:
@@ -80,7 +80,7 @@ def _memory_and_cores(reply: Reply) -> Iterator[Finding]:
 
 
 def check_clocks(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Return a warning for every clock whose offset certainly exceeds CLOCK_REMARK_S."""
+    """Yield a warning for every clock whose offset certainly exceeds CLOCK_REMARK_S."""
     for reply in replies:
         offset_s, error_s = reply.clock_offset_s, reply.clock_error_s
         if not reply.error and abs(offset_s) - (error_s if error_s < float("inf") else 0.0) > CLOCK_REMARK_S:

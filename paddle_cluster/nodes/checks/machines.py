@@ -10,7 +10,7 @@ from paddle_cluster.nodes.findings import Finding
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Return findings for nodes without an answer, machines listed twice, and folders that several nodes write to."""
+    """Yield findings for nodes without an answer, machines listed twice, and folders that several nodes write to."""
     for reply in replies:
         if reply.error:
             yield Finding(reply.name, "", reply.error)

@@ -13,7 +13,7 @@ from paddle_node.contract.probed import Busy
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Return one finding per node and owner of ports that are in use."""
+    """Yield one finding per node and process that uses ports of the parameter servers."""
     for reply in replies:
         if reply.error:
             continue

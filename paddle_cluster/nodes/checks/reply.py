@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One node's answers, and a job's requirements for all nodes."""
+"""The inputs of the preflight checks: one node's answers, and a job's requirements for all nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paddle_node.contract.to_launcher import Probed
 
 @dataclass(frozen=True)
 class Reply:
-    """One node's answers after preflight.
+    """One node's answers during preflight, or why there are none.
 
     Attributes:
         error: why the node could not be queried, or empty.

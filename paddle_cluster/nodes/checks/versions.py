@@ -27,7 +27,10 @@ _PACKAGES = {"zmq": "pyzmq"}
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Compare each node's versions with those of most nodes. A job without required modules accepts any Python."""
+    """Yield findings for nodes whose versions differ from those of most nodes, or do not suit the job.
+
+    A job without required modules accepts any Python.
+    """
     usual = usual_versions(replies)
     for reply in replies:
         is_any_script = not demands.modules and not demands.bootstrap
@@ -52,7 +55,7 @@ def usual_versions(replies: Sequence[Reply]) -> dict[str, str]:
 
 
 def versions(answer: Probed) -> dict[str, str]:
-    """Return Python's major.minor version and the full versions of modules."""
+    """Return the major.minor version of Python and the full versions of modules, by name."""
     found = {}
     if answer.python_version:
         found["python"] = ".".join(answer.python_version.split(".")[:2])
