@@ -83,7 +83,7 @@ __all__ = [
 
 
 class Run:
-    """A running or finished job. Iterating over it yields each of its events once, as they happen.
+    """A job that `run` started. Iterating over it yields each of its events one time, as they happen.
 
     Only `stop`, `status` and `logs` may be called from other threads.
     """
@@ -220,7 +220,7 @@ class Options(TypedDict, total=False):
 
 
 def run(*options: str, script: Sequence[str] = (), **named: Unpack[Options]) -> Run:
-    """Start a job: `run(package="ws", hosts=["a", "b"], mode="collective", script=["--lr=0.1"])`.
+    """Start a job and return it: `run(package="ws", hosts=["a", "b"], mode="collective", script=["--lr=0.1"])`.
 
     Args:
         options: command-line options, such as "-p", "ws", "--conf=conf.py"; arguments of the script follow them.
@@ -236,7 +236,7 @@ def run(*options: str, script: Sequence[str] = (), **named: Unpack[Options]) -> 
 
 
 def connect(host: str, conf: str | Path = "conf.py") -> fabric.Connection:
-    """Return an open Fabric connection to a host, with the keys, known hosts and jump hosts that a job would use.
+    """Return an open Fabric connection to a host, with the keys, known hosts and jump hosts of a job.
 
         with api.connect("root@node-0") as node:
             print(node.run("nvidia-smi", hide=True).stdout)

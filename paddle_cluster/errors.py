@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """The exit codes of paddle.py; docs/command-line.md explains them to users."""
+    """The exit codes of paddle.py, as in the table of docs/command-line.md."""
 
     DONE = 0
     PROCESS_FAILED = 1
@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
 
 
 def as_exit_code(code: int) -> ExitCode:
-    """Return a job's exit code as the exit code of a command that follows the job."""
+    """Convert the exit code of a job to that of a command that follows the job."""
     try:
         return ExitCode(code)
     except ValueError:

@@ -50,7 +50,7 @@ def serve(trainers: int, congestion: str = "") -> None:
             gradients = [piece[: part.size] for piece in pieces]
             for peer, gradient in zip(peers, gradients, strict=True):
                 peer.recv_into(gradient.data.cast("B"), part.nbytes, socket.MSG_WAITALL)
-            descend(part, gradients, LEARNING_RATE, out, scratch, look=True)
+            descend(part, gradients, LEARNING_RATE, out, scratch, check=True)
             for peer in peers:
                 peer.sendall(out.data)
         w, after = after, w

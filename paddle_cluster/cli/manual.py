@@ -36,7 +36,7 @@ _NAMES = regex(r"`-{0,2}([A-Za-z_][A-Za-z0-9_]*)")
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the manual: its topic, title and Markdown text."""
+    """A page of the manual: its topic, its title, and its Markdown text."""
 
     topic: str
     title: str
@@ -73,7 +73,7 @@ def pages() -> tuple[Page, ...]:
 
 
 def rows(page: Page, name: str) -> tuple[Row, ...]:
-    """Return the rows that describe this name in the page's tables."""
+    """Return the rows of a page's tables that describe this name."""
     found = []
     header: tuple[str, ...] = ()
     for line in page.text.splitlines():
@@ -89,7 +89,7 @@ def rows(page: Page, name: str) -> tuple[Row, ...]:
 
 
 def row_names(page: Page) -> frozenset[str]:
-    """Return all names for which `rows` finds a row."""
+    """Return all names for which `rows` finds a row on this page."""
     first_cells = (split_row(line)[0] for line in page.text.splitlines() if line.startswith("|"))
     return frozenset(name for cell in first_cells for name in _NAMES.findall(cell))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that run the nodes' package `paddle` on this machine, in a separate process."""
+"""Runs commands of the package `paddle`, which nodes use, on this machine in a separate process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REFUSED = 2  # argparse's
 
 
 def perform(command: str, argv: Sequence[str], usage: str) -> ExitCode:
-    """Run `paddle COMMAND ...` and wait for it to exit. Signals from the terminal reach both processes.
+    """Run `paddle COMMAND ...` and return its exit code. Signals from the terminal reach both processes.
 
     Args:
         usage: the command's usage, for the error when arguments are missing.

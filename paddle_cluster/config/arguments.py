@@ -83,10 +83,10 @@ class Arguments:
 
     def __getitem__(self, name: str) -> Any:
         """Return an option's value, or its default."""
-        return self.given[name] if name in self.given else LONG[name].unsaid
+        return self.given[name] if name in self.given else LONG[name].absent_value
 
     def flag(self, name: str) -> str | None:
-        """Return the last value given for a passed-through flag, or None."""
+        """Return the last value of a passed-through flag as text, or None if it is not given."""
         return dict(self.flags).get(name)
 
 
@@ -115,7 +115,7 @@ def parse(argv: Sequence[str]) -> Arguments:
 
 
 def read_options(texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return the typed values of options from their texts.
+    """Convert the texts of options to typed values.
 
     Raises:
         UsageError: a value is invalid, or two options cannot be combined.

@@ -50,14 +50,14 @@ class ConfFile:
     element_lines: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def where(self, name: str, index: int | None = None) -> str:
-        """Return the `file:line` of a name or of an element of its value; only the file if the line is unknown."""
+        """Return "file:line" of a name or of an element of its value, for messages; only the file if unknown."""
         elements = self.element_lines.get(name, ())
         line = elements[index] if index is not None and index < len(elements) else self.lines.get(name)
         return f"{self.shown}:{line}" if line else self.shown
 
 
 def conf_path(arguments: Arguments, environ: Mapping[str, str]) -> Path | None:
-    """Return the conf.py to use: from --conf, the environment variable, the checkout, or next to the workspace.
+    """Return the path of the conf.py to use: from --conf, the variable, the checkout, or next to the workspace.
 
     Returns:
         The path, or None if there is no conf.py and the options name the hosts.
@@ -209,7 +209,7 @@ class Layers:
         self._problems: list[tuple[str, str]] = []
 
     def read(self, keys: Iterable[str]) -> dict[str, Any]:
-        """Return the values of rows by key; record unknown names and invalid values in every layer.
+        """Return the values of the given rows by key; record unknown names and invalid values in every layer.
 
         Raises:
             ConfError: a name is unknown or a value is invalid.
@@ -250,7 +250,7 @@ class Layers:
             elif row.default is REQUIRED and given is None:
                 self.add(self.conf.shown, self._missing(key))
             else:
-                value = row.unsaid
+                value = row.absent_value
         except values.ValueMismatchError as error:
             self.report(key, error)
         overrides = (

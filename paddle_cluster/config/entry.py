@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user's script: parses --entry, checks that a workspace contains it, and parses PROGRESS of conf.py.
+"""The program that trainers run: parses --entry, checks that a workspace contains it, and parses PROGRESS.
 
 An entry is written like the arguments of `python`: `train.py`, or `-mpackage.module`. Anything else is an executable
 program. PROGRESS has regular expressions that find numbers in log lines, or names of predefined ones.
@@ -39,7 +39,7 @@ class Entry:
 
     @property
     def text(self) -> str:
-        """Return the value as it is written after --entry."""
+        """Return the entry as it is written after --entry."""
         return f"-m{self.module}" if self.module else self.path
 
     @property
@@ -48,7 +48,7 @@ class Entry:
         return not self.module and not self.path.endswith(_PYTHON_SUFFIXES)
 
     def argv(self, python: str) -> tuple[str, ...]:
-        """Return the command that starts the entry in the job directory."""
+        """Return the command line that starts the entry in the job directory."""
         if self.module:
             return python, "-u", "-m", self.module
         if self.is_program:
@@ -57,7 +57,7 @@ class Entry:
 
 
 def read(text: str) -> Entry:
-    """Parse the value of --entry.
+    """Parse the value of --entry and return the entry.
 
     Raises:
         ValueMismatchError: the value is neither a path inside a workspace nor a module.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects hosts from a list, and reads HOST_SETTINGS, which override or extend the settings for all hosts."""
+"""Lists of hosts with their sources, and the parser of HOST_SETTINGS, the settings of single hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class HostList:
-    """A list of hosts and its source.
+    """A list of hosts, and the file or option that it comes from.
 
     Attributes:
         lines: location of each host in the source.
@@ -52,7 +52,7 @@ class HostList:
         return self.all_hosts or len(self.hosts)
 
     def of(self, ids: Sequence[int]) -> HostList:
-        """Return a selection of the hosts, renumbered from 0."""
+        """Return the hosts with these IDs as a list, renumbered from 0."""
         if len(ids) == len(self.hosts):
             return self
         return replace(
@@ -179,7 +179,7 @@ def _read_one(settings: object) -> HostSettings:
 def of_nodes(
     given: Given, listed: HostList, where: Callable[[int], str], others_are_known: bool
 ) -> dict[int, HostSettings]:
-    """Return the settings of hosts by node ID.
+    """Match the entries of HOST_SETTINGS with the listed hosts, and return the settings by node ID.
 
     Args:
         where: `file:line` of the entry with this index.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostfiles of mpirun, DeepSpeed and Horovod (`host slots=N`), and Ansible inventories in INI format.
+"""Parses hostfiles of mpirun, DeepSpeed and Horovod (`host slots=N`), and Ansible inventories in INI format.
 
 From an inventory, the hosts of all groups are used, with address, user and port of the host or its groups. Other
 variables are ignored and reported.
@@ -48,7 +48,7 @@ class _Group:
 
 
 def read_hostfile(path: Path) -> HostList:
-    """Read the hosts in a file. A host with `slots=0` is not used; a repeated host's slots are added up.
+    """Parse a hostfile or inventory. A host with `slots=0` is not used; the slots of a repeated host are added up.
 
     Raises:
         ConfError: a line is invalid; the message contains file and line.

@@ -37,7 +37,7 @@ class HostError(ValueError):
 
 @dataclass(frozen=True)
 class Host:
-    """A machine as written by the user.
+    """A machine in a list of hosts, as written by the user.
 
     Attributes:
         text: the user's exact text.
@@ -64,7 +64,7 @@ class Host:
 
 
 def parse_host(text: str) -> Host:
-    """Parse one host as the user wrote it.
+    """Parse one host, as the user wrote it.
 
     Raises:
         HostError: the text does not match the grammar.
@@ -135,7 +135,7 @@ def _items(item: str) -> list[str]:
 
 
 def count_question(host: Host) -> str:
-    """Return a question to the user if a host's port looks like a process count; otherwise ""."""
+    """Return a question to the user if a host's port looks like a number of processes, otherwise ""."""
     if host.port not in COUNTS:
         return ""
     return (

@@ -88,7 +88,7 @@ def toleration(value: object) -> Any:
     return template(value)
 
 
-def word(value: object) -> str:
+def name(value: object) -> str:
     """Validate a name without whitespace, or an empty string."""
     if not isinstance(value, str) or not value.isprintable() or " " in value or value.startswith("-"):
         raise values.mismatch("a name without spaces", value)

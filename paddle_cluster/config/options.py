@@ -35,14 +35,14 @@ class Mode(StrEnum):
 
 
 class Wire(StrEnum):
-    """Whether pservers and trainers communicate with encryption and authentication, or with neither."""
+    """The protection of the connections between pservers and trainers: encryption and authentication, or neither."""
 
     CURVE = "curve"
     PLAIN = "plain"
 
 
 class SshClient(StrEnum):
-    """The SSH client for logins: a library in this process, or the user's own `ssh`, in one process per node."""
+    """The client for SSH logins: a library in this process, or the user's own `ssh` in one process per node."""
 
     FABRIC = "fabric"
     OPENSSH = "openssh"
@@ -86,16 +86,16 @@ class Option(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Return the key of the row: its name in conf.py or, without one, its option."""
+        """Return the key of the row: its name in conf.py or, without one, the option's name."""
         return self.conf or self.name
 
     @property
     def written(self) -> str:
-        """Return the option as --help prints it."""
+        """Return the option with its metavar, as --help prints it."""
         return f"--{self.name}" + (f"={self.metavar}" if self.metavar else "")
 
     @property
-    def unsaid(self) -> Any:
+    def absent_value(self) -> Any:
         """Return the option's value if it is not given: its default, or None if a value is required."""
         if self.default is REQUIRED:
             return None
@@ -342,7 +342,7 @@ NAMES = (
     _name("SLURM_OPTIONS", "engines.slurm_options", [], list_of(values.slurm_option, _SLURM_EXAMPLE)),
     _name("SLURM_QUEUE_TIMEOUT_S", "engines.slurm_queue_timeout_s", 86400, seconds(1, 365 * _DAY_S)),
     _name("K8S_NODES", "cluster.hosts", 0, integer(0, values.MOST_COUNTED)),
-    _name("K8S_IMAGE", "kubernetes.image", "", kubernetes.word),
+    _name("K8S_IMAGE", "kubernetes.image", "", kubernetes.name),
     _name("K8S_NAMESPACE", "kubernetes.namespace", "", kubernetes.label),
     _name("K8S_KUBECONFIG", "kubernetes.kubeconfig", "", kubernetes.kubeconfig),
     _name("K8S_CONTEXT", "kubernetes.context", "", text),
@@ -350,15 +350,15 @@ NAMES = (
     _name("K8S_LIMITS", "kubernetes.limits", {}, kubernetes.amounts("{'nvidia.com/gpu': 1}")),
     _name("K8S_NODE_SELECTOR", "kubernetes.node_selector", {}, kubernetes.labels),
     _name("K8S_TOLERATIONS", "kubernetes.tolerations", [], list_of(kubernetes.toleration, "tolerations")),
-    _name("K8S_QUEUE", "kubernetes.queue", "", kubernetes.word),
-    _name("K8S_SERVICE_ACCOUNT", "kubernetes.service_account", "", kubernetes.word),
+    _name("K8S_QUEUE", "kubernetes.queue", "", kubernetes.name),
+    _name("K8S_SERVICE_ACCOUNT", "kubernetes.service_account", "", kubernetes.name),
     _name("K8S_USER", "kubernetes.user", 1000, integer(0, 2**31 - 1)),
     _name("K8S_PVC", "kubernetes.claims", {}, kubernetes.claims),
     _name("K8S_SHM_SIZE", "kubernetes.shm_size", "8Gi", kubernetes.quantity),
     _name(
-        "K8S_IMAGE_PULL_SECRETS", "kubernetes.pull_secrets", [], list_of(kubernetes.word, "names of Secrets")
+        "K8S_IMAGE_PULL_SECRETS", "kubernetes.pull_secrets", [], list_of(kubernetes.name, "names of Secrets")
     ),
-    _name("K8S_PRIORITY_CLASS", "kubernetes.priority_class", "", kubernetes.word),
+    _name("K8S_PRIORITY_CLASS", "kubernetes.priority_class", "", kubernetes.name),
     _name("K8S_DEADLINE_S", "kubernetes.deadline_s", 30 * 86400, integer(0, 2**31 - 1)),
     _name("K8S_POD", "kubernetes.pod", {}, kubernetes.pod),
     _name("K8S_START_TIMEOUT_S", "kubernetes.start_timeout_s", 600, seconds(1, 7 * _DAY_S)),

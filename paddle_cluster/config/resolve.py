@@ -37,7 +37,7 @@ MAX_LOCAL = 250  # each has its own address, from 127.0.0.2 on
 
 
 def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
-    """Read the configuration files and merge the three layers.
+    """Merge conf.py, the environment and the command line, and return the complete settings.
 
     Raises:
         ConfError: a layer contains errors; the message has one line per error, with file:line, variable or option.

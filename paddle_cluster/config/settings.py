@@ -92,7 +92,7 @@ class SshSettings:
     client: SshClient = SshClient.FABRIC
 
     def key_of(self, host: Host) -> Path | None:
-        """Return a host's own private key, or None."""
+        """Return the path of a host's own private key, or None."""
         return self._keys.get(host.describe())
 
     @cached_property
@@ -102,7 +102,7 @@ class SshSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits on times and log sizes; each is a name in conf.py, in lower case.
+    """The limits on times and log sizes; each is a name in conf.py, in lower case.
 
     Attributes:
         lease_s: a node that hears nothing from the launcher for this time stops its part of the job.
@@ -184,7 +184,7 @@ class JobSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class KubernetesSettings:
-    """Settings for Kubernetes; each is a name in conf.py, in lower case and without K8S_.
+    """The settings for Kubernetes; each is a name in conf.py, in lower case and without K8S_.
 
     Attributes:
         namespace: the namespace of the pods; empty: the context's namespace, or that of the launcher's own pod.
@@ -250,7 +250,7 @@ class EngineSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class MonitoringSettings:
-    """Settings for monitoring; each is a name in conf.py, in lower case.
+    """The settings for monitoring; each is a name in conf.py, in lower case.
 
     Attributes:
         metrics_port: port for Prometheus on metrics_address of this machine; 0: disabled.

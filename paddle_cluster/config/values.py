@@ -38,7 +38,7 @@ _PREFIX_FROM = 8
 
 
 class ValueMismatchError(ValueError):
-    """An invalid value; the message states what was expected.
+    """Raised for an invalid value; the message states what was expected.
 
     Attributes:
         index: index of the invalid element of a list or dictionary, or None.
@@ -50,7 +50,7 @@ class ValueMismatchError(ValueError):
 
 
 def mismatch(expected: str, got: object) -> ValueMismatchError:
-    """Return the error that reports an invalid value."""
+    """Return the error for a value `got` instead of the `expected` one, which is described as a phrase."""
     return ValueMismatchError(f"expected {expected}, got {show(got)}")
 
 
@@ -172,7 +172,7 @@ def inside(given: str) -> str:
 
 
 def directories(given: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Accept directories of the workspace, separated by commas."""
+    """Accept directories of the workspace, separated by commas; return their shortest forms."""
     return tuple(map(inside, comma_separated(given)))
 
 
@@ -313,7 +313,7 @@ def ports(value: object) -> range:
 
 
 def shown_ports(given: range) -> str:
-    """Format ports as in conf.py."""
+    """Format a range of ports as in conf.py, such as '7000-7099'."""
     return f"{given[0]}-{given[-1]}" if len(given) > 1 else str(given[0])
 
 
@@ -342,7 +342,7 @@ def jump(value: object) -> str:
 
 
 def from_text(text: str, like: object) -> object:
-    """Convert a text from the environment or the command line to the type of `like`, the default value."""
+    """Convert a text from the environment or the command line to the type of the default value `like`."""
     wants_integer = isinstance(like, int) and not isinstance(like, bool)
     return int(text) if wants_integer and _INTEGER.fullmatch(text) else text
 

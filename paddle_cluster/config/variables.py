@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The user's environment variables for processes: from <package>/.env, HOST_SETTINGS, --env_file and --env.
+"""Reads the user's environment variables for processes from <package>/.env, HOST_SETTINGS, --env_file and --env.
 
 The last definition takes precedence. Values may be secret: they leave this module only for the environment of the job's
 processes. All other code, including messages, sees only the names. RESERVED maps the job's own variables to the reasons
@@ -92,7 +92,7 @@ class Variables:
 
     @property
     def gpus(self) -> int:
-        """Return the number of GPUs that the user assigned to a process."""
+        """Return the number of GPUs in the user's CUDA_VISIBLE_DEVICES; 0 if it is not set."""
         return len(self._values.get(_GPUS, "").replace(",", " ").split())
 
     def revealed(self, python_path: str) -> dict[str, str]:
@@ -174,7 +174,7 @@ def _checked(found: Sequence[tuple[str, str, str]]) -> Variables:
 
 
 def files(arguments: Arguments) -> tuple[Path, ...]:
-    """Return the files from which variables are read. They are never sent to nodes."""
+    """Return the paths of the files from which variables are read; these files are never sent to nodes."""
     return (*_workspace_file(arguments), *arguments["env_file"])
 
 
@@ -227,7 +227,7 @@ _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
 
 
 def read_file(path: Path, shown: str) -> list[tuple[str, str, str]]:
-    """Return the variables of a file, in its order.
+    """Parse a file of variables, and return them in its order.
 
     Args:
         shown: the file's name in messages.
@@ -250,7 +250,7 @@ def read_file(path: Path, shown: str) -> list[tuple[str, str, str]]:
 
 
 def parse_file(text: str, shown: str) -> list[tuple[str, str, str]]:
-    """Return the variables in a text; see `read_file`."""
+    """Parse a text of variables; results and errors as in `read_file`."""
     found = []
     position, line = 0, 1
     while position < len(text):

@@ -203,7 +203,7 @@ def _refuse_launcher(launcher: str, settings: Settings) -> None:
 
 
 def equivalent_options(settings: Settings) -> list[str]:
-    """Return the options that start the same processes without the script's own launcher."""
+    """Return the options of paddle.py that start the same processes without the launcher that the script uses."""
     given = [word for word in settings.job.passthrough if word != "--"]
     found = (
         (at, word) for at, word in enumerate(given) if word.endswith((".py", ".sh")) or word in _IS_MODULE

@@ -18,7 +18,7 @@ _LINE, _NO_LINE = 13, 15  # kinds of its entries: a line without columns, and no
 
 
 def compiled(source: bytes, path: str) -> CodeType:
-    """Return a module's compiled code.
+    """Compile a module of the agent, without what a node does not need.
 
     Args:
         path: the file name for tracebacks.

@@ -84,7 +84,7 @@ _CODE = (
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """The data needed to start one agent.
+    """The code and data that start one agent.
 
     Attributes:
         nonce: makes the agent's first line unique.
@@ -122,12 +122,12 @@ class Bootstrap:
 
 
 def agent_bootstrap(node_dir: Path = NODE_DIR) -> Bootstrap:
-    """Return the agent's modules with a new nonce."""
+    """Return the code and data that start a new agent, with a new nonce."""
     return _with_nonce(packed_agent(node_dir).first)
 
 
 def reconnect_bootstrap(node_dir: Path = NODE_DIR) -> Bootstrap:
-    """Return the modules that reconnect to a running agent, with a new nonce."""
+    """Return the code and data that reconnect to a running agent, with a new nonce."""
     return _with_nonce(packed_agent(node_dir).reconnect)
 
 
@@ -138,7 +138,7 @@ def _with_nonce(modules: bytes) -> Bootstrap:
 
 @dataclass(frozen=True)
 class PackedAgent:
-    """All modules of an agent, compiled and packed.
+    """The modules of an agent, compiled and packed for sending.
 
     Attributes:
         first: the modules for its greeting, as read by `boot` in paddle_node.agent.bootstrap; only letters and digits.
@@ -166,7 +166,7 @@ class PackedAgent:
 
 
 def packed_agent(node_dir: Path = NODE_DIR, folder: Path | None = None) -> PackedAgent:
-    """Read and compile the modules, once per launcher.
+    """Read, compile and pack the agent's modules; done only one time per launcher.
 
     Args:
         folder: cache of compiled modules; the first call reads it, and writes what is missing for later launchers.

@@ -86,7 +86,7 @@ class Stream(Protocol):
 
     @property
     def bootstrap(self) -> Bootstrap:
-        """Return the modules that the agent's interpreter reads from its standard input."""
+        """Return the code and data that the agent's interpreter reads from its standard input."""
 
     @property
     def may_live_on(self) -> bool:
@@ -105,7 +105,10 @@ class Stream(Protocol):
         """Return up to `limit` available bytes, b"" at the end, or None if none are available now."""
 
     def write(self, data: bytes) -> int:
-        """Return the number of bytes of `data` accepted within a short time. Raises OSError if the peer has closed."""
+        """Write as much of `data` as the peer accepts within a short time; return the number of bytes.
+
+        Raises OSError if the peer has closed.
+        """
 
     def close(self) -> None:
         """Close both directions of the stream; `read` then returns the end of the stream."""
@@ -129,12 +132,9 @@ class Conversation(Protocol):
         """Process received data; raise FrameError if it is not valid output of an agent."""
 
     def data_to_write(self, position: int, most: int) -> bytes:
-        """Return the data to write from the given position.
+        """Return at most `most` bytes to write, starting at the given position of the output."""
 
-        Re-raises any error of the iterable that produces the data.
-        """
-
-    def said(self, position: int) -> None:
+    def written(self, position: int) -> None:
         """Record that all bytes before a position have been written."""
 
     def over(self, carrier: Carrier, fault: str, ended: str) -> None:
@@ -263,7 +263,7 @@ class Carrier:
                 return False
             written = self.stream.write(data)
             self._position += written
-            self._conversation.said(self._position)
+            self._conversation.written(self._position)
             if written == 0:
                 return True  # the node is slow: serve other nodes first
             limit -= written

@@ -51,7 +51,7 @@ _HINTS = (
 
 
 class MessageEvent(NamedTuple):
-    """A frame received from an agent.
+    """Event: a frame was received from an agent.
 
     Attributes:
         message: its record, as `read_message` returns it.
@@ -91,7 +91,7 @@ def heard(
 
 @dataclass(frozen=True)
 class LinkLost:
-    """The last event of a link: after `goodbye`, after `close`, or after an error.
+    """Event: the last one of a link, after `goodbye`, after `close`, or after an error.
 
     Attributes:
         link: the lost link; its node may already have a new one.
@@ -104,7 +104,7 @@ class LinkLost:
 
 @dataclass(frozen=True)
 class LinkBroken:
-    """A connection has ended but its agent may still run; `reconnect` can give the link a new connection."""
+    """Event: a connection has ended, but its agent may still run; `reconnect` can give the link a new connection."""
 
     node_id: int
     reason: str
@@ -228,7 +228,7 @@ class Link:
             self._write_soon()
 
     def post(self, kind: str, **fields: Any) -> None:
-        """Post an event as if the agent had sent it, to report a failure on a writing thread."""
+        """Post an event as if the agent had sent this message, to report a failure on a writing thread."""
         self._events.put(heard(self.node_id, self.name, kind, fields))
 
     def close(self) -> None:
@@ -313,10 +313,10 @@ class Link:
         self.send("received", position=received)
 
     def data_to_write(self, position: int, most: int) -> bytes:
-        """Return the data to write, starting at the given position."""
+        """Return at most `most` bytes to write, starting at the given position of the output."""
         return self._outgoing.read(position, most)
 
-    def said(self, position: int) -> None:
+    def written(self, position: int) -> None:
         """Record that all bytes before a position have been written."""
         self._outgoing.took(position)
 

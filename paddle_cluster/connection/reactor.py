@@ -177,7 +177,7 @@ class Reader(Protocol):
         """Read the available bytes, up to a limit."""
 
     def can_continue(self) -> bool:
-        """Return whether the reader's pause is over."""
+        """Return whether the pause of the reader is over, because its events have been processed."""
 
     def waits_until(self) -> float | None:
         """Return the monotonic time at which `read_turn` is due even without bytes, or None."""
@@ -220,7 +220,7 @@ class Reactor:
                 close()
 
     def watch(self, reader: Reader) -> Callable[[], None]:
-        """Start to read from a stream.
+        """Start to read from a stream, by calling the reader when there is data.
 
         Returns:
             A function that runs the reader's last turn, on a thread that may block.

@@ -84,7 +84,7 @@ class SendQueue:
 
     @property
     def can_repeat(self) -> bool:
-        """Return whether the agent counts the received bytes."""
+        """Return whether unacknowledged bytes can be sent again, because the agent counts the received bytes."""
         return self._keeps and self._opening_size > 0
 
     def read(self, position: int, most: int) -> bytes:
@@ -121,7 +121,7 @@ class SendQueue:
             self._sent.acknowledge(self._opening_size + count)
 
     def repeat_from(self, count: int) -> int:
-        """Return the position after the given number of bytes, to continue on a new connection.
+        """Return the position in the output after `count` acknowledged bytes, to continue from on a new connection.
 
         Raises:
             ValueError: the number exceeds the bytes sent, or some of the following bytes are no longer in memory.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only module that quotes or writes shell text: the single command line that a login shell receives.
+"""Builds the only shell text of the launcher: the command line that a login shell on a node receives.
 
 sh, bash, dash, zsh, ksh, fish and tcsh all interpret it in the same way: it starts /bin/sh with quoted arguments. All
 other data for a node is sent in frames.
@@ -26,16 +26,16 @@ _SCRIPT = (
 
 
 def agent_argv(bootstrap: Bootstrap, python: str) -> list[str]:
-    """Return the command that starts an agent without a shell."""
+    """Return the command line that starts an agent as a child process, without a shell."""
     return [python, *FLAGS, "-c", bootstrap.code, "last"]
 
 
 def agent_command(bootstrap: Bootstrap, fallback_python: str) -> str:
-    """Return the shell command that starts an agent on a node, with one interpreter if the first one is suitable.
+    """Return the shell command that starts an agent on a node, with the first suitable interpreter.
 
     Args:
-        fallback_python: the job's interpreter (PYTHON in conf.py); it also runs the agent if the node has no
-            `python3` of 3.8 or newer. A leading ~/ stands for the home directory.
+        fallback_python: the job's interpreter (PYTHON in conf.py); it also runs the agent if the node has no `python3`
+            of 3.8 or newer. A leading ~/ stands for the home directory.
     """
     script = _SCRIPT.format(
         python=AGENT_PYTHON, flags=" ".join(FLAGS), statuses="|".join(map(str, _NO_PYTHON))

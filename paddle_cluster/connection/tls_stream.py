@@ -19,7 +19,7 @@ MOST_LINE = 4096
 
 
 class TlsStream:
-    """A byte stream to and from a node. One thread at a time may read and one may write; any thread may close it.
+    """A byte stream over TLS to a command on a node. One thread may read and one may write; any thread may close it.
 
     Args:
         connection: a new connection; owned from now on.

@@ -111,7 +111,7 @@ class Control:
                 refresh=self._refresh,
                 failure=collected / "log" / "failure.json",
                 prune=lambda: store.prune(where),
-                tell=console.note,
+                report=console.note,
             )
             console.watch(self._poke_writer, PhaseEntered)
         welcome = {
@@ -157,7 +157,7 @@ class Control:
         self._server.close(outcome.exit_code, outcome.left, outcome.why if error is not None else ())
 
     def observe(self, handlers: Handlers, roster: Roster) -> Handlers:
-        """Return the job's handlers with one added for `Ask`; start to serve METRICS_PORT."""
+        """Return the job's handlers with one added for `Ask`; start to serve METRICS_PORT if it is set."""
         self._roster = roster
         self._metrics.start()
         self._stacks = StackRequests(roster, self._server.send_stacks)
@@ -222,12 +222,12 @@ class StackRequests:
     are not passed to the job, which would mistake them for its own.
 
     Args:
-        tell: function that receives the name of a process and its stacks, or the reason why there are none.
+        report: function that receives the name of a process and its stacks, or the reason why there are none.
     """
 
-    def __init__(self, roster: Roster, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, roster: Roster, report: Callable[[str, str], None]) -> None:
         self._roster = roster
-        self._report = tell
+        self._report = report
         self._requested: dict[str, float] = {}
 
     def ask(self, names: Sequence[str]) -> None:
@@ -268,7 +268,7 @@ class StateWriter:
         failure: the file in which a launcher records why the job failed; it is copied into the state directory when the
             job ends.
         prune: removes old state of earlier jobs.
-        tell: function that receives the only message about a write failure.
+        report: function that receives the only message about a write failure.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class StateWriter:
         refresh: Callable[[], None],
         failure: Path,
         prune: Callable[[], None],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._directory = directory
         self._record = record
@@ -287,7 +287,7 @@ class StateWriter:
         self._refresh = refresh
         self._failure = failure
         self._prune = prune
-        self._report = tell
+        self._report = report
         self._has_warned = False
         self._written: Mapping[str, Any] = {}
         self._identity: tuple[int, int] = (-1, -1)  # of the job.json written by this object
@@ -295,7 +295,7 @@ class StateWriter:
         self._thread: QueueThread[None] = QueueThread(self._round, name="state", first_s=0.0)
 
     def start(self) -> None:
-        """Start writing the state directory."""
+        """Start the thread that writes the state directory."""
         self._thread.start()
 
     def poke(self) -> None:

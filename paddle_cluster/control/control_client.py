@@ -29,14 +29,14 @@ READ_SIZE = 1 << 16
 
 
 class ControlLost(LauncherError):
-    """Raised when the job's launcher does not answer."""
+    """Raised when the launcher of a job cannot be reached or does not answer."""
 
     exit_code = ExitCode.LOST
 
 
 @dataclass(frozen=True)
 class ConnectionClosed:
-    """The last event of a connection: the launcher closed it or exited."""
+    """Event: the last one of a connection; the launcher closed it or exited."""
 
     reason: str
 

@@ -37,7 +37,7 @@ class BatchCount:
         self._batches = 0
 
     def add(self, step: Progress) -> int:
-        """Count a report and return the number of batches so far; after a restart, the trainer's count continues.
+        """Count a progress report; return the number of batches so far, which continues after restarts.
 
         If the script has no passes, the step number is returned unchanged.
         """
@@ -63,7 +63,7 @@ class Curve:
         self._open: list[float] = []
 
     def add(self, at: float, value: float) -> None:
-        """Add the numbers in a report to the curve."""
+        """Add a reported value at a batch or step number."""
         while self.points and self.points[-1].at >= at:
             self.points.pop()
         self._open.append(value)
@@ -84,7 +84,7 @@ class CostHistory:
         self._batches = BatchCount()
 
     def add(self, step: Progress) -> None:
-        """Add the numbers in a report to the history."""
+        """Add the cost in a trainer's progress report."""
         batches = self._batches.add(step)
         if step.cost is None:
             return

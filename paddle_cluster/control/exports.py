@@ -35,23 +35,23 @@ class JobMetrics:
 
     Args:
         status: returns the newest state of the job; called from threads of the library.
-        tell: receives the only message about a failure.
+        report: receives the only message about a failure.
     """
 
     def __init__(
         self,
         settings: MonitoringSettings,
         status: Callable[[], Mapping[str, Any]],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._status = status
-        self._report = tell
+        self._report = report
         self._server: Any = None
         self._thread: Any = None
 
     def start(self) -> None:
-        """Start listening for scrapes."""
+        """Start listening on METRICS_PORT for scrapes."""
         place = f"{self._settings.metrics_address}:{self._settings.metrics_port}"
         if not self._settings.metrics_port:
             return
@@ -151,12 +151,12 @@ class TensorBoardLog:
 
     Args:
         directory: the directory for the job's event files; created with the first file.
-        tell: receives the only message about a failure to write.
+        report: receives the only message about a failure to write.
     """
 
-    def __init__(self, directory: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, directory: Path, report: Callable[[str], None]) -> None:
         self._directory = directory
-        self._report = tell
+        self._report = report
         self._has_warned = False
         self._queue: QueueThread[tuple[float, Progressed | Plotted]] = QueueThread(
             self._drain, name="tensorboard", most=WAITING, first_s=EVERY_S, is_patient=True

@@ -91,7 +91,7 @@ class LoginRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class JobRecord:
-    """The content of job.json.
+    """The record of a job, stored as job.json.
 
     Attributes:
         submitted_at: time of submission, in seconds since 1970.
@@ -127,7 +127,7 @@ class JobRecord:
     options: tuple[tuple[str, str, str], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content for job.json."""
+        """Return the record as JSON types, for job.json."""
         return {
             "version": VERSION,
             **{name: getattr(self, name) for name in self.__match_args__},
@@ -137,10 +137,7 @@ class JobRecord:
         }
 
     def node(self, word: str) -> NodeEntry | None:
-        """Return the node with this ID, name or host; a unique host name suffices, without user and port.
-
-        None: no such node.
-        """
+        """Return the node with this ID, name or host, or None; a unique host name suffices, without user and port."""
         exact = next((n for n in self.nodes if word in (str(n.node_id), n.name, n.host)), None)
         named = [n for n in self.nodes if parse_host(n.host).name == word]
         return named[0] if exact is None and len(named) == 1 else exact
@@ -186,7 +183,7 @@ def _written(value: Any) -> str:
 
 
 def entries(plan: Plan) -> tuple[NodeEntry, ...]:
-    """Return a plan's nodes as they appear in job.json."""
+    """Return the nodes of a plan as entries for job.json."""
     roles: dict[int, list[str]] = {node.node_id: [] for node in plan.nodes}
     for word, ids in (("pserver", plan.pserver_nodes), ("trainer", plan.trainer_nodes)):
         for rank, node_id in enumerate(ids):
@@ -218,7 +215,7 @@ def user_name() -> str:
 
 
 def from_json(fields: Fields) -> JobRecord:
-    """Parse the result of `as_json`.
+    """Convert the JSON object of a job.json to a record, after checking it.
 
     Raises:
         ValueError: the fields are invalid or from a different version.
@@ -232,5 +229,5 @@ def from_json(fields: Fields) -> JobRecord:
 
 
 def with_socket(record: JobRecord, path: Path | None) -> JobRecord:
-    """Return the record with the socket on which the launcher listens."""
+    """Return a copy of the record with the path of the socket on which the launcher listens."""
     return replace(record, socket="" if path is None else str(path))

@@ -26,7 +26,7 @@ _LINE = regex(r"(\S+ \S+) \[(?:launcher|(\w+) ([0-9]+) (.*?))\] (.*)")
 
 @dataclass(frozen=True)
 class LineFilter:
-    """A filter for lines; a line must match every attribute that is set.
+    """A filter for lines of job.log; a line must match every attribute that is set.
 
     Attributes:
         since, until: the time span, in the times of job.log.
@@ -42,7 +42,7 @@ class LineFilter:
     pattern: re.Pattern[str] | None = None
 
     def has(self, line: str) -> bool:
-        """Return whether a line of job.log matches."""
+        """Return whether a line of job.log matches the filter."""
         found = _LINE.fullmatch(line)
         if found is None:
             return not (self.process or self.node or self.pattern)

@@ -68,13 +68,13 @@ class NodeResident:
     has_job: bool
 
     def describe(self) -> str:
-        """Return a description of the agent, as text for tables."""
+        """Return a short description of the agent for a table."""
         does = "serves a job" if self.has_job else f"waits {self.wait_s:g} s for a job"
         return f"a resident agent (pid {self.pid}) at port {self.port}, which {does}"
 
 
 def nodes_of(settings: Settings) -> tuple[NodeEntry, ...]:
-    """Return the nodes of a configuration, for visits."""
+    """Return the nodes of a configuration as entries, with which they can be visited."""
     from paddle_cluster.plan import plan
 
     built = plan.build(settings, "VISIT")
@@ -106,7 +106,7 @@ def ask(nodes: Sequence[NodeEntry], login: SshSettings) -> Known:
 def end(
     job_id: str, nodes: Sequence[NodeEntry], login: SshSettings, grace_s: float = GRACE_S
 ) -> list[NodeAnswer[JobEnded]]:
-    """End a job on its nodes; leave everything else on these nodes alone."""
+    """End a job on its nodes, and return their answers; everything else on these nodes is left alone."""
     return visit(nodes, login, "end_job", JobEnded, END_S + grace_s, job_id=job_id, grace_s=grace_s)
 
 
@@ -167,7 +167,7 @@ def _jobs(answer: NodeAnswer[JobsFound]) -> list[NodeJob]:
 
 
 def residents(answer: NodeAnswer[JobsFound] | NodeAnswer[Cleaned]) -> list[NodeResident]:
-    """Return the resident agents that an answer names."""
+    """Return the resident agents that a node's answer lists."""
     return (
         [] if answer.record is None else [NodeResident(answer.node, *one) for one in answer.record.residents]
     )

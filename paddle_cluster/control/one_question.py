@@ -36,7 +36,7 @@ ENDS_S = 3.0  # for all connections in total
 
 @dataclass(frozen=True)
 class NodeAnswer(Generic[R]):
-    """One node's answer.
+    """The answer of one node to a request, or the reason why there is none.
 
     Attributes:
         record: the record of its answer, or None.

@@ -89,7 +89,7 @@ def take(job_id: str, scrollback: Scrollback, roster: Roster, curves: JobCurves)
 
 
 def ended(status: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
-    """Return a job's final state: its last state together with its outcome."""
+    """Return the final state of a job, as JSON types: its last state together with its outcome."""
     return {
         **status,
         "nodes": [

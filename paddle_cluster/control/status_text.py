@@ -135,14 +135,17 @@ def _step_text(fields: Mapping[str, Any]) -> str:
 
 
 def shortened(left: Sequence[str], job_id: str) -> list[str]:
-    """Shorten for the screen what could not be cleaned or collected; the job's status has the full text."""
+    """Shorten the messages about what could not be cleaned or collected, for the screen.
+
+    `paddle.py status` shows the full text.
+    """
     more = len(left) - LISTED
     rest = [f"and {more} more lines like these: {PROGRAM} status {job_id} --all"] if more > 0 else []
     return [*left[:LISTED], *rest]
 
 
 def as_json(job: KnownJob) -> dict[str, Any]:
-    """Return a job for programs: job.json, status.json, and whether its launcher is running."""
+    """Return a job as JSON types: job.json, status.json, and whether its launcher is running."""
     return {**job.record.as_json(), "running": job.running, "state": job.describe(), "status": job.status}
 
 

@@ -92,7 +92,7 @@ class KnownJob:
 
     @property
     def job_id(self) -> str:
-        """The job's ID."""
+        """The ID of the job, such as JOB20261121090807-a1b2c3."""
         return self.record.job_id
 
     @property
@@ -113,7 +113,7 @@ class KnownJob:
 
     @property
     def is_live(self) -> bool:
-        """Return whether a launcher on this machine is running the job."""
+        """Return whether a launcher on this machine is running the job now."""
         return bool(self.running) and not self.ended
 
     @property
@@ -127,7 +127,7 @@ class KnownJob:
         return self.exit_code in STOPPED
 
     def snapshot(self) -> JobStatus:
-        """Return the job's state in the form for programs."""
+        """Return the state of the job as a `JobStatus`, the form for programs."""
         found = {one.name: self.status[one.name] for one in fields(JobStatus) if one.name in self.status}
         rows = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
         known = {"job_id": self.job_id, "name": self.record.name}
@@ -151,25 +151,25 @@ def _outcome(code: int | None) -> str:
     return f"{known.get(code or 0, 'failed')} ({code})"
 
 
-def all_jobs(where: StatePlaces, look: Callable[[Path], KnownJob | None] | None = None) -> list[KnownJob]:
+def all_jobs(where: StatePlaces, read_job: Callable[[Path], KnownJob | None] | None = None) -> list[KnownJob]:
     """Return all jobs, newest first.
 
     Args:
-        look: function that reads the job in a directory; `read` by default.
+        read_job: function that reads the job in a directory; `read` by default.
     """
-    look = look or read
+    read_job = read_job or read
     found: dict[str, KnownJob] = {}
     for place in where.all():
         with contextlib.suppress(OSError):
             for name in os.listdir(place):
-                job = look(place / name) if is_job_id(name) else None
+                job = read_job(place / name) if is_job_id(name) else None
                 if job is not None:
                     found.setdefault(name, job)
     return sorted(found.values(), key=lambda job: (job.record.submitted_at, job.job_id), reverse=True)
 
 
 def read(directory: Path) -> KnownJob | None:
-    """Return the job in a directory, or None if there is none."""
+    """Read the job in a directory; return None if there is none."""
     fields = read_json(directory / JOB_FILE)
     if fields is None:
         return None
@@ -227,7 +227,7 @@ def _texts(value: object) -> list[str]:
 
 
 def read_curve(value: object) -> dict[str, Any]:
-    """Return a curve of costs from a file without its invalid points."""
+    """Return the curve of costs in a status.json, without invalid points."""
     if not isinstance(value, Mapping):
         return {}
     return {
@@ -257,7 +257,7 @@ def _is_number(value: object) -> bool:
 
 
 def unreadable(where: StatePlaces) -> list[str]:
-    """Return a sentence for each job directory whose job.json exists but cannot be read."""
+    """Return a message for each job directory whose job.json exists but cannot be read."""
     return [
         (
             f"{file.parent.name}: cannot read {file}, which is ignored; `{PROGRAM} status --nodes "
@@ -290,7 +290,7 @@ def move_unreadable_aside(directory: Path) -> bool:
 
 
 def find(where: StatePlaces, word: str) -> KnownJob:
-    """Return the job with this ID or name, or whose ID starts or ends with this text.
+    """Return the job with this ID or name, or whose ID begins or ends with this text.
 
     Raises:
         UsageError: no job matches, or several IDs do.

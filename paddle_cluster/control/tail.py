@@ -38,7 +38,7 @@ class Followed:
                 yield from map(_shown, _lines_backwards(descriptor, end))
 
     def read(self) -> list[str]:
-        """Return the complete lines added since the last call."""
+        """Return the complete lines that were added since the last call."""
         data = self._rest_of_rotated() or self._next()
         self.offset += len(data)
         *whole, self.rest = (self.rest + data).split(b"\n")

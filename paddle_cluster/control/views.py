@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of how facts of processes and nodes appear in `status`, the dashboard, Prometheus and TensorBoard.
+"""The tables of how facts of processes and nodes appear in `status`, the dashboard, Prometheus and TensorBoard.
 
 A row's form is a name in FORMS, which formats the fact for `status`; the dashboard's page has forms with the same
 names.
@@ -146,7 +146,7 @@ NODES: Sequence[FactView] = (
 
 
 def columns(rows: Iterable[FactView]) -> list[dict[str, str]]:
-    """Return the field, title and form of each column, for the dashboard's tables."""
+    """Return the field, title and form of each row's column, as JSON types for the dashboard's tables."""
     return [{"field": row.field, "title": row.title, "form": row.form} for row in rows]
 
 

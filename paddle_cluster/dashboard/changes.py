@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data for an open page, as server-sent events: first the complete state, then changes.
+"""The data that an open page receives as server-sent events: first the complete state, then changes.
 
 An event's name is the part of the page that it updates. Only rows of nodes and processes that have changed are sent, so
 that a large idle job costs almost nothing. Times are in seconds since 1970; the page computes their age. This module
@@ -35,14 +35,14 @@ _ROWS = {"nodes": "node_id", "processes": "name"}
 
 
 def everything(board: JobBoard, job_id: str) -> dict[str, Any]:
-    """Return the page's initial data: columns, jobs, and the requested job (by default, the first)."""
+    """Return the initial data of a page: columns, jobs, and the requested job, by default the first."""
     job = board.job(job_id) if job_id else board.first()
     first = _Page(job.job_id if job else job_id)
     return {"columns": COLUMNS, **dict(first.parts(board, time.time()))}
 
 
 def stream(board: JobBoard, job_id: str, wait: Callable[[float], bool]) -> Iterator[bytes]:
-    """Yield events until the client disconnects.
+    """Yield server-sent events, encoded, until the client disconnects.
 
     Args:
         wait: function that waits for the given number of seconds; the stream ends when it returns True.
@@ -61,7 +61,7 @@ def stream(board: JobBoard, job_id: str, wait: Callable[[float], bool]) -> Itera
 
 
 def as_text(value: Any) -> str:
-    """Return JSON on one line that is safe in HTML: it contains no `<`."""
+    """Encode a value as JSON on one line that is safe inside HTML, because it contains no `<`."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
@@ -129,7 +129,7 @@ class _Page:
 
 
 def listing(jobs: Iterable[KnownJob]) -> list[dict[str, Any]]:
-    """Return a short summary of every job."""
+    """Return a short summary of every job, as JSON types."""
     return [_summary(job) for job in jobs]
 
 
@@ -157,7 +157,7 @@ def head(job: KnownJob, now: float) -> dict[str, Any]:
 
 
 def rows(job: KnownJob) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the nodes of a job by ID and its processes by name."""
+    """Return the facts about a job's nodes by ID and about its processes by name, as JSON types."""
     return {
         kind: {str(one.get(key)): _row(one) for one in _rows(job.status, kind)} for kind, key in _ROWS.items()
     }

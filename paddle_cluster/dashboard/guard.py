@@ -50,7 +50,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """A request that passed the checks.
+    """An HTTP request that passed the checks.
 
     Attributes:
         path: the path after the token, without a leading slash.

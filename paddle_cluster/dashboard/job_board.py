@@ -22,7 +22,7 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 
 class JobBoard:
-    """The state of all jobs. Thread-safe."""
+    """The cached states of all jobs of this user. Thread-safe."""
 
     def __init__(self, where: StatePlaces) -> None:
         self._where = where

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard's HTTP server: only on 127.0.0.1, with a bounded number of connections and one thread per connection.
+"""The HTTP server of the dashboard, on 127.0.0.1 only, with a bounded number of connections, one thread each.
 
     GET  /TOKEN/            the page, including its initial content
     GET  /TOKEN/page.js     and the other files of the page
@@ -103,7 +103,7 @@ class DashboardServer(HTTPServer):
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a browser that disconnected or sent nothing."""
+        """Ignore the error of a connection: a browser that disconnected or sent nothing."""
 
     def _serve(self, request: socket.socket, client_address: Any) -> None:
         try:

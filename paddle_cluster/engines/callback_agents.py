@@ -23,7 +23,7 @@ INVITATION, AGENT_CODE = "_PADDLE_PORTER", "_PADDLE_PORTER_CODE"  # environment 
 
 
 class CallbackAgent(NamedTuple):
-    """The command that starts a callback agent on each node.
+    """The command line that starts a callback agent on each node.
 
     Attributes:
         env: variables that the command needs in addition to the node's; secret.
@@ -133,7 +133,7 @@ def routed_addresses(hosts: Sequence[str]) -> list[str]:
 
 
 def sampled(hosts: Sequence[str]) -> Sequence[str]:
-    """Return an evenly spread sample of hosts."""
+    """Return an evenly spread sample of hosts, of bounded size."""
     return hosts[:: max(1, len(hosts) // LOOKED_UP)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster's own launcher (mpirun, srun, Kubernetes) as an engine: it starts one callback agent per node.
+"""The engine over a cluster's own launcher (mpirun, srun, Kubernetes), which starts one callback agent per node.
 
 A callback agent starts the same commands on a node as an SSH login, so the packages above see no difference. Callback
 agents connect to a TLS server in the launcher, which admits peers that know the job's secret, one connection per node.
@@ -80,7 +80,7 @@ class CallbackEngine(Engine):
 
     @classmethod
     def of(cls, plan: Plan, is_job: bool) -> CallbackEngine:
-        """Return the engine; it accepts any plan."""
+        """Return the engine of a plan."""
         return cls(plan)
 
     @abstractmethod
@@ -305,7 +305,7 @@ class Rendezvous:
         }
 
     def close(self) -> None:
-        """Stop listening for callback agents."""
+        """Stop listening for callback agents; existing connections stay open."""
         self._closed.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the accepting thread, which closes it

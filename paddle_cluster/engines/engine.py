@@ -86,7 +86,7 @@ class Engine(ABC):
         """
 
     def check(self) -> None:  # noqa: B027 - most engines do nothing here
-        """Check everything that can be checked without a connection.
+        """Check hosts, programs and libraries, as far as this is possible without a connection.
 
         Raises:
             UsageError: the engine does not support a host's form, or a program or library is missing.
@@ -104,7 +104,7 @@ class Engine(ABC):
         """Start an agent on a node and return the stream to it. Raises ConnectError."""
 
     def remark(self, node_id: int) -> str:
-        """Return a note for the log about the connection to a node, or ""."""
+        """Return a note for the log about how a node was connected, or ""."""
         return ""
 
     @abstractmethod
@@ -131,7 +131,7 @@ class Engine(ABC):
 
 
 def entry(settings: Settings) -> type[Engine]:
-    """Return a job's engine, imported on demand because of its dependencies; `local` is the embedded nodes' engine."""
+    """Return the class of a job's engine, which is imported on demand; embedded nodes use the engine `local`."""
     cluster = settings.cluster
     name = "local" if cluster.hosts[0].is_local else cluster.engine
     found: type[Engine] = importlib.import_module(f"{__package__}.{name}").ENGINE

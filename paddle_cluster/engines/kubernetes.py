@@ -97,7 +97,7 @@ class KubernetesJob:
         self._thread.start()
 
     def status_line(self) -> str:
-        """Return the known reasons why pods are not running yet."""
+        """Return the known reasons why pods are not running yet, on one line."""
         return "; ".join(self._troubles.copy().values())[:SHOWN]
 
     def close(self) -> str:
@@ -256,7 +256,7 @@ class KubernetesJob:
 
     def _delete(self, api: Api) -> None:
         """Delete the Job and wait until it and its pods are deleted."""
-        api.go_on()
+        api.resume()
         deadline = time.monotonic() + GONE_S
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
         try:

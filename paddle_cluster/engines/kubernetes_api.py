@@ -71,7 +71,7 @@ class _Again(NamedTuple):
 
 
 def is_installed() -> bool:
-    """Return whether the official client is installed."""
+    """Return whether the official Kubernetes client is installed."""
     return importlib.util.find_spec(LIBRARY) is not None
 
 
@@ -79,7 +79,7 @@ class Api:
     """A client of a cluster's API server, for one namespace.
 
     Args:
-        stopping: event after which no requests are sent, until `go_on`.
+        stopping: event after which no requests are sent, until `resume`.
 
     Raises:
         ApiError: there is no configuration, or it is invalid.
@@ -103,7 +103,7 @@ class Api:
         query: Mapping[str, str] | None = None,
         tries_s: float = TRIES_S,
     ) -> Object:
-        """Send a request and retry it until there is an answer.
+        """Send a request and return the answer; retry until there is one or `tries_s` seconds have passed.
 
         Raises:
             ApiError: the server refused the request or did not answer in time.
@@ -154,7 +154,7 @@ class Api:
             return _Again(f"the answer has status {answer.status} but no object", 0.0, may_be_done=True)
 
     def watch(self, resource: str, query: Mapping[str, str], window_s: float) -> Iterator[Object]:
-        """Yield the changes of some objects until the server ends the watch window.
+        """Yield the changes of objects until the server ends the watch, after about `window_s` seconds.
 
         Raises:
             ApiError: the watch was lost. If its status is GONE, the known version is too old: list the objects again.
@@ -178,7 +178,7 @@ class Api:
         finally:
             self._watched = None
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Allow requests again after a stop, such as those that delete the job."""
         self._stopping = threading.Event()
 

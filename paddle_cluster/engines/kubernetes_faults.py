@@ -29,7 +29,7 @@ class Trouble(NamedTuple):
 
 
 def node_of(pod: Object) -> str:
-    """Return a pod's name in messages, which is its node's: pod-<id>."""
+    """Return the name of a pod's node, pod-<id>, for messages."""
     meta = pod.get("metadata") or {}
     index = (meta.get("annotations") or {}).get(INDEX) or (meta.get("labels") or {}).get(INDEX)
     return f"pod-{index}" if index is not None else str(meta.get("name", "a pod"))

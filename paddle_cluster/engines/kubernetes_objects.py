@@ -45,7 +45,7 @@ UNKNOWN = CallbackAgent(("/bin/sh", "-c", HIDDEN), dict.fromkeys((INVITATION, AG
 
 
 class Objects(NamedTuple):
-    """A job's Kubernetes objects, in order of creation."""
+    """The Kubernetes objects of a job, in the order in which they are created."""
 
     job: Object
     secret: Object
@@ -58,7 +58,7 @@ def job_name(job_id: str) -> str:
 
 
 def host_name(job_id: str, node_id: int) -> str:
-    """Return the host name of a node's pod."""
+    """Return the host name of the pod that runs a node."""
     return f"{job_name(job_id)}-{node_id}"
 
 
@@ -68,7 +68,7 @@ def selector(job_id: str) -> str:
 
 
 def render(plan: Plan, callback_agent: CallbackAgent) -> Objects:
-    """Return the objects of a plan; the Secret and the Service have no owner yet.
+    """Build the Kubernetes objects of a plan; the Secret and the Service have no owner yet.
 
     Raises:
         UsageError: pods could not write to --job_workspace.
@@ -123,7 +123,7 @@ def _failures(count: int, may_lose_pods: bool) -> Object:
 
 
 def owned(made: Object, job: Mapping[str, Any]) -> Object:
-    """Return the object with the Job as its owner, so that both are deleted together."""
+    """Return a copy of the object with the Job as its owner, so that both are deleted together."""
     owner = {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -155,15 +155,15 @@ class LocalEngine(Engine):
 
     @classmethod
     def of(cls, plan: Plan, is_job: bool) -> LocalEngine:
-        """Return the engine; it does not depend on the plan."""
+        """Return the engine of a plan."""
         return cls()
 
     def connect(self, node: Target) -> Stream:
-        """Start an agent as a child process."""
+        """Start an agent as a child process, and return the stream to it. Raises ConnectError."""
         return connect(node.label, sys.executable)
 
     def reconnect(self, node: Target) -> Stream:
-        """Raise ConnectError: an agent ends with its pipes."""
+        """Raise ConnectError, because an agent ends with its pipes."""
         raise ConnectError(
             node.label, "an embedded node cannot be reconnected: its pipes are its only connection"
         )

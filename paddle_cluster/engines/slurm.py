@@ -68,7 +68,7 @@ class SlurmEngine(CallbackEngine):
     def allocation(
         cls, settings: Settings, report: Callable[[str], None]
     ) -> contextlib.AbstractContextManager[Mapping[str, str]]:
-        """Request nodes with salloc, unless this process is inside an allocation."""
+        """Return a context that requests nodes with salloc, unless this process is inside an allocation."""
         if not settings.engines.waits_for_nodes:
             return contextlib.nullcontext({})
         timeout_s = settings.engines.slurm_queue_timeout_s
@@ -76,14 +76,14 @@ class SlurmEngine(CallbackEngine):
 
     @classmethod
     def submitted(cls, own: Sequence[str], argv: Sequence[str], settings: Settings) -> str:
-        """Submit the job with sbatch, unless this process is inside an allocation."""
+        """Submit the job with sbatch, unless this process is inside an allocation; return its location, or ""."""
         if not settings.engines.waits_for_nodes:
             return ""
         return submit(batch(own, argv, settings))
 
     @classmethod
     def described(cls, text: str, plan: Plan) -> str:
-        """Add the command that requests the nodes to a plan's text."""
+        """Return the plan's text with the command that requests the nodes."""
         if not plan.settings.engines.waits_for_nodes:
             return text
         return (
@@ -96,7 +96,7 @@ class SlurmEngine(CallbackEngine):
     def time_limit(
         cls, settings: Settings, events: queue.SimpleQueue[Any]
     ) -> contextlib.AbstractContextManager[None]:
-        """Stop the job before the allocation's time limit ends it."""
+        """Return a context that stops the job before the allocation's time limit ends it."""
         return slurm_allocation.stopped_in_time(settings.engines.slurm_job, events)
 
     def callback_agents(self) -> CallbackAgents:
@@ -144,7 +144,7 @@ class Batch(NamedTuple):
 
 
 def batch(own: Sequence[str], argv: Sequence[str], settings: Settings) -> Batch:
-    """Return the sbatch input that submits a job.
+    """Build the sbatch script that runs a job's launcher.
 
     Args:
         own: the command that runs this program.
@@ -189,7 +189,7 @@ def without_values(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def submit(made: Batch) -> str:
-    """Submit a job to Slurm by sbatch.
+    """Submit a job to Slurm with sbatch.
 
     Returns:
         Its location, for the user.

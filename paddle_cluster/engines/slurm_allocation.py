@@ -52,12 +52,14 @@ def salloc(settings: Settings) -> list[str]:
 
 
 @contextlib.contextmanager
-def allocated(argv: Sequence[str], timeout_s: float, tell: Callable[[str], None]) -> Iterator[dict[str, str]]:
+def allocated(
+    argv: Sequence[str], timeout_s: float, report: Callable[[str], None]
+) -> Iterator[dict[str, str]]:
     """Request a Slurm allocation and wait for it; release it when the context ends.
 
     Args:
         argv: the `salloc` command.
-        tell: receives messages for the user in the meantime.
+        report: receives messages for the user in the meantime.
 
     Yields:
         The variables of the allocation.
@@ -79,10 +81,10 @@ def allocated(argv: Sequence[str], timeout_s: float, tell: Callable[[str], None]
             f"cannot start salloc: {error.strerror}; run --engine=slurm on a machine that can "
             "submit jobs to Slurm"
         ) from error
-    waiting = _Waiting(process, tell)
+    waiting = _Waiting(process, report)
     try:
         found = waiting.run(time.monotonic() + timeout_s, timeout_s)
-        tell(f"Slurm: job {waiting.job} has {found.get('SLURM_JOB_NODELIST', 'its nodes')}")
+        report(f"Slurm: job {waiting.job} has {found.get('SLURM_JOB_NODELIST', 'its nodes')}")
         yield found
     finally:
         _give_back(process, waiting)
@@ -96,11 +98,11 @@ class _Waiting:
         is_held: the nodes are allocated.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], tell: Callable[[str], None]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], report: Callable[[str], None]) -> None:
         self.job = ""
         self.is_held = False
         self._process = process
-        self._report = tell
+        self._report = report
         self._last_reason = ""
         self._output = b"\0"
         self._recent_output = b""
@@ -215,7 +217,7 @@ def why_never(job: str) -> str:
 
 
 def asked(*argv: str) -> str:
-    """Run a Slurm command and return its output; "" if it fails."""
+    """Run a Slurm command and return its standard output; "" if it fails."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER_S, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for SSH: starts agents by logins, or uses agents of earlier jobs that wait on the nodes."""
+"""The engine for SSH: starts agents by logins, or uses resident agents that earlier jobs left on the nodes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ class SshEngine(Engine):
             _CLIENTS[self._settings.client]()
 
     def route(self, host: Host) -> tuple[str, ...]:
-        """Return the route from the SSH configuration."""
+        """Return the jump hosts to a node and its address, as the SSH configuration resolves them.
+
+        Raises ConnectError.
+        """
         return self._logins(is_reconnect=False).route(host)
 
     def connect(self, node: Target) -> Stream:
@@ -87,12 +90,12 @@ class SshEngine(Engine):
             self._residents.offered(node_id, address, port)
 
     def interrupt(self) -> None:
-        """End the logins in progress."""
+        """Cancel the logins in progress; existing connections stay open."""
         for logins in self._made.copy().values():
             logins.close()
 
     def close(self) -> str:
-        """Record which resident agents are waiting for the next job."""
+        """Record which resident agents wait for the next job; return ""."""
         if self._residents is not None:
             self._residents.keep()
         return ""

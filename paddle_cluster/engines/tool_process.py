@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpirun or srun as a child process: saves its output, and reports all callback agents as ended when it exits."""
+"""Runs mpirun or srun as a child process; when it exits, all of its callback agents count as ended."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Collector:
         )  # queries the disk; a log arrives in many chunks
 
     def take(self, node_id: int, what: Collected, body: bytes) -> str:
-        """Handle a message from a node; return a message for the user, or "".
+        """Handle a message about collected files from a node; return a message for the user, or "".
 
         Raises:
             RecordError: a path is outside the allowed directories, or the node's list is malformed.
@@ -152,7 +152,7 @@ class Collector:
         return self._warning(node_id, node) or self._other_name(path, target, reset)
 
     def link(self, node_id: int, path: str, to: str, mtime_ns: int | None = None) -> str:
-        """Create a link in output/; return a sentence if that is not possible.
+        """Create a symbolic link in output/; return a message for the user if that is not possible, otherwise "".
 
         Raises:
             RecordError: the path or the target is outside output/.
@@ -185,7 +185,7 @@ class Collector:
         return ""
 
     def remove(self, node_id: int, path: str) -> str:
-        """Remove the copy of a link that was removed on its node, or of a file that was only partially sent.
+        """Remove the copy of a link or of a partly sent file that was removed on its node; return a message, or "".
 
         Raises:
             RecordError: the path is outside the allowed directories.
@@ -279,7 +279,7 @@ class Collector:
             return 0
 
     def close(self) -> list[str]:
-        """Close every file; return one sentence per incomplete file, and per node with uncollected files."""
+        """Close every file; return one message per incomplete file, and per node with uncollected files."""
         missing = []
         for target, copy in sorted(self._copies.items()):
             copy.close()

@@ -75,7 +75,7 @@ def _digest(text: str) -> str:
 
 
 class Copy:
-    """The local copy of one collected file.
+    """The local copy of one collected file, written chunk by chunk.
 
     Args:
         node_id: the node that sends it.
@@ -172,7 +172,7 @@ class Copy:
         self._target, self.partial = target, _beside(target)
 
     def publish(self, mtime_ns: int | None) -> None:
-        """Rename a complete copy to its final name and set the modification time that the file has on its node."""
+        """Move a complete copy to its final name, and set the modification time that the file has on its node."""
         if not self._whole_only or self._broken:
             return
         if mtime_ns is not None and self._fd is not None:
@@ -187,7 +187,7 @@ class Copy:
             self.lost, self.problem = self.lost + 1, error.strerror or str(error)
 
     def verify(self, size: int, digest: str, free_bytes: int) -> Difference | None:
-        """Compare the copy with the list of the node; return the difference.
+        """Compare the copy with the size and digest in the node's list; return the difference, or None.
 
         Args:
             free_bytes: free space on the disk.
@@ -198,7 +198,7 @@ class Copy:
         return found
 
     def changed(self) -> str:
-        """Return a sentence about how a copy has changed since it was verified, or ""."""
+        """Return a message if the copy has changed since it was verified, otherwise ""."""
         found = self._difference_on_disk(self._received.hexdigest())
         return found.why if found else ""
 

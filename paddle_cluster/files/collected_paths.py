@@ -39,7 +39,7 @@ def check_move(node_id: int, path: str, to: str) -> None:
 
 
 def check_link(node_id: int, path: str, to: str) -> None:
-    """Check that a link may be created.
+    """Check that a node is allowed to create a symbolic link.
 
     Raises:
         RecordError: the link or its target is outside output/.

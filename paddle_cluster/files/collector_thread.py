@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the files of all nodes to disk in a dedicated thread, so that a stalled disk cannot stall the job's loop.
+"""Writes the files of all nodes in a dedicated thread, so that a stalled disk cannot stall the job's loop.
 
 WINDOW bounds the queue on both ends: a frame is acknowledged when it has been written, so that a slow disk slows down
 the nodes and no frame is dropped. Acknowledgements are batched, because one per small chunk would cost more than the

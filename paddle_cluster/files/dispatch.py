@@ -41,7 +41,7 @@ class ChangedError(Exception):
 
 
 def blobs(entries: Sequence[TreeEntry], offsets: Mapping[str, int]) -> Iterator[Blob]:
-    """Yield the fields and bodies of the frames that carry the files.
+    """Yield the `blob` messages that carry the content of files.
 
     Args:
         offsets: the position from which to send a large file, by digest.
@@ -188,7 +188,7 @@ class Dispatch:
             self._link.send_stream(self._manifest(self._package))
 
     def handle(self, answer: Lacking | Committed | Failed) -> None:
-        """Update the state of the transfer by an answer about this tree."""
+        """Update the transfer after a node's answer about this tree."""
         if isinstance(answer, Committed):
             self.path, self.state = answer.job_dir, DispatchState.DONE
             self._is_there |= answer.have_tree

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's final list of files, compared with the received copies; a job succeeds only if they match."""
+"""Compares a node's final list of files with the received copies; a job succeeds only if they match."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ListedRow(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A listed file that does not match the local copy.
+    """A difference between a listed file and its local copy.
 
     Attributes:
         again: whether sending the file again can help.
@@ -46,7 +46,7 @@ class _Rows(NamedTuple):
 
 
 def rows_of(body: bytes) -> tuple[ListedRow, ...]:
-    """Return the rows of one `listed` frame.
+    """Decode the rows of one `listed` frame.
 
     Raises:
         RecordError: the frame is malformed.

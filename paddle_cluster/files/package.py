@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes a file tree as a manifest: the files that a node must have, each with its digest.
+"""The manifest of a file tree: the files that a node must have, each with its digest.
 
 This module reads and hashes files, and sends nothing. Names are preserved byte by byte; bytes that are not UTF-8 become
 surrogates. `log/` and `output/` at the top, `.git` and `__pycache__` anywhere, and everything matched by .paddleignore
@@ -55,7 +55,7 @@ Ignored = Callable[[str], "bool | None"]  # whether a path is not sent; the path
 
 
 class TreeEntry(NamedTuple):
-    """A file, symlink or directory in a tree.
+    """An entry of a file tree: a regular file, symlink or directory.
 
     Attributes:
         path: relative to the top, with slashes.
@@ -81,7 +81,7 @@ class TreeEntry(NamedTuple):
         return io.BytesIO(self.content) if self.content is not None else open(self.source, "rb", buffering=0)
 
     def manifest_item(self) -> list[str | int | bool]:
-        """Return the entry in the form that the agent reads."""
+        """Return the entry as the list that the agent parses."""
         if self.target:  # an absolute one is preserved, and does not count as leaving the tree
             return [self.path, "l", self.target, *([True] if self.target.startswith("/") else [])]
         if self.is_dir:
@@ -160,7 +160,7 @@ class Package:
 def workspace_package(
     root: Path, withheld: Collection[str] = (), digests: Digests | None = None, keep_links: bool = False
 ) -> Package:
-    """Walk and hash the user's workspace.
+    """Walk and hash the user's workspace, and return it as a package.
 
     Args:
         withheld: files that are not sent, relative to `root`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that a job sends to each node: runtime, its share of the workspace, nodefile, and optional environment.
+"""The payload of a job: the files that each node gets (runtime, workspace, nodefile and optional environment).
 
 The payload is listed and hashed before any connection; a workspace that cannot be sent is rejected here. `--dry_run`
 and the warning before large transfers list the files.
@@ -77,7 +77,7 @@ class Bundle:
 
 
 def bundle(root: Path, folder: Path, clock: Callable[[], float] = time.time) -> Bundle:
-    """Pack the packages that jobs import from `root`, or reuse the file packed by an earlier job.
+    """Pack the packages that jobs import into one file, or reuse the file that an earlier job packed.
 
     The packed file is reused if the metadata of all source files is unchanged, as for `Digests`; it is not saved if a
     source file has just changed.
@@ -228,7 +228,7 @@ def _below(node: Node) -> str:
 
 
 def listed(plan: Plan) -> list[str]:
-    """Return a listing of the files that would be sent, for --dry_run."""
+    """Return a listing, as lines, of the files that would be sent, for --dry_run."""
     package = plan.settings.job.package
     shard_dirs = plan.settings.job.shard_dirs
     return [] if package is None else of_workspace(package, _withheld(plan), shard_dirs)

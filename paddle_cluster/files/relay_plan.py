@@ -41,7 +41,7 @@ class Member:
 
 @dataclass(frozen=True)
 class RelayRoute:
-    """The sources from which one node receives its missing files.
+    """The sources of one node's missing files: the launcher, and other nodes.
 
     Attributes:
         direct: digests that the launcher sends.
@@ -57,7 +57,7 @@ Reaches = Callable[[int, int], bool]
 
 
 def routes(members: Sequence[Member], reaches: Reaches) -> list[RelayRoute]:
-    """Plan how nodes that have reported their missing files receive them.
+    """Plan the routes by which nodes receive their missing files.
 
     Args:
         reaches: whether the first node can connect to the second.

@@ -76,7 +76,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class EnvironmentRequest:
-    """The specification of one platform's environment.
+    """A request for the wheels of one platform: the platform, and the requirements.
 
     Attributes:
         requirements: the workspace's requirements, or None.
@@ -87,7 +87,7 @@ class EnvironmentRequest:
 
     @cached_property
     def pins(self) -> tuple[Pin, ...]:
-        """Return the packages that the job itself imports."""
+        """Return the pinned packages that the job itself imports."""
         return pins(self.platform.markers())
 
     @property

@@ -45,7 +45,7 @@ _ADDRESS = regex(
 
 @dataclass(frozen=True)
 class SecondaryFailure:
-    """A failure that another failure caused.
+    """A failure that was caused by another failure, and the reason for this conclusion.
 
     Attributes:
         why: the reason, as in "connection to 10.0.0.7:7164 lost".
@@ -74,7 +74,7 @@ class Conclusion:
 
 
 def first_cause(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that explains the others; `failures` contains at least one, in order of arrival."""
+    """Return the failure that best explains the others; `failures` are one or more, in order of arrival."""
     early = [failure for failure in failures if not failure.late] or list(failures)
     return min(early, key=_rank)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lifecycle of a job: connect, check, dispatch, start, watch, stop, collect.
+"""Runs the phases of a job: connect, check, dispatch, start, watch, stop, collect.
 
 Phases run one after the other on the main thread; while one waits, the loop handles every event. After any end of a
 phase (success, an error, a signal), the shutdown runs and reports what remains.
@@ -300,7 +300,7 @@ def idle(roster: Roster) -> list[str]:
 
 
 def unmatched(roster: Roster, patterns: Sequence[str]) -> list[str]:
-    """Return a warning if trainers wrote output, but neither PROGRESS patterns nor a report yielded a number."""
+    """Return a warning, as lines, if trainers wrote output but neither PROGRESS nor a report yielded a number."""
     trainers = roster.trainers()
     has_numbers = any(one.facts.progress or one.facts.metrics for one in trainers)
     if not patterns or has_numbers or not any(one.has_output for one in trainers):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Continues a job after a failure: `decide`, which is pure, makes the decision; Recovery restarts or removes trainers.
+"""Continues a job after a failure: `decide`, a pure function, and Recovery, which restarts or removes trainers.
 
-A trainer can be restarted, or removed while enough remain. A pserver is restarted in place, on the node that stores
-its state; state lost with a node is only restored from a checkpoint. In collective mode trainers only start together: a
+A trainer can be restarted, or removed while enough remain. A pserver is restarted in place, on the node that stores its
+state; state lost with a node is only restored from a checkpoint. In collective mode trainers only start together: a
 single restarted trainer would wait for peers that do not know it.
 """
 
@@ -72,7 +72,7 @@ class Trainer:
 
 @dataclass(frozen=True)
 class Decision:
-    """The reaction to one or several failures.
+    """The decision about one or several failures: whether and how the job continues.
 
     Attributes:
         refusal: why the job ends; empty: it continues.
@@ -93,7 +93,7 @@ def decide(
     failures: Sequence[Failure],
     pserver_restarts: Mapping[str, int] = MappingProxyType({}),
 ) -> Decision:
-    """Decide how to react to failures; there is at least one.
+    """Decide how to react to one or more failures.
 
     Args:
         trainers: the participating trainers, including the failed ones.
@@ -144,7 +144,7 @@ def decide(
 
 
 def backoff_s(base_s: float, restart: int, chance: float) -> float:
-    """Return the delay before a restart, in seconds. It doubles with each restart up to 30 s, and has jitter.
+    """Return the delay before a restart in seconds: it doubles with each restart up to 30 s, and has jitter.
 
     Args:
         restart: 1 for the first one.
@@ -224,7 +224,7 @@ class Recovery:
             self._forget(decision.leave_out)
 
     def start_due(self) -> None:
-        """Start the processes whose start is due."""
+        """Start the processes whose restart is due."""
         now = time.monotonic()
         due = [name for name, at in self._due.items() if at <= now]
         for name in due:

@@ -63,7 +63,10 @@ class RelayRun:
         self.advance()
 
     def advance(self) -> None:
-        """Take all steps that are possible now. Must be called after every answer and at regular intervals."""
+        """Take all steps of the relay plan that are possible now.
+
+        Must be called after every answer, and at regular intervals.
+        """
         held = [record for record in self._roster.live() if self._is_held(record)]
         if not held:
             return

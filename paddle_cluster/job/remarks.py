@@ -31,7 +31,7 @@ class RateLimit:
         self._left = self.burst
 
     def take(self, now: float | None = None) -> bool:
-        """Request permission for one event; return whether the limit allows it."""
+        """Take one token if there is one; return whether the event is within the limit."""
         moment = time.monotonic() if now is None else now
         self._left = min(self.burst, self._left + (moment - self._at) * self.rate)
         self._at = moment

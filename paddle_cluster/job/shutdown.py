@@ -33,7 +33,7 @@ STALL_TOLD_S = 10.0
 
 @dataclass(frozen=True)
 class Undone:
-    """The incomplete parts of a shutdown, as lines for the screen.
+    """The result of a shutdown: what could not be stopped or collected, as lines for the screen.
 
     Attributes:
         unclean: processes that may still be running.

@@ -38,7 +38,7 @@ class Starter:
         return planning.pserver_processes(self._plan, self._addresses(), self._machines())
 
     def trainers(self, plan: Plan) -> tuple[Process, ...]:
-        """Return the trainers of a plan: this job's, or one with fewer trainers."""
+        """Return the trainer processes of a plan: this job's, or one with fewer trainers."""
         endpoints = {
             record.process.node_id: record.endpoints
             for record in self._roster.processes.values()
@@ -47,7 +47,7 @@ class Starter:
         return planning.trainer_processes(plan, self._addresses(), endpoints, self._machines())
 
     def start(self, processes: Iterable[Process]) -> list[ProcessRecord]:
-        """Start processes for the first time."""
+        """Start processes for the first time, and return their records."""
         return [self.again(process, 0) for process in processes]
 
     def again(self, process: Process, restarts: int) -> ProcessRecord:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main phases of a job: start the pservers, then the trainers; watch until all trainers finish or the job fails.
+"""The main phases of a job: starts pservers and trainers, and watches them until all trainers finish or the job fails.
 
 Failures that arrive together are judged together, so that the report names the cause rather than a secondary failure.
 """
@@ -244,7 +244,7 @@ _REFUSED = os.strerror(errno.ECONNREFUSED)
 
 
 class PathWatch:
-    """Watches the network paths between the nodes of a running job, to report broken ones.
+    """The monitoring of the network paths between the nodes of a running job, to report broken ones.
 
     A node probes its peers' listeners while one of its trainers reports no step. A refused connection counts as an
     answer. A broken path is reported only after a later message from its other end, so that a lost node is not reported
@@ -292,7 +292,7 @@ class PathWatch:
             self._ask(node_id, for_both if is_both else for_servers if node_id in servers else for_trainers)
 
     def failures(self) -> list[Failure]:
-        """Return the currently broken routes between nodes that answer the launcher."""
+        """Return a failure for each network path that is currently broken, between nodes that answer the launcher."""
         return [
             Failure(
                 FailureKind.CUT_OFF,

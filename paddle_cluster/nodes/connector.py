@@ -143,14 +143,14 @@ class Connector:
         return time.monotonic()
 
     def reconnect(self, link: Link, host: Host, python: str) -> None:
-        """Begin to reconnect a link to its agent, which is still running; return immediately."""
+        """Begin to reconnect a link to its running agent; return immediately. An event reports the result."""
         self._waiting.append(
             partial(self._attempt_reconnect, link, Target(link.node_id, link.name, host, python))
         )
         self._start_a_thread()
 
     def close(self) -> None:
-        """Start no further attempts; those in progress end now, or at their own timeouts."""
+        """Start no further attempts; attempts in progress end now, or at their own timeouts."""
         self._closed = True
         self.engine.interrupt()
 

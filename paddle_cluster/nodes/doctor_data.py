@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of `paddle.py doctor --json`: all results as data. docs/doctor.md lists the names."""
+"""Formats the output of `paddle.py doctor --json`. docs/doctor.md lists its names."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output of `paddle.py doctor`: a table of nodes, the facts they have in common, then the problems.
+"""Formats the output of `paddle.py doctor`: a table of nodes, the facts that they share, then the problems.
 
 All functions are pure. A column that does not fit the screen is replaced by lines below the table about the nodes that
 differ from most others.
@@ -26,7 +26,7 @@ ROWS = 16  # up to this many nodes each have a row; beyond it, nodes like most o
 
 
 def lines(examined: Examined, took_s: float, width: int) -> list[str]:
-    """Return the whole report as lines.
+    """Format the whole report as lines.
 
     Args:
         took_s: the duration of the examination in seconds.

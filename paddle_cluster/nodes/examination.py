@@ -168,7 +168,7 @@ class Examination:
 
 
 def demanded(plan: Plan, addresses: Mapping[int, str]) -> Demands:
-    """Return the requirements of a plan for each node, given the nodes' addresses."""
+    """Return the requirements of a plan for its nodes, given the nodes' addresses."""
     settings = plan.settings
     return Demands(
         modules=preflight.needed_modules(settings.job.mode, settings.job.bootstrap),

@@ -62,7 +62,7 @@ class Failure:
 
     @property
     def role(self) -> str:
-        """Return "pserver", "trainer", or "node"."""
+        """Return the role of the failed process, "pserver" or "trainer"; "node" for a node."""
         return self.process.partition("-")[0] or "node"
 
     @property
@@ -83,7 +83,7 @@ class Failure:
         return f"{self.process.replace('-', ' ', 1)} on {self.node}"
 
     def headline(self) -> str:
-        """Return one line: what failed, where and how."""
+        """Return one line about the failure: what failed, where and how."""
         return f"{self.name()}: {self.what}"
 
 

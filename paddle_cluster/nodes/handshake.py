@@ -30,7 +30,7 @@ _SHORTEST_PACE_S, _USUAL_PACE_S = 0.01, 0.2
 def probe_of(
     plan: Plan, node: Node, need_bytes: int = 0, need_files: int = 0, gpus: bool = False
 ) -> dict[str, Any]:
-    """Return the fields of `probe` for a node.
+    """Return the fields of the `probe` message for a node.
 
     Args:
         need_bytes, need_files: required free space and inodes.
@@ -68,7 +68,7 @@ def probe_of(
 
 
 def pace_s(nodes: int) -> float:
-    """Return how long a node collects lines before sending, in seconds; the time grows with the number of nodes."""
+    """Return the time in seconds for which a node collects output before it sends, by the number of nodes."""
     return max(
         _SHORTEST_PACE_S, min(_USUAL_PACE_S, nodes / _PACKETS_A_SECOND), nodes / _MOST_PACKETS_A_SECOND
     )
@@ -102,7 +102,7 @@ class Introduction:
         self.clock.guess_s = hello.clock - time.time()
 
     def pong(self, pong: Pong) -> None:
-        """Add a measurement of the node's clock."""
+        """Add a measurement of the node's clock from its answer to a ping."""
         if pong.clock is not None:
             self.clock.answered(pong.seq, pong.clock)
 
@@ -111,7 +111,7 @@ class Introduction:
         self.answer = machines.checked(probed)
 
     def reached(self, reached: Reached) -> None:
-        """Store which peers the node can connect to, and the nodes whose marks it sees."""
+        """Store the results of the node's probes of its peers, and the nodes whose marks it sees."""
         self.routes, self.neighbours = reached
 
     def verification_requested(self) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The single loop that owns a job's state: processes events from the queue, renews leases, detects silent nodes.
+"""The event loop that owns a job's state: handles events, renews leases, detects silent nodes.
 
-Links and the connector post events from their threads; no other code changes the roster. A handler that raises ends
-the wait: errors propagate to the job, which decides what to stop. Nodes are not trusted: `unread` handles a message
-that exceeds its limits, or that refers to something that the job did not request (a handler raises ValueError).
+Links and the connector post events from their threads; no other code changes the roster. A handler that raises ends the
+wait: errors propagate to the job, which decides what to stop. Nodes are not trusted: `unread` handles a message that
+exceeds its limits, or that refers to something that the job did not request (a handler raises ValueError).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ MEMORY = 256 << 20  # an interpreter with numpy, before it holds a model
 
 @dataclass(frozen=True)
 class Need:
-    """The resources that the processes on one node need.
+    """An estimate of the resources that the processes on one node need.
 
     Attributes:
         files: descriptors of the process that needs the most.

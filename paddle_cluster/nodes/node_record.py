@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job loop's record of a node: its connection, reports and trees, and the job's actions on it.
+"""The job loop's record of a node (connection, reports and trees), and the job's actions on it.
 
 Each part has its own record with the methods that change it; other holders of a record only read it. Only the loop's
 thread calls these methods.
@@ -58,7 +58,7 @@ class Contact:
         self.login_s = time.monotonic() - self.began_at
 
     def hear(self) -> bool:
-        """Record a frame; return True if the node had been silent."""
+        """Record that a frame arrived; return True if the node had been silent."""
         self.heard_at = time.monotonic()
         was_silent, self.is_silent = self.is_silent, False
         return was_silent
@@ -117,7 +117,7 @@ class Traces:
         self.parting += 1
 
     def parted(self) -> None:
-        """Record that the node has stopped the processes, as far as possible."""
+        """Record that the node has stopped these processes, as far as possible."""
         self.parting = max(0, self.parting - 1)
 
     def miss(self, kind: str) -> bool:
@@ -212,7 +212,7 @@ class NodeRecord:
         self._compare_clocks()
 
     def ping(self, seq: int) -> None:
-        """Ping the node, which renews its lease."""
+        """Send the node a ping, which renews its lease."""
         self.reports.clock.asked(seq)
         self.send("ping", seq=seq)
 

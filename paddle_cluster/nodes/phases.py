@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the duration of each phase of a job on the monotonic clock, starting with the command."""
+"""Measures the duration of each phase of a job with the monotonic clock, from the start of the command."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PhaseClock:
             self._first_step = time.monotonic() - self._started
 
     def times(self) -> dict[str, float]:
-        """Return the seconds by phase, then the time to the first step and the total."""
+        """Return the seconds per phase, the time to the first step, and the total, by name."""
         self.enter("")
         times = dict(self._times)
         if self._first_step is not None:

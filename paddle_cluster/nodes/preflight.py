@@ -35,7 +35,7 @@ _FAMILIES: tuple[Callable[[Sequence[Reply], Demands], Iterable[Finding]], ...] =
 
 @dataclass(frozen=True)
 class PreflightResult:
-    """The result of preflight: the rows of its table, and its findings.
+    """The result of preflight: a table with one row per node, and the findings.
 
     Attributes:
         red: indices of the rows with a problem.
@@ -120,7 +120,7 @@ def _row(reply: Reply, result: str) -> tuple[str, ...]:
 
 
 def clock(reply: Reply) -> str:
-    """Format the offset of a node's clock, with its uncertainty."""
+    """Format the offset of a node's clock and its uncertainty."""
     if reply.clock_error_s == float("inf"):
         return f"{reply.clock_offset_s:+.1f} s"
     if max(abs(reply.clock_offset_s), reply.clock_error_s) < 1:

@@ -20,7 +20,7 @@ from paddle_node.contract.records import RecordError
 
 
 class ProcessState(Enum):
-    """The state of a process, as written to status.json."""
+    """The state of a process as displayed and written to status.json."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -61,7 +61,7 @@ _STATES = {
 
 @dataclass(frozen=True)
 class Stall:
-    """A process that is alive but makes no progress.
+    """The reason why a process that is alive makes no progress.
 
     Attributes:
         what: a phrase for messages: "stopped by a signal (state T) for 3 s".
@@ -111,7 +111,7 @@ class ProcessRecord:
 
     @property
     def has_samples(self) -> bool:
-        """Return False for a trainer whose passes have had no samples."""
+        """Return whether a trainer may have processed samples; False if its passes have had none."""
         return self.facts.progress is None or self.facts.progress.samples_per_s != 0
 
     def move(self, stage: Stage, stall: Stall | None = None) -> bool:

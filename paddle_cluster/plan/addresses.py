@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects the address of each node for the job's traffic, in a network that all nodes share and whose routes work.
+"""Selects the address of each node for the job's traffic, in a network that all nodes share with working routes.
 
 A network is common if every node has its own address in it. A network that is private to each machine, with the same
 address everywhere (docker0, virbr0), is not common. The functions are pure. Without a common network, each node uses

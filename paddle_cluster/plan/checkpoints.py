@@ -68,7 +68,7 @@ def is_in_job_dir(settings: Settings) -> bool:
 
 
 def saved(settings: Settings, job_id: str) -> dict[str, object]:
-    """Return the directory on nodes in which the job's scripts save their checkpoints."""
+    """Return the fields of `hello` about the directory in which the job's scripts save checkpoints."""
     return {"name": settings.job.saving.name or job_id, "collect": list(settings.job.saving.collect)}
 
 
@@ -115,7 +115,7 @@ class Checkpoint:
 
     @property
     def readable(self) -> Mapping[int, frozenset[int]]:
-        """Return, for each node id, the servers whose parts that node can read."""
+        """Return, for each node ID, the numbers of the servers whose parts that node can read."""
         found = {
             node: frozenset(p.server for p in parts if not p.problem) for node, parts in self.parts.items()
         }
@@ -149,7 +149,7 @@ class Checkpoint:
         return tuple(dict.fromkeys(p.problem for parts in self.parts.values() for p in parts if p.problem))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields for JSON output."""
+        """Return the checkpoint as JSON types."""
         first = self.first
         return {
             "batch": first.version,
@@ -195,11 +195,11 @@ class ResumeChoice:
 
     Attributes:
         resume: the value of `--resume` for the pservers; empty: the user's value.
-        told: a message for the user, or empty.
+        message: a message for the user, or empty.
     """
 
     resume: str = ""
-    told: str = ""
+    message: str = ""
 
 
 def choose(
@@ -219,7 +219,7 @@ def choose(
     if len(newer) > _NEWEST_TOLD:
         told += f"; and {len(newer) - _NEWEST_TOLD} more"
     if best is None:
-        return ResumeChoice(told=f"--resume={resume}: no checkpoint is complete on all nodes: {told}")
+        return ResumeChoice(message=f"--resume={resume}: no checkpoint is complete on all nodes: {told}")
     return ResumeChoice(
         best.first.name,
         f"--resume={resume}: {told}: the job continues from batch {best.first.version}, the "

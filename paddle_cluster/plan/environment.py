@@ -45,7 +45,7 @@ _LOOPBACK_BITS = 8
 
 @dataclass(frozen=True)
 class Endpoints:
-    """The endpoints of one pserver: "ip:port" of each dense and each sparse port."""
+    """The endpoints of one pserver, as "ip:port": one per dense port, and one per sparse port."""
 
     dense: tuple[str, ...]
     sparse: tuple[str, ...]
@@ -201,7 +201,7 @@ def trainer_ports(job: SharedFacts, place: TrainerPlace) -> tuple[int, ...]:
 
 
 def gpus(settings: Settings, count: int, place: TrainerPlace) -> dict[str, str]:
-    """Return the indices of the GPUs for a trainer; empty if no other trainer runs on its machine.
+    """Return the variables that select a trainer's GPUs; empty if no other trainer runs on its machine.
 
     A trainer sees only its own GPUs, unless the user lets it see all. In collective mode, it sees all of them: scripts
     for torchrun and for Paddle's launch select one by their local rank. FLAGS_selected_gpus is an index into the
@@ -284,7 +284,7 @@ def is_too_long(name: str, value: str) -> bool:
 
 
 def too_long_message(name: str) -> str:
-    """Return the message about a value that is too long for the environment."""
+    """Return the message for the user about a variable that is too long for an environment."""
     return (
         f"{name} is too long for a Linux environment variable: it is written to a file, and "
         f"{name}{FILE_SUFFIX} has its path. paddle reads that file itself; other scripts must "
@@ -309,7 +309,7 @@ def embedded(address: str, known: Network) -> Network:
 
 
 def for_frameworks(job: SharedFacts, place: TrainerPlace, network: Network, gpu_count: int) -> dict[str, str]:
-    """Return one trainer's variables of other frameworks; docs/any-script.md lists the readers of each.
+    """Return the variables of other frameworks for one trainer; docs/any-script.md lists the readers of each.
 
     They select the network interface for a library, or locate the other processes for JAX, TensorFlow and XGBoost,
     whose names differ from torchrun's. On the node, the user's values override all of them.
@@ -321,7 +321,7 @@ def for_frameworks(job: SharedFacts, place: TrainerPlace, network: Network, gpu_
 
 
 def interfaces(network: Network) -> dict[str, str]:
-    """Return the variables that select the interface for the libraries.
+    """Return the variables by which communication libraries select the network interface.
 
     Without these variables, libraries use the address that the host name resolves to, which is 127.0.1.1 on a default
     Debian installation, or the first plausible interface, which may belong to a container.
@@ -365,7 +365,7 @@ def rendezvous(job: SharedFacts, place: TrainerPlace) -> dict[str, str]:
 
 
 def jax_devices(settings: Settings, gpu_count: int, place: TrainerPlace) -> dict[str, str]:
-    """Return the visible GPUs of a process for JAX, which would otherwise use one GPU, as under Open MPI."""
+    """Return the variable by which JAX uses all GPUs of a trainer; otherwise, it would use only one."""
     given = settings.variables_of(place.node_id)
     visible = given.gpus if given.rules_gpus and not given.all_gpus else gpu_count
     own = share(visible, place) if place.slots > 1 else range(visible)

@@ -42,7 +42,7 @@ class Network:
 
 
 def network_of(answer: Probed) -> Network:
-    """Return a node's network, as far as its answer to `probe` describes it."""
+    """Return the network of a node, as its answer to `probe` describes it."""
     place = next((one for one in answer.networks if one.address == answer.address), None)
     said = answer.variables
     return Network(place, answer.has_rdma, {name: said[name] for name in INTERFACE_VARIABLES if name in said})
@@ -50,7 +50,7 @@ def network_of(answer: Probed) -> Network:
 
 @dataclass(frozen=True)
 class Machines:
-    """The known facts about the machines, by node ID; empty before any connection.
+    """The known facts about the nodes' machines, by node ID; empty before any connection.
 
     Attributes:
         cpus: number of cores; 1 if unknown.
@@ -70,7 +70,7 @@ class Machines:
 
 
 def read(ports: ServicePorts, pserver_ports: PserverPorts, answers: Mapping[int, Probed]) -> Machines:
-    """Return the machines from the answers to `probe`, by node ID.
+    """Collect the facts about the machines from the answers to `probe`, by node ID.
 
     Raises:
         PreflightError: the ports that the job needs are not free.

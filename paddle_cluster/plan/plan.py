@@ -139,7 +139,7 @@ class Plan:
 
 
 def new_job_id(now: datetime, entropy: bytes) -> str:
-    """Return an ID like `JOB20261121090807-a1b2c3`: sorts by time, differs between jobs of the same second.
+    """Return a new job ID such as JOB20261121090807-a1b2c3; IDs sort by time.
 
     Args:
         entropy: at least ENTROPY_BYTES random bytes.
@@ -232,7 +232,7 @@ def pserver_processes(
 
 
 def aligned(plan: Plan, machines: Machines) -> checkpoints.ResumeChoice:
-    """Return the checkpoint for pservers to resume from, if `--resume` names none and nodes have different ones."""
+    """Choose the checkpoint for pservers to resume from, if `--resume` names none and nodes have different ones."""
     names = {node.node_id: node.label for node in plan.nodes}
     given = dict(plan.settings.job.flags).get("resume", "")
     return checkpoints.choose(given, machines.parts, plan.pserver_nodes, names)
@@ -327,10 +327,10 @@ def _threads(plan: Plan, addresses: Mapping[int, str], cpus: Mapping[int, int]) 
 def pserver_argv(
     settings: Settings, python: str, job_id: str, address: str, resume: str = ""
 ) -> tuple[str, ...]:
-    """Return the argv of a pserver that listens on `address`.
+    """Return the command line of a pserver that listens on `address`.
 
-    In fluid mode, the script is its own pserver. Otherwise `-P` keeps the workspace off sys.path, so that its
-    modules cannot replace those of the runtime.
+    In fluid mode, the script is its own pserver. Otherwise `-P` keeps the workspace off sys.path, so that its modules
+    cannot replace those of the runtime.
 
     Args:
         resume: the checkpoint that all pservers have, replacing the user's `--resume`; empty: no replacement.
@@ -355,7 +355,7 @@ def pserver_argv(
 
 
 def script_argv(settings: Settings, python: str) -> tuple[str, ...]:
-    """Return the argv of a process that runs the entry, or `paddle train`, with the passed-through tokens unchanged."""
+    """Return the command line of a process that runs the entry, or `paddle train`, with the passed-through tokens."""
     if settings.job.mode is Mode.V1:
         return (python, "-u", "-P", "-m", "paddle", "train", *settings.job.passthrough)
     return (*settings.job.entry.argv(python), *settings.job.passthrough)

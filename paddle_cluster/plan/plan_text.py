@@ -39,7 +39,7 @@ _HEADINGS = ("RANK", "LOCAL_RANK", "NODE_RANK", "PADDLE_NODE_ID", "PADDLE_CURREN
 
 
 def describe(plan: Plan, files: Sequence[str] = ()) -> str:
-    """Return the whole plan, as far as it is known before any connection.
+    """Format the whole plan as text, as far as it is known before any connection.
 
     Args:
         files: lines about the files to send.
@@ -70,7 +70,7 @@ def opening(plan: Plan) -> str:
 
 
 def host_sources_text(plan: Plan) -> str:
-    """Return the sources of the hosts and of other settings."""
+    """Return a text about the sources of the hosts and of other settings."""
     sources, file = plan.settings.sources, plan.settings.conf
     conf = shown_path(file) if file is not None else "the defaults (no conf.py)"
     some = f"{len(plan.nodes)} of the " if sources.total > len(plan.nodes) else ""

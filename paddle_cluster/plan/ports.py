@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assigns trainers to places, and chooses the ports of a job: those for trainers, and those of parameter servers.
+"""Assigns positions to trainers, and chooses the ports of a job for trainers and for parameter servers.
 
 Trainers use one port for MASTER_PORT, then one for each trainer of a machine. They form a run of adjacent ports, the
 same on every node. Its start is derived from the job's ID, so that two jobs that start simultaneously try different
@@ -117,7 +117,7 @@ class ServicePorts:
         return {node_id: sorted(ports) for node_id, ports in found.items()}
 
     def choose(self, busy: Mapping[int, Taken]) -> int:
-        """Return the first port of a free run.
+        """Return the first port of a run that is free on all nodes.
 
         Args:
             busy: the occupied ports, by node ID.
@@ -166,7 +166,7 @@ class PserverPorts:
         return (*self.configured, *self.spare)
 
     def choose(self, busy: Mapping[int, Taken]) -> int:
-        """Return the first port of every pserver.
+        """Return the first port of every pserver, the same on all nodes.
 
         Args:
             busy: the occupied ports, by node ID; without spare ports they are ignored.
@@ -189,7 +189,7 @@ class PserverPorts:
 
 
 def fluid_ports(port: int, *, is_explicit: bool) -> PserverPorts:
-    """Return the ports of Fluid scripts, which have one each.
+    """Return the candidate ports of Fluid scripts, whose pservers have one port each.
 
     Args:
         is_explicit: only this port is allowed.

@@ -42,7 +42,7 @@ class WheelPlatform:
     libc: str
 
     def describe(self) -> str:
-        """Return a description for messages."""
+        """Return a short description of the platform, for messages."""
         release = ".".join(self.version.split(".")[:2]) + self.flags
         name = "CPython" if self.implementation == "cpython" else self.implementation
         return f"{name} {release} on {self.machine} with {self.libc.replace('-', ' ') or 'an unknown libc'}"

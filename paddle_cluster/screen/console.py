@@ -62,11 +62,11 @@ class PlainView(View):
         self._sink.write("".join(f"{line}\n" for line in lines))
 
     def phase(self, name: str, age_s: float = 0.0) -> None:
-        """Write the phase on its own line."""
+        """Write the name of the new phase on its own line."""
         self.lines([f"== {name}"])
 
     def width(self) -> int:
-        """Return the columns of a dumb terminal; a file has no limit."""
+        """Return the number of columns of a dumb terminal; a file has no limit."""
         return self._sink.size()[0] if self._sink.isatty() else FILE_WIDTH
 
 
@@ -89,7 +89,7 @@ class JsonLines(View):
         return 80
 
     def tick(self, everything: bool = False) -> float:
-        """Do nothing: this view never redraws."""
+        """Do nothing, because this view never redraws; return the time to the next call in seconds."""
         return TICK_S
 
 
@@ -166,7 +166,7 @@ class Console:
         self.show(NodesNamed(tuple(labels.items()), name))
 
     def phase(self, name: str) -> None:
-        """Report that the job enters a phase."""
+        """Show that the job enters a phase."""
         self.show(PhaseEntered(name, self._began))
 
     def note(self, text: str) -> None:
@@ -191,7 +191,7 @@ class Console:
         self.show(Unsent(str(process), node, int(size), str(log)))
 
     def node_state(self, node_id: int, state: str) -> None:
-        """Report a node's state."""
+        """Show the new state of a node."""
         self.show(NodeState(node_id, state))
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The screen on a terminal: log lines scroll above a live view of the job.
+"""The live screen on a terminal: log lines scroll above a view of the job's current state.
 
 Up to half a screen of nodes have one line each; a larger number is summarized, and only troubled nodes are listed. One
 thread draws, a few times a second, each time with a single write that removes the lower part, adds the lines and
@@ -95,7 +95,7 @@ class JobFacts:
         self._began = time.monotonic()
 
     def enter(self, phase: str, age_s: float = 0.0) -> None:
-        """Enter a phase of the job.
+        """Record that the job enters a phase.
 
         Args:
             age_s: the number of seconds for which the job has been running; 0 if it starts now.
@@ -243,7 +243,7 @@ class LiveView(View):
         self._dirty = True
 
     def node(self, node_id: int, **facts: str) -> None:
-        """Record facts for the next redraw."""
+        """Record facts about a node for the next redraw."""
         self._facts.note(node_id, facts)
         self._dirty = True
 

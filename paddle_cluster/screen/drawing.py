@@ -89,13 +89,13 @@ class View:
         raise NotImplementedError
 
     def phase(self, name: str, age_s: float = 0.0) -> None:
-        """Report the new phase of the job, and the job's age in seconds."""
+        """Show that the job, which has run for `age_s` seconds, enters a phase."""
 
     def node(self, node_id: int, **facts: str) -> None:
-        """Record facts of a node: label, the job's name, state, and the result of `wrapping.progress`."""
+        """Record facts about a node: label, the job's name, state, and the result of `wrapping.progress`."""
 
     def tick(self) -> float:
-        """Redraw if due; return the seconds until the next redraw is due."""
+        """Redraw if due; return the time until the next redraw in seconds."""
         return TICK_S
 
     def finish(self) -> None:
@@ -118,7 +118,7 @@ class Drawer:
         self._stops = False
 
     def take(self, event: Event) -> None:
-        """Show one event of the job on the screen."""
+        """Draw one event of the job on the view."""
         view = self._view
         self.tick()
         match event:

@@ -32,7 +32,7 @@ EVENT_BYTES = 200  # approximate size of an event without its text
 
 @dataclass(frozen=True)
 class ScrollbackPage:
-    """The events after a position.
+    """The stored events after a position.
 
     Attributes:
         position: where to continue reading.
@@ -66,7 +66,7 @@ class Scrollback:
 
     @property
     def preflight(self) -> Tabled | None:
-        """Return the preflight table."""
+        """Return the table of the preflight checks, or None before they have run."""
         return self._preflight
 
     def phase_before(self, position: int) -> list[Event]:
@@ -99,7 +99,7 @@ class Scrollback:
                     self._add(event)
 
     def state(self, node_id: int) -> str:
-        """Return the state shown for a node."""
+        """Return the current state of a node, as shown on the screen."""
         with self._lock:
             _, event = self._now.get((NodeState, node_id), (0, None))
         return event.state if isinstance(event, NodeState) else ""

@@ -73,7 +73,7 @@ class ConfigLine:
         return "%" in self.rest or "$" in self.rest
 
     def error(self, what: str) -> ConfigError:
-        """Return an error that names the line."""
+        """Return an error about this line, whose message names the file and the line."""
         return ConfigError(f"{self.path} line {self.number}: {what}")
 
     @functools.cached_property
@@ -133,7 +133,7 @@ def fits(name: str, patterns: Sequence[str]) -> bool:
 
 
 def without_tilde(text: str) -> str:
-    """Return a path with its `~` expanded as by `ssh`."""
+    """Expand `~` at the beginning of a path as `ssh` does."""
     return f"{home()}{text[1:]}" if text == "~" or text.startswith("~/") else os.path.expanduser(text)
 
 
@@ -223,7 +223,7 @@ def key_lines(given: Sequence[PlacedLine]) -> dict[str, ConfigLine]:
 
 
 def has_effect(given: Sequence[PlacedLine]) -> bool:
-    """Return whether any line can affect a login of the default client."""
+    """Return whether any of these lines can affect a login of the default client."""
     return any(
         line.keyword not in WITHOUT_EFFECT
         and (line.keyword not in _STRUCTURE or (line.keyword == "include" and line.has_variables))

@@ -119,7 +119,7 @@ class _Reader:
 
 
 def expanded_hostname(text: str, host: str) -> str:
-    """Return HostName with %h and %% expanded."""
+    """Return a HostName value with %h and %% expanded for a host."""
     return re.sub("%[h%]", lambda found: host if found[0] == "%h" else "%", text)
 
 

@@ -64,7 +64,7 @@ class RevokedHostKeyError(HostKeyError):
 
 
 class UncheckedHostKeyError(HostKeyError):
-    """Raised when the file of revoked keys cannot be read."""
+    """Raised when the file of revoked keys cannot be read, so that the key cannot be checked."""
 
     def __init__(self, name: str, key: paramiko.PKey, why: str) -> None:
         super().__init__(name, key)
@@ -215,7 +215,7 @@ def check_unrevoked(path: Path, name: str, key: paramiko.PKey) -> None:
 
 
 def fingerprint(key: paramiko.PKey) -> str:
-    """Return the fingerprint as printed by `ssh-keygen -l`: type and SHA256:..."""
+    """Return the fingerprint of a key as `ssh-keygen -l` prints it: its type and SHA256:..."""
     return f"{key.get_name()} {key.fingerprint}"
 
 

@@ -132,7 +132,7 @@ class FabricLogins(Logins):
         self._jumps = Jumps(STEPS_OF_A_LOGIN * settings.connect_timeout_s)
 
     def route(self, host: Host) -> tuple[str, ...]:
-        """Return the route according to the ssh config."""
+        """Return the jump hosts and the node's user@address:port, as the ssh configuration resolves them."""
         *jumps, last = self.hops(host)
         return (*(hop.text for hop in jumps), *[last.proxy_command] * bool(last.proxy_command), last.text)
 
@@ -269,7 +269,7 @@ def _socket(hop: HostConfig, jump: QuietTransport | None, timeout_s: float) -> A
 
 
 class ProxySocket(socket.socket):
-    """A ProxyCommand as a socket: one end of a socket pair, whose other end is the command's standard input and output.
+    """The connection through a ProxyCommand: a socket whose other end is the command's standard input and output.
 
     Args:
         command: a command line for the user's shell, as for `ssh`.

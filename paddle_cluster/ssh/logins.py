@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The code that both SSH clients share: key checks, retries for busy servers, and the command to run on the node."""
+"""The base class of both SSH clients: key checks, retries for busy servers, and the command to run on the node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TurnedAwayError(Exception):
 
 
 class Logins(ABC):
-    """Base class of SSH clients, which log in to the nodes of a job or a command; thread-safe."""
+    """The base class of SSH clients, which log in to nodes and start agents there. Thread-safe."""
 
     def __init__(self, settings: SshSettings) -> None:
         self._settings = settings

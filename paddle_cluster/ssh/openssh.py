@@ -102,7 +102,7 @@ class OpenSshStream:
 
     @property
     def may_live_on(self) -> bool:
-        """Return whether the command may still be running: only the connection may have been lost."""
+        """Return whether the command may still be running, because only the connection may have been lost."""
         code = self._process.returncode
         return code is None or code < 0 or code == FAILED
 
@@ -220,7 +220,7 @@ class OpenSshLogins(Logins):
                 stream.interrupt()
 
     def route(self, host: Host) -> tuple[str, ...]:
-        """Return the route as resolved by `ssh -G`."""
+        """Return the route to a node as `ssh -G` resolves it: jump hosts, then its user@address:port."""
         self.check_keys(host)
         found = self._options_of(host)
         (command,), (jumps,) = found.get("proxycommand", ["none"]), found.get("proxyjump", ["none"])

@@ -69,7 +69,7 @@ class SshOutput:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Parse new output of `ssh`."""
+        """Parse further output of `ssh`, in chunks of any size."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._rest = self._rest[-LONGEST_LINE:]
         for line in lines:
@@ -133,7 +133,7 @@ _FACTS: tuple[tuple[re.Pattern[str], Callable[..., None] | str], ...] = (
 
 @dataclass(frozen=True)
 class FailedLogin:
-    """A failed login, as described in messages.
+    """A failed login with the user's `ssh`, as described in messages.
 
     Attributes:
         node: the node as the user wrote it.
@@ -149,10 +149,10 @@ def explain(output: SshOutput, attempt: FailedLogin) -> tuple[ConnectError, bool
     """Explain why a login failed, and return whether a busy server may be the cause."""
     text = "\n".join(output.own)
     reason, is_busy = _late(output, attempt), False
-    for pattern, tell in _TABLE if reason is None else ():
+    for pattern, explain_match in _TABLE if reason is None else ():
         found = re.search(pattern, text, re.MULTILINE)
         if found is not None:
-            reason = tell(output, attempt, found)
+            reason = explain_match(output, attempt, found)
             break
     if reason is None:
         reason, is_busy = _hung_up(output, attempt)
@@ -165,7 +165,7 @@ def explain(output: SshOutput, attempt: FailedLogin) -> tuple[ConnectError, bool
     return ConnectError(attempt.node, what, visible(reason.hint), reason.outcome), is_busy
 
 
-def not_looked_up(node: str, said: bytes) -> ConnectError:
+def unresolved_config(node: str, said: bytes) -> ConnectError:
     """Return the error for a node whose configuration `ssh -G` cannot resolve, given the output of `ssh`."""
     output = SshOutput()
     output.feed(said + b"\n")

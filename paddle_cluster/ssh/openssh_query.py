@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs `ssh`: its command line, the configuration that precedes the user's own, and the output of `ssh -G HOST`.
+"""The command lines of `ssh`: the configuration that precedes the user's own, and queries with `ssh -G HOST`.
 
 The settings of conf.py and of every login are in a configuration file, since only that also reaches the `ssh` of jump
 hosts; it includes the user's file. The first value of each option counts.
@@ -25,7 +25,7 @@ from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh.config_lines import SYSTEM_CONFIG
 from paddle_cluster.ssh.config_reader import DEFAULT_KEYS, LISTS, Options
-from paddle_cluster.ssh.openssh_messages import not_looked_up
+from paddle_cluster.ssh.openssh_messages import unresolved_config
 from paddle_node.contract.classes import regex
 from paddle_node.linux.descriptors import memory_file
 
@@ -167,7 +167,7 @@ def ask(words: Sequence[str], about: str) -> Options:
         name, _, value = line.partition(" ")
         found.setdefault(name, []).extend(_file_names(value) if name in LISTS else [value])
     if done.returncode or "hostname" not in found:
-        raise not_looked_up(about, done.stderr)
+        raise unresolved_config(about, done.stderr)
     return found
 
 

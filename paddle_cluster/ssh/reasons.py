@@ -13,7 +13,7 @@ OPENSSH = 'Set SSH_CLIENT = "openssh" in conf.py to use your own `ssh`'
 
 
 class Reason(NamedTuple):
-    """The explanation of a failed login: what happened, what to do next (may be empty), and the result for tables."""
+    """The explanation of a failed login: what happened, what to do next or "", and the result for tables."""
 
     what: str
     hint: str = ""
@@ -21,7 +21,7 @@ class Reason(NamedTuple):
 
 
 class Login(Protocol):
-    """The user and server of a login."""
+    """The interface of a login for messages: its user and server."""
 
     @property
     def user(self) -> str:

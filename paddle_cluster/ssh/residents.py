@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resident agents: those that earlier jobs left on the nodes, and those that this job requests (`RESIDENT_S`).
+"""Resident agents as the launcher sees them: those that earlier jobs left, and those that this job requests.
 
 A record, accessible only to this user (0600), contains an agent's address, and the certificate and key that both sides
 present. The key was created only for that agent and sent to its node inside SSH. A record is valid as long as a login
@@ -198,7 +198,7 @@ class Residents:
 
 
 class BusyError(Exception):
-    """Raised when the agent serves another job."""
+    """Raised when a resident agent serves another job."""
 
 
 def _call(record: _Record, wait_s: float) -> TlsStream:

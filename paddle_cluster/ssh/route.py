@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The route to a node: the hosts to log in to, in order, from HOSTS and the user's ssh config, with tokens expanded.
+"""Resolves the route to a node: the hosts to log in to, in order, from HOSTS and the user's ssh configuration.
 
 If OpenSSH 8.0 or newer is installed, `ssh -G` resolves the first host. The others are resolved by config_reader, which
 is much cheaper than a process per host, if it agrees with `ssh -G` about the first one and supports every line.
@@ -90,7 +90,7 @@ def local_user() -> str:
 
 
 def host_config(host: Host, options: Options, key_lines: Mapping[str, ConfigLine]) -> HostConfig:
-    """Return the login that options describe.
+    """Build the settings of one login from resolved options.
 
     Args:
         options: the options as printed by `ssh -G`; missing ones have their defaults.

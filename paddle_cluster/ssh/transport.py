@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An SSH connection, and the byte stream to a command over one of its channels.
+"""SSH connections of the library's client, and the byte stream to a command over one of their channels.
 
 It uses the cheapest algorithms that both sides support, and does almost no work while idle. The library's own
 connection wakes up ten times a second to check whether it was closed; this one sleeps until bytes arrive or its socket
@@ -155,7 +155,7 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         """Ignore the server's debug messages, which the library would format for its log."""
 
     def run(self) -> None:
-        """Process packets until the connection ends."""
+        """Process packets until the connection ends; the body of the connection's thread."""
         super().run()
         self.on_data()
 

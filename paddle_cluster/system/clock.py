@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides a common timeline for a job's logs, and measures the offset of nodes' clocks by pings.
+"""A common timeline for the logs of a job, and the measurement of nodes' clock offsets by pings.
 
 The ping with the fastest round trip counts, and half of its time is the uncertainty. A node reads its clock between
 sending and receiving, so the midpoint is wrong by at most half the round-trip time.
@@ -65,7 +65,7 @@ class NodeClock:
         return seq
 
     def asked(self, seq: int, moment: float | None = None) -> None:
-        """Record when a ping was sent.
+        """Record the time at which a ping was sent.
 
         Args:
             moment: the time according to `now`.

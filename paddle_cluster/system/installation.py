@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Determines the location and the name of this program: `paddle.py` in a checkout, `paddle-cluster` if installed.
+"""The location and name of this program: `paddle.py` in a checkout, or `paddle-cluster` if installed.
 
 An installed `paddle_cluster` contains docs/, workspace_template/, conf.py and the lock file, which are next to it in a
 checkout. The nodes' packages, `paddle` and `paddle_node`, are next to it too; in a checkout, in runtime/.

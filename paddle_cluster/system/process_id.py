@@ -37,17 +37,17 @@ class ProcessId:
         return f"pid {self.pid} on {self.host}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the process ID as JSON, for a file or a message."""
+        """Return the process ID as JSON types, for a file or a message."""
         return dict(vars(self))  # `asdict` would import what no job needs: 20 ms
 
 
 def own() -> ProcessId:
-    """Return the ID of this process."""
+    """Return the `ProcessId` of this process."""
     return here(os.getpid())
 
 
 def here(pid: int) -> ProcessId:
-    """Return the ID of a process on this machine that has not been reaped."""
+    """Return the `ProcessId` of a process on this machine that has not been reaped."""
     fields = proc.stat(pid)
     start = int(fields[proc.START]) if fields else 0
     return ProcessId(socket.gethostname(), pid, start, proc.boot_id())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread that drains a bounded queue, can be woken and joined, and reports its failure (`system.failed_threads`)."""
+"""A thread that drains a bounded queue, can be woken and joined, and reports its failure."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class QueueThread(Generic[T]):
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Start with the items that are already waiting."""
+        """Start the thread, with the items that are already waiting."""
         self._thread.start()
 
     def put(self, item: T, size: int = 0) -> bool:
@@ -96,7 +96,7 @@ class QueueThread(Generic[T]):
         return not self._thread.is_alive()
 
     def close(self, timeout_s: float) -> bool:
-        """Finish the queue, and wait for the thread to end."""
+        """Finish the queue, and wait at most `timeout_s` seconds for the thread to end; return whether it has."""
         self.finish()
         return self.join(timeout_s)
 

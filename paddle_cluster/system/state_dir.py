@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory with the state of jobs on this machine, and functions to read and write its files.
+"""The state directory of jobs on this machine, and functions that read and write its files.
 
 There is one directory per job, accessible only to its user (0700), in `PADDLE_STATE_DIR` or ~/.paddle/jobs; if that is
 not writable, in a short directory of the user that does not survive a reboot. Files are replaced atomically, by rename.
@@ -49,7 +49,7 @@ class StatePlaces:
     short: Path
 
     def all(self) -> tuple[Path, ...]:
-        """Return the directories that can contain a job's directory."""
+        """Return the directories that may contain the directory of a job."""
         return (self.jobs, self.short)
 
 
@@ -74,7 +74,7 @@ def _home(environ: Mapping[str, str]) -> str:
 
 
 def is_job_id(name: str) -> bool:
-    """Return whether a name can be a job's ID: a single, harmless path component."""
+    """Return whether a name can be the ID of a job: a single path component without special characters."""
     return _JOB_ID.fullmatch(name) is not None
 
 

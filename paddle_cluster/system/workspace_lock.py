@@ -24,7 +24,7 @@ NAMES = ".names"
 
 @contextlib.contextmanager
 def locked(directory: Path, job_id: str) -> Iterator[None]:
-    """Hold the directory for this job within the context; a log/ that remains empty is removed again.
+    """Return a context that locks the directory for this job; a log/ that remains empty is removed at the end.
 
     Raises:
         WorkspaceHeldError: another job holds it.
@@ -64,7 +64,7 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def named(where: StatePlaces, name: str, job_id: str) -> Iterator[None]:
-    """Hold a job's name within the context; without a usable state directory, the name is not locked.
+    """Return a context that locks the job's name; without a usable state directory, the name is not locked.
 
     Raises:
         UsageError: a running job has the name.

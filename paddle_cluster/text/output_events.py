@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The events that a job shows its user, as plain values that a console in this or another process can draw.
+"""The events that a job shows to its user, as plain values that any console can draw, also in another process.
 
 Every event is frozen and contains only text, numbers, bytes and tuples of them. `to_fields` converts one to a JSON
 object and `from_fields` converts it back.
@@ -215,7 +215,7 @@ def to_fields(event: Event) -> Fields:
 
 
 def from_fields(given: Fields) -> Event:
-    """Convert the result of `to_fields` back to an event.
+    """Convert the result of `to_fields` back to an event, after checking it.
 
     Raises:
         ValueError: the fields do not describe an event.

@@ -59,7 +59,7 @@ def label(process: str, node: str) -> str:
 
 
 def unsent(event: Unsent) -> str:
-    """Return the line shown for output that was dropped."""
+    """Return the line that the screen shows for output that was dropped."""
     return f"[{visible(label(event.process, event.node))}] {unsent_text(event)}"
 
 
@@ -247,12 +247,12 @@ def _row(mark: str, cells: Sequence[str], widths: Iterable[int]) -> str:
 
 
 def times(phases: Mapping[str, float]) -> str:
-    """Return one line with the duration of each phase."""
+    """Format the duration of each phase as one line."""
     return "times: " + ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in phases.items())
 
 
 def outcome(job: str, code: ExitCode, cause: str) -> str:
-    """Return the last line of a job's output; `cause` replaces the general meaning of the exit code."""
+    """Return the last line of a job's output; `cause` replaces the general meaning of the exit code `code`."""
     shown = visible(cause)
     shown = crop(shown, _CAUSE) + (" ..." if cells(shown) > _CAUSE else "")
     said = f"{_OUTCOMES[code].partition(':')[0]}: {shown}" if cause else _OUTCOMES[code]

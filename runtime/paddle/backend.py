@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects the array library of computations: numpy on the CPU, cupy on a GPU.
+"""The selection of the array library: numpy on the CPU, cupy on a GPU.
 
 This is the only module that imports cupy, and only when a GPU is requested. Code for both devices takes its functions
 from `array_module(x)`. Random numbers always come from the host, so that a run gives the same masks and the same
@@ -53,7 +53,7 @@ class Device:
         return int(self.name.partition(":")[2] or 0)
 
     def module(self) -> Any:
-        """Return the array library of this device.
+        """Return the array library of this device, numpy or cupy.
 
         Raises:
             DeviceError: cupy is not installed.
@@ -81,7 +81,7 @@ class Device:
 
 
 def array_module(first: object = None, *others: object) -> Any:
-    """Return cupy if one of the arrays is on a GPU, otherwise numpy."""
+    """Return cupy if one of the given arrays is on a GPU, otherwise numpy."""
     if type(first) is np.ndarray and not others:  # most calls
         return np
     for array in (first, *others):
@@ -111,7 +111,7 @@ def to_host(array: Array) -> Array:
 
 
 def settled() -> None:
-    """Wait until the GPU has finished this thread's work; return immediately if the thread used no GPU."""
+    """Wait until the GPU has finished the work of this thread; return immediately if it used no GPU."""
     cupy = sys.modules.get("cupy")
     if cupy is not None:
         cupy.cuda.get_current_stream().synchronize()

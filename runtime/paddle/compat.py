@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions for scripts that run on Python 2 and 3: convert text and bytes, and round and divide as in Python 2."""
+"""Compatibility functions for scripts of Python 2 and 3: conversion of text and bytes, rounding and division."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the environment that the launcher gives a process into a frozen record, once.
+"""The environment variables that the launcher sets for a process, read into a frozen record.
 
 No other module of the runtime reads variables of the launcher; variables that only users set are read where they are
 used, such as PADDLE_DATA_HOME. docs/design.md section 4 lists the names. All of them are optional: a process started by
@@ -155,7 +155,7 @@ class JobEnvironment:
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> JobEnvironment:
-        """Read `environ`, by default that of this process.
+        """Parse the launcher's variables in `environ`, by default those of this process.
 
         Raises:
             ConfigError: a variable cannot be parsed; the message names it.

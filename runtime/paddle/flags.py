@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the flags of `contract.flags`, which are those of `paddle.init`, `paddle train` and `paddle pserver`.
+"""Parses the flags of `paddle.init`, `paddle train` and `paddle pserver`, which `contract.flags` lists.
 
 The syntax is gflags': `--name=value`, `--name value`, `--bool`, `--nobool`; one dash or two; the last value of a
 repeated flag wins. The error for an unknown name suggests the nearest known name.

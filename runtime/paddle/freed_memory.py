@@ -23,7 +23,7 @@ _TUNED_BY = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD
 
 
 class RetainedMemory(NamedTuple):
-    """The memory that a process retains, in bytes.
+    """The limits, in bytes, up to which a process retains freed memory.
 
     Attributes:
         blocks: maximum size of retained blocks; larger ones are returned to the system when they are freed.
@@ -43,10 +43,10 @@ _kept = RetainedMemory(0, 0)
 
 
 def keep_freed_memory(wanted: RetainedMemory) -> None:
-    """Retain at least this much memory, for the rest of this process.
+    """Make the C library retain freed memory up to at least these limits, for the rest of this process.
 
-    Nothing changes if the C library is not glibc, or if the environment already tunes it (`MALLOC_TRIM_THRESHOLD_`
-    and the like, `GLIBC_TUNABLES=glibc.malloc...`).
+    Nothing changes if the C library is not glibc, or if the environment already tunes it (`MALLOC_TRIM_THRESHOLD_` and
+    the like, `GLIBC_TUNABLES=glibc.malloc...`).
     """
     global _kept
     most = RetainedMemory(*map(max, wanted, _kept))
@@ -57,7 +57,7 @@ def keep_freed_memory(wanted: RetainedMemory) -> None:
     except (OSError, AttributeError):
         return
     _kept = most
-    tell(mallopt, most)
+    set_limits(mallopt, most)
 
 
 def kept() -> RetainedMemory:
@@ -65,7 +65,7 @@ def kept() -> RetainedMemory:
     return _kept
 
 
-def tell(mallopt: Callable[[int, int], int], kept: RetainedMemory) -> None:
+def set_limits(mallopt: Callable[[int, int], int], kept: RetainedMemory) -> None:
     """Apply the limits to the C library's allocator.
 
     Args:

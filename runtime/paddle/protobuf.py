@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of protocol buffers' wire format for parameter and program files: varints, doubles, byte strings.
+"""A codec for the part of protocol buffers' wire format that parameter and program files use.
 
 Lengths are never trusted: a field that does not end inside the message raises ModelFileError with its position.
 """
@@ -43,7 +43,7 @@ def bytes_field(number: int, value: bytes) -> bytes:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
-    """Yield the fields of a message in file order as (number, value); values of fixed32 fields are raw bytes.
+    """Decode a message: yield its fields in file order as (number, value); fixed32 values are raw bytes.
 
     Raises:
         ModelFileError: the message is cut short or has an unknown wire type.
@@ -70,7 +70,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | float | bytes]]:
 
 
 def text(raw: int | float | bytes, what: str) -> str:
-    """Return a string field's value as text.
+    """Decode the value of a string field as UTF-8; `what` names the field in messages.
 
     Raises:
         ModelFileError: the field is not UTF-8.

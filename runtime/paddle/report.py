@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports the facts of this process, records of `contract.facts`, to its agent: JSON lines on the agent's pipe.
+"""Reports facts about this process (records of `contract.facts`) to its agent, as JSON lines on a pipe.
 
-Without that pipe nothing is reported. A report never blocks training and never ends it: when the
-pipe is full, progress is dropped (newer progress follows), and when it is closed, reporting stops.
+Without that pipe nothing is reported. A report never blocks training and never ends it: when the pipe is full, progress
+is dropped (newer progress follows), and when it is closed, reporting stops.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Reporter:
 
     @classmethod
     def from_environment(cls, environment: JobEnvironment | None = None) -> Reporter:
-        """Return a reporter on the pipe of PADDLE_REPORT_FD, which sends heartbeats from now on.
+        """Return a reporter to the pipe that PADDLE_REPORT_FD names; it sends heartbeats from now on.
 
         Without that pipe it reports nothing: a child process may inherit the variables but not the pipe.
         """

@@ -42,7 +42,7 @@ class ReportTimes:
         return max(self._next_s - self.waited_s, 0.0)
 
     def pass_moment(self) -> bool:
-        """Advance to the next report time if the current one has passed; return whether to report now."""
+        """Return whether a report is due now; if so, schedule the next one."""
         if self.due_in_s:
             return False
         now_s = max(self._next_s, self.waited_s)

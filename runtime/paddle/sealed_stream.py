@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An encrypted stream over a socket in jobs with a key: the handshake, then pieces in the format of `sealing`.
+"""Encrypted byte streams over sockets, in jobs with a key: the handshake, then pieces in the format of `sealing`.
 
 Neither end blocks: a transfer that has to wait continues when the socket is ready. A piece is sealed when there is room
 to send it, into the one buffer that is sent next, and opened when it is complete, directly into its destination. Its
@@ -85,7 +85,7 @@ class SealedSource:
         """Do nothing; `_receive` sets the number of bytes that the socket waits for, by the length of a piece."""
 
     def receive(self, into: memoryview) -> int:
-        """Write the available bytes, at most a piece, into `into`; return their number, 0 if none are available now.
+        """Decrypt available bytes, at most a piece, into `into`; return their number, 0 if none are available now.
 
         Raises:
             ConnectionError: the connection is closed.
@@ -268,7 +268,7 @@ class Handshake:
         if token:
             self._send(self._ours.to_bytes())
 
-    def go_on(self) -> bool:
+    def advance(self) -> bool:
         """Continue as far as possible now; return whether the other side has proved that it knows the job's key.
 
         Raises:

@@ -75,12 +75,12 @@ class Greeting(NamedTuple):
     nonce: bytes
 
     def to_bytes(self) -> bytes:
-        """Return the greeting's bytes on the wire."""
+        """Encode the greeting for the wire."""
         return _GREETING.pack(_MAGIC, _VERSION, *self)
 
     @classmethod
     def read(cls, data: bytes, sender: int) -> Greeting | None:
-        """Parse the greeting of `sender`; return None if more bytes may complete it.
+        """Decode the greeting of `sender`; return None if more bytes may complete it.
 
         Raises:
             SealError: the greeting is of a different protocol (such as a plain stream) or version, or this side's own.
@@ -199,7 +199,7 @@ def piece_of(buffer: memoryview, start: int) -> tuple[int, int]:
 
 
 def keys_of(key: bytes, caller: Greeting, called: Greeting) -> tuple[bytes, bytes]:
-    """Return the keys of a connection: for data of the caller, and for data of the called side.
+    """Derive the two keys of a connection: for data of the caller, and for data of the called side.
 
     Raises:
         SealError: the greetings do not belong to one connection.

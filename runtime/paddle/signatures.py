@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses signatures of functions and classes that are created from tables: Python syntax with literal defaults."""
+"""Signatures of functions and classes that are created from tables, given as Python syntax with literal defaults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parsed(text: str) -> tuple[str, list[Parameter]]:
 
 
 def bound(name: str, signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by name, with defaults for the missing ones.
+    """Bind the arguments of a call to a signature; return all arguments by name, with defaults for missing ones.
 
     Raises:
         TypeError: the call does not match the signature; the message begins with the name.
@@ -67,7 +67,7 @@ def takes(arguments: str) -> Callable[[Callable[[dict[str, Any]], T]], Callable[
 
 
 def renamed(given: Mapping[str, Any], names: str) -> dict[str, Any]:
-    """Return arguments renamed for another function: "size act=gate_act" passes `size`, and `gate_act` as `act`."""
+    """Return a call's arguments for another function: with "size act=gate_act", `size`, and `gate_act` as `act`."""
     pairs = (each.partition("=") for each in names.split())
     return {name: given[source or name] for name, _, source in pairs}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread class of the runtime, whose threads are named and joined. docs/threads.md lists all threads."""
+"""The thread class and the event flag of the runtime. docs/threads.md lists all threads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Flag:
         self._set: queue.SimpleQueue[None] = queue.SimpleQueue()  # its `put` is reentrant
 
     def set(self) -> None:
-        """Set the flag."""
+        """Set the flag, and wake up the threads that wait for it."""
         self._set.put(None)
 
     def wait(self, timeout_s: float) -> bool:
@@ -69,7 +69,7 @@ class ServiceThread(Generic[T]):
         return self._thread.is_alive()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end of the function, unless called in the thread itself.
+        """Wait for the end of the function for at most `timeout_s` seconds; do not wait in the thread itself.
 
         Return whether the function has ended.
         """
@@ -78,7 +78,7 @@ class ServiceThread(Generic[T]):
         return not self._thread.is_alive()
 
     def finish(self) -> T:
-        """Wait for the end of the function; return its result, or raise its exception."""
+        """Wait for the end of the function; return its result, or raise its exception. The thread is then joined."""
         self.join()
         if self.error is not None:
             raise self.error

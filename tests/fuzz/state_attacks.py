@@ -177,7 +177,7 @@ def list_manifest(data: bytes) -> None:
         part = Path(folder, "v000000000007.J", "part-0-of-1")
         part.mkdir(parents=True)
         (part / "manifest.json").write_bytes(data)
-        assert len(checkpoints.look(folder, folder)["parts"]) == 1
+        assert len(checkpoints.list_all(folder, folder)["parts"]) == 1
 
 
 def recall_python(data: bytes) -> None:

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from paddle.freed_memory import STEPS, tell
+from paddle.freed_memory import STEPS, set_limits
 from tests.floors import ROOT
 
 # Hidden values of 2 MB each, so that glibc left alone maps them anew in every step.
@@ -91,6 +91,6 @@ def test_an_older_glibc_which_refuses_large_thresholds_keeps_blocks_of_up_to_its
         set_to[parameter] = value
         return 1
 
-    tell(mallopt_of_2_34, STEPS)
+    set_limits(mallopt_of_2_34, STEPS)
     assert set_to[-3] == 32 << 20
     assert set_to[-1] == STEPS.free

@@ -37,5 +37,5 @@ JOB = "run"
 
 
 def usage(name: str) -> str:
-    """Return a command's usage as text."""
+    """Return the usage text of a command, which --help prints."""
     return str(importlib.import_module(f"{__name__}.{name}").USAGE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py checkpoints [JOB] [-p WS] [--checkpoint_dir=DIR] [--json]`: a job's checkpoints."""
+"""`paddle.py checkpoints [JOB] [-p WS] [--checkpoint_dir=DIR] [--json]`: lists a job's checkpoints on its nodes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class NodeCheckpoints:
     left_out: dict[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the answers as fields for JSON output."""
+        """Return the checkpoints and errors as JSON types, for --json."""
         return {
             "checkpoints": [one.as_json() for one in self.pservers],
             "directories": {

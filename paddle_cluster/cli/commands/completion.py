@@ -362,5 +362,5 @@ _TEXTS = {"bash": _BASH, "zsh": _ZSH}
 
 
 def script(shell: str) -> str:
-    """Return the script for a shell; the completions come from this launcher and this Python."""
+    """Return the completion script for a shell; it runs this launcher with this Python."""
     return _TEXTS[shell].replace("@LAUNCHER@", shlex.join(installation.argv()))

@@ -30,7 +30,7 @@ _MARKS = regex(r"\[([^\]]+)\]\([^)\s]+\)|(?<![\w*])\*\*([^*]+)\*\*(?![\w*])")  #
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Show a page, or the list of pages.
+    """Print a page of the manual, an explanation of a name, or the list of pages; return 0.
 
     Args:
         argv: empty, or one argument: a topic, an option with or without its dashes, or a name.

@@ -78,7 +78,7 @@ _DEFAULT = "--v2"
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Write the sample workspace and its conf.py, and print the next step.
+    """Write a sample workspace and its conf.py, and print the command that trains it; return 0.
 
     Raises:
         UsageError: the arguments name no directory, or conf.py or the workspace already exists.

@@ -35,7 +35,7 @@ help configuration (conf.py), help any-script (PyTorch, ...), help: all pages.
 
 
 def short_help() -> str:
-    """Return what --help shows without a command; it fits one screen."""
+    """Return the text of --help without a command, which fits one screen."""
     import textwrap
 
     return f"""\
@@ -58,7 +58,7 @@ USAGE = f"""\
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Run a job, or print its plan.
+    """Run a job, or with --dry_run print its plan; return the job's exit code.
 
     Raises:
         LauncherError: the job cannot run, or did not end successfully.
@@ -139,7 +139,7 @@ def hide_values(options: tuple[str, ...] = ("--env",)) -> None:
 
 
 def spans(line: bytes, options: tuple[bytes, ...]) -> list[tuple[int, int]]:
-    """Return (offset, length) of each value in a command line whose arguments end with NUL."""
+    """Return (offset, length) of each option value to hide, in a command line whose arguments end with NUL."""
     found = []
     at, is_value = 0, False
     for word in line.split(b"\0"):

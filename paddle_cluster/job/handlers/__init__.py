@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The handlers of a job's events, one family of events per module."""
+"""The handlers of a job's events, with one module per family of events."""

@@ -27,7 +27,7 @@ class DispatchHandlers:
         self._has_warned = False
 
     def offer(self, record: NodeRecord) -> None:
-        """Start or restart sending the payload to a node."""
+        """Offer the payload to a node, for the first time or again."""
         assert record.link is not None
         self._relays.restart(record)
         record.delivery.begin(
@@ -57,7 +57,7 @@ class DispatchHandlers:
             self._context.console.note(text)
 
     def arrived(self, record: NodeRecord, arrived: Arrived) -> None:
-        """Show the progress of a node's trees."""
+        """Show the progress of the transfer to a node."""
         record.delivery.arrive(arrived.bytes)
         self._show(record, record.delivery.arrived)
 

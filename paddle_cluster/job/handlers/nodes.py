@@ -61,7 +61,7 @@ class NodeHandlers:
         self.reconnecting = ReconnectHandlers(context, self.link_lost)
 
     def connect(self, record: NodeRecord) -> None:
-        """Start to connect to a node."""
+        """Start to connect to a node; the result arrives as an event."""
         record.connect(self._context.connector)
         self._context.node_state(record, "connecting")
 
@@ -105,7 +105,7 @@ class NodeHandlers:
         self._context.connector.engine.offered(record.node.node_id, resident.address, resident.port)
 
     def connect_failed(self, event: ConnectFailed) -> None:
-        """Handle a failed attempt to connect to a node."""
+        """Handle a failed attempt to connect to a node: the node counts as failed."""
         record = self._roster.nodes[event.node_id]
         record.drop(event.error)
         self._context.node_state(record, "failed")
@@ -171,7 +171,7 @@ class NodeHandlers:
         self._context.node_state(record, "running")
 
     def lease_over(self, record: NodeRecord) -> None:
-        """Give up a node that sent no message for a whole lease; the node then stops its processes by itself."""
+        """Give up a node that sent no message for a whole lease; the node stops its own processes."""
         reason = f"no message for {self._settings.limits.lease_s:g} s"
         if not record.contact.login_s:
             reason += (

@@ -139,7 +139,7 @@ class ProcessHandlers:
         )
 
     def exited(self, record: NodeRecord, exited: Exited) -> None:
-        """Handle the exit of a process.
+        """Handle the exit of a process: an expected one ends it, any other is a failure.
 
         Only trainers and Fluid servers are allowed to exit on their own, with code 0.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The preflight checks, one family per module.
+"""The preflight checks, with one module per family of checks.
 
 They evaluate the nodes' answers, and neither send nor print anything.
 """

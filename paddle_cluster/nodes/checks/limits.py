@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that a node's limits (descriptors, threads, memory, cores, GPUs, long variables) and its clock fit the job."""
+"""Checks that a node's limits (descriptors, threads, memory, cores, GPUs, variables) and its clock fit the job."""
 
 from __future__ import annotations
 

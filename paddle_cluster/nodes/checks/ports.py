@@ -39,5 +39,5 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
 
 
 def busy(found: Sequence[Busy]) -> str:
-    """Format ports in use for a table."""
+    """Format ports that are in use for a table, with their owners."""
     return f"busy: {spans([one.port for one in found])}" if found else "free"

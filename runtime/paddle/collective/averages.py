@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model averaging: every rank trains its own copy of the arrays, and regularly applies the average of all ranks.
+"""Model averaging: every rank trains its own copy of the arrays, which are regularly averaged over all ranks.
 
-Every `k_steps` steps a rank posts its progress, and a background thread exchanges it. Asynchronous ranks (the
-default) apply the average at the end of the first step after it arrives. They never wait for another rank's steps,
-only for an exchange that takes longer than `k_steps` steps. With `waits`, ranks stop at each average until all of
-them have reached it (local SGD).
+Every `k_steps` steps a rank posts its progress, and a background thread exchanges it. Asynchronous ranks (the default)
+apply the average at the end of the first step after it arrives. They never wait for another rank's steps, only for an
+exchange that takes longer than `k_steps` steps. With `waits`, ranks stop at each average until all of them have reached
+it (local SGD).
 """
 
 from __future__ import annotations

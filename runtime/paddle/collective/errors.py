@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors between ranks. Each names the rank at fault where that is known."""
+"""The exceptions of collective operations. Each names the rank at fault, if it is known."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ class PeerDiffers(CollectiveError):
 
 
 class PeerLate(CollectiveError):
-    """Raised when a rank is alive, but did not reach the operation before the deadline."""
+    """Raised when a rank is alive but has not reached an operation before the deadline."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Group: the ranks of a job that compute together; all call the same operations in the same order.
+"""The ranks of a job that compute together (`Group`); all call the same operations in the same order.
 
 Within a node, arrays travel through shared memory; between nodes, each node's first rank acts for the others. Results
 are bit-equal on all ranks and in every run. After an error, a group is unusable: every further operation raises the
@@ -64,11 +64,14 @@ class Group(Ranks):
         self._finalizer = weakref.finalize(self, _leave, watch, within, between)
 
     def all_reduce(self, arrays: Arrays) -> None:
-        """Replace values by their sums over all ranks; an empty list is a barrier. See `Ranks.all_reduce`."""
+        """Replace values, in place, by their sums over all ranks; an empty list is a barrier.
+
+        See `Ranks.all_reduce`.
+        """
         self._run(Kind.SUM, _pieces(arrays), 0)
 
     def broadcast(self, arrays: Arrays, root: int = 0) -> None:
-        """Replace values by those of rank `root`; see `Ranks.broadcast`."""
+        """Replace values, in place, by those of rank `root`; see `Ranks.broadcast`."""
         self._run(Kind.BROADCAST, _pieces(arrays), root)
 
     def listen(self) -> None:
@@ -117,7 +120,7 @@ class Group(Ranks):
         """End the group because this rank cannot continue; see `Ranks.fail`."""
         if self._failed is None:
             self._failed = error
-            self._watch.tell(error)
+            self._watch.report(error)
             if self._finalizer.detach() is not None:
                 _close(self._watch, self._within, self._between)
         return error
@@ -213,7 +216,7 @@ def connect_group(me: Membership) -> Group:
         try:
             return _built(me, met, watch, listener)
         except CollectiveError as error:
-            watch.tell(error)
+            watch.report(error)
             watch.close()
             raise
         except BaseException:
@@ -271,12 +274,12 @@ class MpiRanks(Ranks):
         self._failed: CollectiveError | None = None
 
     def all_reduce(self, arrays: Arrays) -> None:
-        """Replace values by their sums over all ranks; see `Ranks.all_reduce`."""
+        """Replace values, in place, by their sums over all ranks; see `Ranks.all_reduce`."""
         listed = self._begin(Kind.SUM, arrays, 0)
         self._wait([self._world.Iallreduce(self._mpi.IN_PLACE, each) for each in listed])
 
     def broadcast(self, arrays: Arrays, root: int = 0) -> None:
-        """Replace values by those of rank `root`; see `Ranks.broadcast`."""
+        """Replace values, in place, by those of rank `root`; see `Ranks.broadcast`."""
         listed = self._begin(Kind.BROADCAST, arrays, root)
         self._wait([self._world.Ibcast(each, root) for each in listed])
 
@@ -325,7 +328,7 @@ class MpiRanks(Ranks):
 
 
 def mpi_ranks(me: Membership) -> MpiRanks:
-    """Return MPI's world, which must consist of the job's ranks.
+    """Return MPI_COMM_WORLD as a group, after checking that it consists of the job's ranks.
 
     Raises:
         ConfigError: the number or the order of ranks differs.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Membership: the rank of this process, the other ranks, and their shared secret."""
+"""The membership of a process in a collective job: its rank, the other ranks, and their shared secret."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Membership:
         rank: int | None = None,
         endpoints: Sequence[str] = (),
     ) -> Self:
-        """Read the launcher's environment; arguments override it.
+        """Return the membership that the launcher's environment variables define; arguments override them.
 
         Raises:
             ConfigError: a value is missing or contradicts another.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NcclRanks: sums arrays on GPUs with NCCL (through cupy); the ranks coordinate through a group on the hosts.
+"""Collective operations on GPUs with NCCL (through cupy); the ranks coordinate through a group on the hosts.
 
 NCCL hangs when a rank is missing. Therefore ranks first compare their next operation through the host group, which
-names a rank that is lost, late or doing something different. While NCCL works, a failure that the host group reports
-or an error of NCCL itself ends the wait.
+names a rank that is lost, late or doing something different. While NCCL works, a failure that the host group reports or
+an error of NCCL itself ends the wait.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class NcclRanks(Ranks):
         self._run(Kind.SUM, arrays, 0)
 
     def broadcast(self, arrays: Arrays, root: int = 0) -> None:
-        """Replace values by those of rank `root`; see `Ranks.broadcast`."""
+        """Replace cupy arrays on this rank's GPU by those of rank `root`; see `Ranks.broadcast`."""
         self._run(Kind.BROADCAST, arrays, root)
 
     def fail(self, error: CollectiveError) -> CollectiveError:

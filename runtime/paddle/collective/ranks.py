@@ -33,7 +33,7 @@ class Ranks(ABC):
 
     @abstractmethod
     def all_reduce(self, arrays: Arrays) -> None:
-        """Replace values by their sums over all ranks.
+        """Replace values, in place, by their sums over all ranks.
 
         Args:
             arrays: contiguous arrays of one dtype, changed in place; several arrays are one operation.

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds: a background thread that maintains a base, equal on all ranks, and adds the ranks' mean progress to it.
+"""The rounds of model averaging: a background thread adds the ranks' mean progress to a base, equal on all ranks.
 
 A rank's arrays are the base plus the rank's progress since it last posted any. In a round, the posted progress of all
 ranks is summed and divided by their number; the result is added to the base, which stays bit-equal on all ranks. A rank
 that has posted nothing contributes zeros, so no rank waits for the steps of other ranks. Invariant for each element
 while the lock is free: array + moved = base + progress that the base does not include yet.
 
-A rank without batches continues to participate until no rank has batches (they settle), or until all ranks
-leave.
+A rank without batches continues to participate until no rank has batches (they settle), or until all ranks leave.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class Rounds:
                 self._has_moved = False
 
     def post(self, arrays: Sequence[Array], stance: Stance, has_progress: bool = True) -> None:
-        """Post the progress since the last post, once the base includes the previous one."""
+        """Post the progress of this rank since its last post, once the base includes the previous one."""
         self.await_base()
         self.take(arrays)
         with self._changed:
@@ -145,7 +144,7 @@ class Rounds:
         self._wait(lambda: not self._posted)
 
     def put_base(self, arrays: Sequence[Array]) -> None:
-        """Set the arrays to the base; discard progress that was not posted."""
+        """Copy the base into the arrays; progress that was not posted is discarded."""
         with self._changed:
             for flat in self._flats:
                 flat.moved[...] = 0
@@ -166,7 +165,7 @@ class Rounds:
             state[...] = from_host(mine, state)
 
     def leave(self, arrays: Sequence[Array], has_progress: bool) -> None:
-        """Wait until all ranks leave."""
+        """Announce that this rank leaves, after posting its progress, and wait until all ranks leave."""
         self.post(arrays, Stance.LEAVING, has_progress)
         self._wait(lambda: self._over)
 

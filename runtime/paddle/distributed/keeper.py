@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Supervises one launch: the process that the user started has one child, the keeper, which runs the workers.
+"""The supervisor of one launch: the user's process has one child, the keeper, which runs the workers.
 
 The keeper starts the workers, waits for them, and stops the remaining ones; it is detached from the terminal. Each
 event is a byte on one of two sockets: a child exited, or the user's process wants the keeper to stop or has exited. The
@@ -90,7 +90,7 @@ def reap() -> tuple[dict[int, int], bool]:
 
 
 def has_children() -> bool:
-    """Return whether descendants remain.
+    """Return whether any descendant of this process remains.
 
     This process adopts orphans, so every descendant is below one of its children.
     """
@@ -332,7 +332,7 @@ def last_lines(path: Path) -> list[str]:
 
 
 def say(line: str) -> None:
-    """Print a line for the user; a closed terminal is ignored."""
+    """Print a line for the user; ignore a closed terminal."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"launch: {line}\n")
         sys.stderr.flush()

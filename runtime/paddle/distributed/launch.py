@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
-    """Return the processes of this node.
+    """Return the worker processes of this node, one per device.
 
     Raises:
         ConfigError: flags and environment contradict each other, or a port is in use.

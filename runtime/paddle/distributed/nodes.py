@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Determines a job's machines and the index of this one from flags or the environment, and chooses ports."""
+"""Determines a job's machines and this one's index, from flags or the environment, and chooses ports."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def parser(module: str, summary: str) -> argparse.ArgumentParser:
 
 
 def add_nodes(flags: argparse.ArgumentParser) -> None:
-    """Add the flags that name the nodes."""
+    """Add the flags that name the nodes to a launcher's parser."""
     flags.add_argument(
         "--cluster_node_ips", metavar="IP,IP", help="addresses of all nodes (PADDLE_TRAINERS, or this node)"
     )
@@ -72,7 +72,7 @@ def add_nodes(flags: argparse.ArgumentParser) -> None:
 
 
 def add_common(flags: argparse.ArgumentParser, log_dir: str) -> None:
-    """Add the flags that all launchers accept; call this last.
+    """Add the flags that all launchers accept to a parser; call this last.
 
     Args:
         log_dir: the default of --log_dir.
@@ -92,7 +92,7 @@ def add_common(flags: argparse.ArgumentParser, log_dir: str) -> None:
 
 
 def parse(flags: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line; arguments after the script's name are passed on unchanged.
+    """Parse a launcher's command line; arguments after the script's name are passed on unchanged.
 
     Some versions of argparse would drop a `--` from the script's arguments.
     """
@@ -120,7 +120,7 @@ def argv(given: argparse.Namespace) -> tuple[str, ...]:
 
 
 def environment(environ: Mapping[str, str], nodes: Nodes, processes: int) -> dict[str, str]:
-    """Return the environment that this node's processes share, which extends the user's (unlike the original's).
+    """Return the environment that this node's processes share: the user's, with the job's variables.
 
     Args:
         processes: the number of processes, which share the cores.

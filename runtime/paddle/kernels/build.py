@@ -116,7 +116,7 @@ def build(compiler: Compiler, target: str, folder: Path, extra: Sequence[str] = 
 
 
 def build_here(may_download: bool, folder: Path = library.FOLDER / library.BUILT) -> Path:
-    """Return this machine's library, which is compiled unless one exists that can be loaded.
+    """Return the path of this machine's library; compile it unless a usable one exists.
 
     Args:
         may_download: if the machine has no working compiler, install one for the duration of the build.

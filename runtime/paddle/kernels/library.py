@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the compiled library for this platform, verifies that it matches the sources, and binds its functions.
+"""The loader of the compiled kernels: finds this platform's library, verifies it, and binds its functions.
 
 If no library matches, `reason` gives the cause in one line, and the plain form of every kernel is used.
 """
@@ -80,7 +80,7 @@ class Kernels:
         return self.at_level(level()) if level() else None
 
     def at_level(self, number: int) -> Any:
-        """Return the functions of one speed level, which must be at most `level()`."""
+        """Return the functions of one speed level, for tests; `number` must be at most `level()`."""
         found = SimpleNamespace()
         for name, signature in self._signatures.items():
             function = getattr(_library().handle, f"{name}_v{number}")
@@ -152,7 +152,7 @@ def sources() -> list[Path]:
 
 @functools.cache
 def digest() -> str:
-    """Return a digest that identifies a library: of its sources, flags and ABI number."""
+    """Return a digest that identifies a library: of its sources, compiler flags and ABI number."""
     state = hashlib.blake2b(f"{ABI} {FLAGS} {LEVELS}".encode(), digest_size=12)
     for path in sources():
         content = path.read_bytes()

@@ -173,7 +173,7 @@ class Server:
         return self._published(self._options.num_dense, self._options.num_dense + self._options.num_sparse)
 
     def ping(self) -> None:
-        """Ping every port through its own socket.
+        """Check that every port answers, through its own socket.
 
         Raises:
             PserverError: a port does not answer within 10 s.

@@ -45,14 +45,14 @@ class Live(Source, Protocol):
     """The interface of `reader.Reader` that a copy of a running job's table uses."""
 
     def table(self, name: str) -> TableSpec:
-        """Return the description of the growing table with this name."""
+        """Return the specification of the growing table with this name."""
 
     def close(self) -> None:
         """Close the reader's connections."""
 
 
 class LookupResult(NamedTuple):
-    """The rows that a lookup returns from a copy.
+    """The result of a lookup in a local copy: the rows, and how recent they are.
 
     Attributes:
         rows: (..., width) float32; an id without a row gets its initial values.
@@ -66,7 +66,7 @@ class LookupResult(NamedTuple):
 
 
 class Followed:
-    """A copy of a growing table that a thread keeps up to date. Thread-safe; a context manager.
+    """A local copy of a growing table that a thread keeps up to date. Thread-safe; a context manager.
 
     Attributes:
         name: the name of the table.
@@ -136,7 +136,7 @@ class Followed:
             return 0 if self._table is None else self._table.spec.width
 
     def lookup(self, ids: npt.NDArray[np.int64]) -> LookupResult:
-        """Return the rows for ids, (...) int64.
+        """Return the rows of ids, (...) int64, and their age.
 
         Raises:
             StaleCopy: the copy is older than `within_s`.
@@ -154,7 +154,7 @@ class Followed:
         return LookupResult(rows.reshape(*np.shape(ids), rows.shape[1]), batch, age)
 
     def wait(self, timeout_s: float, batch: int = 0) -> None:
-        """Wait until the copy contains the updates of the table's given batch.
+        """Wait until the copy contains the updates of the given batch of the table.
 
         Raises:
             StaleCopy: the updates did not arrive in time.

@@ -52,7 +52,7 @@ _JSON, _RAW = "application/json", "application/octet-stream"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits on the resources that clients can use.
+    """The limits on the resources that HTTP clients can use.
 
     Attributes:
         connections: maximum number of simultaneous connections; a further connection closes the one that has been idle
@@ -137,7 +137,7 @@ class TableHTTPServer(HTTPServer):
             self._nbytes -= nbytes
 
     def mark(self, connection: socket.socket, *, is_idle: bool) -> None:
-        """Record whether a connection waits for its next request."""
+        """Record whether a connection is idle, that is, waits for its next request."""
         with self._lock:
             self._idle.pop(connection, None)
             if is_idle:

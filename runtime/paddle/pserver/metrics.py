@@ -44,7 +44,7 @@ class ServerMetrics:
             _log.warning("no metrics: cannot listen on 127.0.0.1:%d: %s", port, error)
 
     def collect(self) -> Iterator[Any]:
-        """Return the current metrics; called by the library."""
+        """Yield the current metrics to prometheus_client, for each scrape."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         queue = self._queue()
@@ -73,7 +73,7 @@ class ServerMetrics:
         yield lags
 
     def close(self) -> None:
-        """Stop serving metrics."""
+        """Stop serving metrics, and close the port."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

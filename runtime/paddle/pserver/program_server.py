@@ -51,7 +51,7 @@ _STAMP = 1  # not the stamp of a server: a client that receives it has no sessio
 
 
 class ProgramKeeper:
-    """Saves one engine's state: see `service.Keeper`. Belongs to the engine's thread."""
+    """The keeper of one program engine's state; see `service.Keeper`. Belongs to the engine's thread."""
 
     doing = ""
 
@@ -93,7 +93,7 @@ class ProgramKeeper:
         started = time.monotonic()
         for kept in read_copy(copy):
             if isinstance(kept, dict):
-                service.go_on(kept["training"])
+                service.resume(kept["training"])
                 engine.take_up_sessions(kept)
             elif isinstance(kept, Sent):
                 service.take_up_sent(kept.trainer, kept.sections)
@@ -233,11 +233,11 @@ class ProgramServer:
         if self._engine.is_over:
             self._over.set()
 
-    def wait(self, look: Callable[[Queue], None] = lambda _: None, *, ends_deserted: bool = False) -> bool:
+    def wait(self, on_queue: Callable[[Queue], None] = lambda _: None, *, ends_deserted: bool = False) -> bool:
         """Wait until every trainer has connected and left, or until `stop` is called.
 
         Args:
-            look: called about once per second with the trainers that are waiting and those they wait for.
+            on_queue: called about once per second with the trainers that are waiting and those they wait for.
             ends_deserted: whether to return as well if no trainer is connected for the barrier timeout.
 
         Returns:
@@ -248,7 +248,7 @@ class ProgramServer:
         """
         since = time.monotonic()
         while not self._over.wait(_LOOK_S):
-            look(self._port.queue)
+            on_queue(self._port.queue)
             if ends_deserted and self._engine.is_deserted(since):
                 return False
         if (fault := self._thread.error) is not None:
@@ -256,7 +256,7 @@ class ProgramServer:
         return True
 
     def stop(self) -> None:
-        """Make `wait` return."""
+        """Make `wait` return, soon; any thread or signal handler may call this."""
         self._over.set()
 
     def close(self) -> None:

@@ -38,7 +38,7 @@ from paddle.pserver.wire.verbs import Describe, Ok, View, Walk, Walked
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Describes one tensor of a job.
+    """The description of one tensor of a job.
 
     Attributes:
         shape: the shape of the whole tensor; (0, width) for a growing table, which has no height.
@@ -54,7 +54,7 @@ class TensorInfo:
 
 
 class Reader:
-    """Reads the tensors of a running job. A context manager; not thread-safe.
+    """A read-only client of a running job's servers. A context manager; not thread-safe.
 
     Attributes:
         tensors: the tensors of the job, by name.
@@ -213,7 +213,10 @@ class Reader:
         return optimizer_of(self.table(name).parameter, self._model.optimizer).rule
 
     def holders(self, name: str) -> list[int]:
-        """Return the numbers of the servers that have rows of a growing table."""
+        """Return the numbers of the servers that have rows of a growing table, for `walk`.
+
+        Raises ConfigError as `table`.
+        """
         self.table(name)
         return [index for index, _ in self._layout.holders(name)]
 
@@ -305,7 +308,7 @@ class Reader:
 
 
 class TableWalk:
-    """Iterates once over one server's rows; see `Reader.walk`. Each piece is from a different point in time.
+    """An iterator over one server's rows of a growing table; see `Reader.walk`. Each piece is from a different time.
 
     Attributes:
         clock: number of the table's batches at the start of the walk; set by the first piece, which may be empty.

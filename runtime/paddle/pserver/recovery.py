@@ -47,7 +47,7 @@ _NAMED = re.compile(r"(\d+)(?:\.([\w.-]+))?", re.ASCII)  # a checkpoint: its bat
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """The settings for saved state: what is saved, and where.
+    """The settings for saved state: what is saved, where, and which checkpoint is loaded.
 
     Attributes:
         state: in-memory folder for this server's next process, or None.
@@ -68,7 +68,7 @@ class Safety:
 
     @classmethod
     def read(cls, flags: Mapping[str, object], job_id: str) -> Safety:
-        """Parse the flags of `paddle pserver`.
+        """Return the settings for saved state from the flags of `paddle pserver`.
 
         Raises:
             ConfigError: the flags contradict each other.
@@ -88,7 +88,7 @@ class Safety:
 
 
 class Safekeeper:
-    """Saves one engine's state: see `service.Keeper`. Belongs to the engine's thread."""
+    """The keeper of one engine's state; see `service.Keeper`. Belongs to the engine's thread."""
 
     def __init__(self, safety: Safety, clock: Callable[[], float] = time.monotonic) -> None:
         self._safety, self._clock = safety, clock
@@ -135,7 +135,7 @@ class Safekeeper:
         return engine.version
 
     def adopt(self, store: Store, configuration: Configuration) -> bool:
-        """Begin to save a new store; resume it from a checkpoint first if there is one. See `Keeper.adopt`."""
+        """Start saving a new store, after resuming it from a checkpoint if there is one. See `Keeper.adopt`."""
         is_resumed = self._begins_with_a_checkpoint()
         if is_resumed:
             try:
@@ -234,14 +234,14 @@ class Safekeeper:
         c = configuration
         self.doing = "searching for a checkpoint"
 
-        def tell(version: int, text: str) -> None:
+        def report(version: int, text: str) -> None:
             self.doing = f"loading the checkpoint of batch {version}: {text}"
 
         found = newest(
             self._safety.checkpoints,
             version,
             (c.server, c.num_dense + c.num_sparse),
-            accept=lambda each: _load(store, each, configuration, partial(tell, each.version)),
+            accept=lambda each: _load(store, each, configuration, partial(report, each.version)),
             job=job,
         )
         _log.info(

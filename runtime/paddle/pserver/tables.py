@@ -88,7 +88,7 @@ class Saved:
         self._specs = {table.name: table for table in self._models[0].tables}
 
     def tables(self) -> list[ListedTable]:
-        """Return the growing tables of the checkpoint."""
+        """Return the growing tables of the checkpoint, by name."""
         return [
             ListedTable(name, spec.width, self.rule(name), len(self.holders(name)), spec.dtype)
             for name, spec in self._specs.items()
@@ -133,7 +133,7 @@ class Saved:
 
 
 def listed(reader: Reader) -> list[ListedTable]:
-    """Return the growing tables of a running job."""
+    """Return the growing tables of a running job, by name."""
     return [
         ListedTable(
             name, info.shape[1], reader.rule(name), len(reader.holders(name)), reader.table(name).dtype

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the agent's modules importable from memory and starts the agent, so that nothing is installed on a node.
+"""Starts the agent from modules in memory, so that nothing is installed on a node.
 
-The launcher's command line runs this module with `exec` and calls `boot`. It imports only modules that the
-interpreter has already loaded or built in.
+The launcher's command line runs this module with `exec` and calls `boot`. It imports only modules that the interpreter
+has already loaded or built in.
 """
 
 import gc
@@ -42,7 +42,7 @@ class MemoryImporter:
         self._rest = rest
 
     def everything(self) -> "dict[str, tuple[bytes, bytes]]":
-        """Return the source of all modules, unpacked."""
+        """Return the source and code of all modules by name, unpacked."""
         self._unpack("")
         return self._modules
 

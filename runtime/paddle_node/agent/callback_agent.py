@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's callback agent, started by mpirun or srun: connects to the launcher and starts what it requests.
+"""The callback agent of a node, started by mpirun or srun: connects to the launcher and starts what it requests.
 
 It is a separate program, in a single module because it is sent as text on a command line. One connection always waits
 for the launcher's next request; a child process serves each connection with a request. All children exit with this
@@ -86,7 +86,7 @@ def call(
     refused_s: float,
     faults: "dict[str, str]",
 ) -> "ssl.SSLSocket | None":
-    """Connect to the first address that answers; return None when all have refused or timed out.
+    """Connect to the first address that answers, retrying for `patience_s` seconds; return None if there is none.
 
     Errors are added to `faults`, by address.
     """
@@ -174,7 +174,7 @@ def greeted(
 
 
 def keep_alive(raw: socket.socket) -> None:
-    """Have the kernel close a connection whose other end has been silent for about 10 s."""
+    """Set the options by which the kernel closes a connection whose peer has been silent for about 10 s."""
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 4), ("TCP_KEEPINTVL", 2), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
@@ -280,7 +280,7 @@ def wait(
 
 
 def receive(end: socket.socket) -> "bytes | None":
-    """Return the available bytes; None if there are none now, empty at the end."""
+    """Receive available bytes from a non-blocking socket; return None if there are none, b"" at the end."""
     try:
         return end.recv(PIECE)
     except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -290,7 +290,7 @@ def receive(end: socket.socket) -> "bytes | None":
 
 
 def send(end: socket.socket, data: bytearray) -> bool:
-    """Send some of the data and remove it; return whether any was sent."""
+    """Send as much of the data as the socket accepts, and remove it; return whether any was sent."""
     if not data:
         return False
     try:

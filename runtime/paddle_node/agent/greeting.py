@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's greeting, sent before most of the agent's modules are imported.
+"""The greeting of the agent, which is sent before most of the agent's modules are imported.
 
 The marker and `hello` are sent immediately, unprompted. The launcher answers with its own `hello` and, unless it needs
 only the greeting, with the agent's other modules.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outer two of the agent's three processes; each waits for the inner one and kills the processes that it leaves.
+"""The outer two of the agent's three processes; each waits for its child and kills the processes that it leaves.
 
 They have no state and do nothing else, so that only a signal can end them; the inner process then detects their end and
 cleans up. The guard also ends a job whose agent proper has sent no heartbeat for longer than its lease. The outermost
@@ -30,7 +30,7 @@ STATE_PREFIX = "paddle-"
 
 
 def guard(received: bytes, kept: int = 2) -> int:
-    """Run the guard as a child process, which runs the supervisor as its child; return this process's exit code.
+    """Fork the guard, which forks the supervisor, and wait for it; return this process's exit code.
 
     Args:
         received: the bytes received from the launcher so far, starting with its `hello`.
@@ -91,7 +91,7 @@ class Watcher:
 
     def note_wait(self, waited_s: float) -> None:
         """Count a further wait of the guard, in seconds, and check the watcher when it is due."""
-        found = process_tree.look(self._pid)
+        found = process_tree.process_of(self._pid)
         self._stopped_s = self._stopped_s + waited_s if found is not None and found.state == "T" else 0.0
         if self._stopped_s >= STOPPED_S:
             self.wake()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles job records: writes the record of the agent's own job, lists the node's jobs, and ends jobs on request.
+"""Handles requests about jobs: records the agent's own job, lists the node's jobs, and ends jobs on request.
 
 Requests come from short-lived visitors and from a job's launcher; a visitor itself is never recorded.
 """
@@ -39,7 +39,7 @@ DOUBTFUL = "pid %d (%s) is in the job's directory; it may belong to the job or t
 
 
 class JobRequests:
-    """Handles the job records for one agent, from `hello` on.
+    """The handlers of requests about jobs, for one agent, from `hello` on.
 
     Attributes:
         saved: the directory in which the job's scripts save files, or None without a job.
@@ -58,7 +58,7 @@ class JobRequests:
         self.stays = False
 
     def open(self, root_dir: str, marks: Dict[str, str], hello: to_agent.Hello) -> None:
-        """Handle `hello`, which names the job and the launcher of this agent."""
+        """Handle `hello`: record which job and launcher this agent serves."""
         self._root_dir = root_dir
         self.saved = saved_files.of(root_dir, marks[JOB_ID], hello.saved)
         saves_as = self.saved.name if self.saved is not None else ""
@@ -146,8 +146,8 @@ class JobRequests:
             else:
                 self._outbox.send("checkpoints_found", **found)
 
-        look = partial(checkpoints.look, folder, self._root())
-        ProbeChild(self._loop, [("checkpoints", look)], LISTING_S, listed)
+        listing = partial(checkpoints.list_all, folder, self._root())
+        ProbeChild(self._loop, [("checkpoints", listing)], LISTING_S, listed)
 
     def verify(self, asked: to_agent.Verify) -> None:
         """Answer `verify`: verify parts of checkpoints, in a child process."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A resident agent's offer: opens a port while the first job runs, and starts a process that serves it afterwards.
+"""Prepares a resident agent: opens its port during the first job, and starts it afterwards.
 
 The agent's outermost process, the watcher, listens on the address at which the login arrived, and reports the port to
 its launcher. When the job has ended normally and nothing of it remains, a new interpreter takes over the port. It

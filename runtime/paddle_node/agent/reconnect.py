@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reconnects a launcher: the command of a new login, which passes its connection to the running agent.
+"""The command of a login that reconnects: passes its connection to the running agent.
 
 It writes its marker, reads one frame, and passes its standard input and output to the agent. Then it only waits until
 the agent has closed them, because the login ends with its command.
@@ -22,7 +22,7 @@ LEFT, REFUSED = 0, 70
 
 
 def reconnect(nonce: str, stdin: int, stdout: int) -> int:
-    """Hand over the two descriptors; return this process's exit code once the agent has closed them."""
+    """Pass both descriptors to the running agent; return the exit code once the agent has closed them."""
     os.write(stdout, marker(nonce))
     request = read_frame(stdin, bytearray())[PREFIX_SIZE:]
     if not request:  # the launcher got the agent's address over the old connection

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's records of its jobs, one small file per job and node ID, by which any machine can find and end a job.
+"""The records of a node's jobs, one small file per job and node ID, by which any machine can find and end a job.
 
 A record is written when the job's directory exists, and marked when the agent leaves. An agent is identified as alive
 by its pid, start time and boot together. If the disk cannot be written, only the record is lost.
@@ -31,7 +31,7 @@ KEPT_S = 30 * 86400.0
 
 
 class Registry:
-    """The record of this agent's own job.
+    """The record of this agent's own job, as a file on the node.
 
     Args:
         marks: the job's marks, known after `hello`.
@@ -68,7 +68,7 @@ class Registry:
         self._begun = False
 
     def begin(self, job_dir: str, group: str) -> None:
-        """Start recording the job, whose directory exists now, with its control group if it has one."""
+        """Write the record of the job, whose directory exists now, with its control group or ""."""
         self._record = self._record._replace(job_dir=job_dir, group=group)
         self._begun = True
         self._save()
@@ -79,12 +79,12 @@ class Registry:
         return outlived(self._record, keep)
 
     def add(self, name: str, role: str, rank: int, pid: int) -> None:
-        """Record a process that was started."""
+        """Add a process that was started to the record."""
         known = self._record
         if not any(one.name == name for one in known.processes):
             entry = Entry(name[:200], role[:200], rank)
             self._record = known = known._replace(processes=(*known.processes, entry))
-        found = process_tree.look(pid)
+        found = process_tree.process_of(pid)
         if found is not None:
             self._record = known._replace(sessions=(*known.sessions[1 - SESSIONS :], (pid, found.start)))
         self._save()
@@ -115,7 +115,7 @@ class Registry:
 
 
 class Known(NamedTuple):
-    """A job's record on disk.
+    """A job's record on disk, with what is known about its agent.
 
     Attributes:
         agent: the job's agent if it is running.
@@ -191,7 +191,7 @@ def job_of(pid: int) -> str:
 
 
 def read(path: str) -> Optional[JobFile]:
-    """Return the record in a file, or None; members outside their limits count as missing."""
+    """Return the record in a file, or None if there is none; invalid members count as missing."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             found = checked_json.as_object(file.read(RECORD_LIMIT))
@@ -259,7 +259,7 @@ def _saved_by(over: List[Known], root_dir: str) -> List[str]:
 
 
 class Cleanable(NamedTuple):
-    """The directories of jobs that can be removed from a node.
+    """The job directories of a node that can be removed, and the reasons to keep the others.
 
     Attributes:
         gone: (job ID, path) of the removable jobs.

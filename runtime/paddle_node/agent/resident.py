@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The resident agent: waits for the next job of its launcher's user, and forks an agent with all imports done.
+"""The resident agent, which waits for its user's next job and forks an agent with all imports done.
 
 It holds a port and a certificate with its key, but no data of any job. A client must present the same certificate over
 TLS, as the agent does itself; a client without it can occupy one of a few slots for only a few seconds. There is one
@@ -87,7 +87,7 @@ class PendingClient:
         self._request = b""
 
     def hear(self, certificate: bytes) -> "Job | None":
-        """Return the client's request, or None if it is incomplete.
+        """Receive and return the client's request; None if it is incomplete.
 
         Raises:
             OSError, ValueError: the client has no valid key, or its request is malformed.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent proper: reads the launcher's frames and acts on them, in one loop that never blocks.
+"""The agent proper, which reads the launcher's frames and acts on them, in one loop that never blocks.
 
 Any end of the conversation (a `bye`, an expired lease, the guard's exit, TERM) first ends the job's processes and then
 this process. So does a lost connection, unless the launcher can reconnect: the stream then continues where it ended.
@@ -120,7 +120,7 @@ class Supervisor:
         }
 
     def run(self, received: bytes) -> bool:
-        """Serve until the job has ended, beginning with `received`; return whether to leave a resident agent behind."""
+        """Serve the job, beginning with `received`, until it has ended; return whether to leave a resident agent."""
         for fd in (self._stdin, self._stdout, self._guard_alive):
             os.set_blocking(fd, False)
         self._loop.on_readable(self._stdin, self._read)

@@ -19,7 +19,7 @@ _IRRELEVANT = bytes({*range(256)} - {*_STEPS, ord('"')})
 
 
 def loads(data: bytes | str) -> Any:
-    """Return the value of a JSON text.
+    """Decode a JSON text that another process wrote.
 
     Raises:
         ValueError: the text is not JSON, or is nested too deeply.
@@ -31,7 +31,7 @@ def loads(data: bytes | str) -> Any:
 
 
 def as_object(data: bytes | str) -> dict[str, Any]:
-    """Return the JSON object of a text.
+    """Decode a JSON text that must be an object.
 
     Raises:
         ValueError: the text is not a JSON object.

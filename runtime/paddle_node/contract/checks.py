@@ -114,6 +114,6 @@ def dict_of(key_check: Check, check: Check) -> Check:
 
 
 def literal(*allowed: Any, convert: Optional[Callable[[Any], Any]] = None) -> Check:
-    """Return a check that accepts only the given values."""
+    """Return a check that accepts only the given values, and converts them with `convert` if it is given."""
     what = "one of %s" % ", ".join(map(repr, allowed))
     return Limit(what, lambda value: type(value) is not bool and value in allowed, convert=convert)

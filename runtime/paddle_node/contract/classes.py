@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`NamedTuple`, `dataclass` and `regex` as in the standard library, but with almost no cost of definition.
+"""Replacements of the standard library's `NamedTuple`, `dataclass` and `regex` that cost little to define.
 
 The standard library compiles functions for every class, but a process that imports the records of a hundred messages
 creates only a tenth of them. Here, the standard library compiles a NamedTuple's constructor when the first record is
@@ -136,7 +136,7 @@ class Field:
 
     @property
     def has_default(self) -> bool:
-        """Return whether a record can be created without a value of the field."""
+        """Return whether the field has a default, so that a record can be created without its value."""
         return self.default is not _MISSING or self.default_factory is not _MISSING
 
 

@@ -181,7 +181,7 @@ class Place(NamedTuple):
 
 
 class Life(NamedTuple):
-    """The start, output and end of a process; times in seconds since 1970."""
+    """The start, output and end of a process; all times are in seconds since 1970."""
 
     pid: Optional[Whole] = None
     started_at: Optional[Number] = None
@@ -211,7 +211,7 @@ class Metrics(NamedTuple):
 
 
 class ProcessFacts(NamedTuple):
-    """Everything known about a process; `pushes` and `unsaved` are shown for the job as a whole, not in its row."""
+    """All known facts about a process; `pushes` and `unsaved` are shown for the job as a whole, not in its row."""
 
     place: Optional[Place] = None
     life: Life = Life()
@@ -238,7 +238,7 @@ class NodePlace(NamedTuple):
 
 
 class GpuTotals(NamedTuple):
-    """The GPUs of a node: their number, mean use, and memory."""
+    """The number of a node's GPUs, their mean use in percent, and their memory in bytes."""
 
     gpus: Count
     gpu_percent: Optional[Number]
@@ -247,7 +247,7 @@ class GpuTotals(NamedTuple):
 
 
 class NodeFacts(NamedTuple):
-    """Everything known about a node."""
+    """All known facts about a node."""
 
     place: NodePlace
     usage: Optional[NodeUsage] = None
@@ -255,7 +255,7 @@ class NodeFacts(NamedTuple):
 
 
 def read_report(kind: object, fields: Fields, sender: str, faults: Optional[List[str]] = None) -> Any:
-    """Return the record of a report line, or of the message that forwards it.
+    """Convert a line that a process reported, or the message that forwards it, to its record.
 
     Args:
         faults: receives a message for each number of a `progress` that is omitted; None: such a number raises.

@@ -44,7 +44,7 @@ class Fingerprint:
         self.size = max(self.size, end)
 
     def add(self, data: bytes) -> None:
-        """Add the next bytes."""
+        """Add the next bytes of the file."""
         at = 0
         while at < len(data):
             inside = self.size % BLOCK
@@ -63,7 +63,7 @@ class Fingerprint:
         return str(self._hasher.hexdigest())
 
     def reading(self, path: str, end: int) -> Iterator[None]:
-        """Read a file up to `end`, or to its end if it is shorter, in steps of at most 1 MiB.
+        """Add the content of a file up to `end`, or to its end if it is shorter, in steps of at most 1 MiB.
 
         Raises:
             OSError: the file cannot be read.

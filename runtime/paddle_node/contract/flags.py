@@ -16,7 +16,7 @@ Value = Union[bool, int, float, str]
 
 
 class Flag(NamedTuple):
-    """One flag; its default also determines its type.
+    """A command-line flag; its default also determines its type.
 
     Attributes:
         default: value if the flag is not set.

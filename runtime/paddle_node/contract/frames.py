@@ -38,7 +38,7 @@ class Message(NamedTuple):
 
 
 def encode(kind: str, fields: Fields, body: bytes = b"") -> bytes:
-    """Return one frame as bytes; text can hold surrogates for bytes that are not UTF-8.
+    """Encode one frame; text may contain surrogates for bytes that are not UTF-8.
 
     Raises:
         FrameError: header or body exceed the limits.
@@ -52,7 +52,7 @@ def encode(kind: str, fields: Fields, body: bytes = b"") -> bytes:
 
 
 def cost(body: bytes) -> int:
-    """Return the part of the window, in bytes, that a collected frame (file, link, removed, moved, listed) uses."""
+    """Return the number of bytes of the window that a frame of collected data with this body uses."""
     return len(body) + FRAME_COST
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's record of a job, as stored in a file, and the job as reported in the answer to `jobs`."""
+"""The record of a job on a node, as stored in a file and as reported in the answer to `jobs`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Ended(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A process of a job, as recorded in the job's file."""
+    """A process of a job, as recorded in the job's file on the node."""
 
     name: str = ""
     role: OneLine = ""
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 
 
 class JobFile(NamedTuple):
-    """The record of a job.
+    """The record of a job on a node, as stored in a file.
 
     Attributes:
         keeps_state: whether the job's directory contains state that outlives it, such as checkpoints.

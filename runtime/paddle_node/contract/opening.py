@@ -20,7 +20,7 @@ def frame(header: bytes) -> bytes:
 
 
 def body_start(data: "bytes | bytearray") -> int:
-    """Return the offset at which the body of the first frame in the data starts."""
+    """Return the offset at which the body of the first frame in `data` begins."""
     return PREFIX_SIZE + int.from_bytes(data[:4], "big")
 
 

@@ -37,7 +37,7 @@ class Busy(NamedTuple):
 
 
 class Route(NamedTuple):
-    """One attempt to reach another node at one of its addresses."""
+    """The result of one attempt to reach another node at one of its addresses."""
 
     peer: Whole
     ok: bool
@@ -80,7 +80,7 @@ class Machine(NamedTuple):
 
 
 class Gpus(NamedTuple):
-    """NVIDIA GPUs as the driver reports them."""
+    """The number, driver version and names of a node's NVIDIA GPUs."""
 
     count: Whole = 0  # type: ignore[assignment]  # hides tuple.count
     driver: OneLine = ""
@@ -108,7 +108,7 @@ class Part(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Return the part's path below its folder."""
+        """Return the part's path, relative to the folder of all checkpoints."""
         job = f".{self.job}" if self.job else ""
         return f"v{self.version:012d}{job}/part-{self.server}-of-{self.servers}"
 

@@ -183,7 +183,7 @@ def read(record: Type[R], value: Any, name: str, sender: str) -> R:
 
 
 def read_text(record: Type[R], data: "bytes | str", name: str, sender: str) -> R:
-    """Return the record in a JSON text; a JSON list becomes the only field of its record.
+    """Decode a JSON text and convert it to a record; a JSON list becomes the record's only field.
 
     Raises:
         RecordError: the text is not JSON, or does not match the record.
@@ -233,7 +233,7 @@ def fitting(record: Type[Any], value: Fields, misfits: Optional[List[Misfit]] = 
 
 
 def fields_of(record: Any) -> Fields:
-    """Return a record as a JSON object, which may share values with the record."""
+    """Convert a record to a JSON object, which may share values with the record."""
     return {name: _plain(getattr(record, name)) for name in plan(type(record)).names}
 
 

@@ -31,7 +31,7 @@ def visible_line(text: str) -> str:
 
 
 def is_relative_path(path: Any) -> bool:
-    """Return whether a path stays below its base folder, and is in canonical form."""
+    """Return whether a path is in canonical form and stays below its base folder."""
     return (
         type(path) is str
         and len(path) <= PATH_LIMIT
@@ -41,7 +41,7 @@ def is_relative_path(path: Any) -> bool:
 
 
 def relative_path(path: str) -> str:
-    """Return a path that stays below its base folder.
+    """Check that a path stays below its base folder, and return it.
 
     Raises:
         ValueError: the path is not relative, or contains `..`.
@@ -52,7 +52,7 @@ def relative_path(path: str) -> str:
 
 
 def is_local_path(path: Any) -> bool:
-    """Return whether a path is empty or well-formed; it need not exist."""
+    """Return whether a value is a well-formed path or empty; the path need not exist."""
     if type(path) is not str or "\0" in path:
         return False
     try:
@@ -63,13 +63,13 @@ def is_local_path(path: Any) -> bool:
 
 
 def is_node_path(path: Any) -> bool:
-    """Return whether a path is well-formed and fits on one line."""
+    """Return whether a value is a well-formed path that fits on one line."""
     return is_local_path(path) and path != "" and not _CONTROL.search(path)
 
 
 @functools.lru_cache(maxsize=1 << 12)  # every node names all the others
 def address(text: str) -> str:
-    """Return an IP address in its usual form.
+    """Check that a text is an IP address, and return it in canonical form.
 
     Raises:
         ValueError: the text is not an IP address.
@@ -96,7 +96,7 @@ def _visible_character(character: str) -> str:
 
 
 def module_files(module: str, exists: Callable[[str], bool]) -> Tuple[str, ...]:
-    """Return the files of a folder that `python -m` looks for, the one that it runs first.
+    """Return the files that `python -m` would search in a folder for a module, the one that it runs first.
 
     None are returned for a module of Python or of an installed package.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages that a launcher sends to its agents: kind -> record. docs/agent-messages.md describes them."""
+"""The messages from a launcher to its agents: one record per kind. docs/agent-messages.md describes them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Reconnect(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """The directory in which a job's scripts save checkpoints, and the patterns of files to collect from it."""
+    """The checkpoint directory of a job's scripts: its name, and patterns of the files to collect."""
 
     name: JobId
     collect: Tuple[str, ...] = ()
@@ -224,7 +224,7 @@ class Fetch(NamedTuple):
 
 
 class Wants(NamedTuple):
-    """A request for files from another node's relay: a list of (digest, first byte)."""
+    """A request of one node to another node's relay for files, as (digest, first byte)."""
 
     wants: Tuple[Tuple[Digest, Bytes], ...]
 

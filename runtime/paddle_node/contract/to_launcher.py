@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages that an agent sends to its launcher: kind -> record. docs/agent-messages.md describes them."""
+"""The messages from an agent to its launcher: one record per kind. docs/agent-messages.md describes them."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ class Notice(NamedTuple):
 
 
 class Pong(NamedTuple):
-    """The answer to `ping`, with the node's wall clock."""
+    """The answer to `ping`: its number, and the node's wall clock in seconds since 1970."""
 
     seq: Whole
     clock: Optional[Moment] = None
@@ -262,7 +262,7 @@ class Goodbye(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """The address and port at which the agent for the next job will listen."""
+    """The address and port at which a resident agent will listen for the next job."""
 
     address: OneLine
     port: Port
@@ -384,7 +384,7 @@ LISTINGS = ("jobs_found", "checkpoints_found")
 
 
 def read_message(kind: str, fields: Fields, sender: str, faults: Optional[List[str]] = None) -> Any:
-    """Return the record of a message; of a report, Reported.
+    """Convert the fields of a message to the record of its kind, after checking them; of a report, to Reported.
 
     Args:
         faults: receives a message for each row of one of LISTINGS that is left out; None: such a row raises.

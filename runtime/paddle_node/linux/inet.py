@@ -40,7 +40,7 @@ def is_loopback(address: str) -> bool:
 
 
 def is_link_local(address: str) -> bool:
-    """Return whether an address is valid on one link only."""
+    """Return whether an IP address is link-local, that is, valid on one link only."""
     if ":" not in address:
         return address.startswith("169.254.")
     raw = socket.inet_pton(socket.AF_INET6, address)
@@ -48,7 +48,7 @@ def is_link_local(address: str) -> bool:
 
 
 def keep_alive(sock: socket.socket, idle_s: int, pause_s: int, count: int, unsent_ms: int = 0) -> None:
-    """Send small messages immediately, and have the kernel close a connection whose peer is silent.
+    """Set TCP options: send small messages immediately, and close a connection whose peer is silent.
 
     Args:
         sock: a TCP socket.

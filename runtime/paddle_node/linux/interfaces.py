@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This machine's network interfaces and their addresses, from the kernel alone.
+"""Lists this machine's network interfaces and their addresses, from the kernel alone.
 
 Addresses with their prefix lengths are read from the routing socket, without a program or a name lookup. Only addresses
 that peers can use count: those of interfaces that are up with a carrier, neither link-local nor tentative.
@@ -62,7 +62,7 @@ def placed() -> List[Placed]:
 
 
 def interfaces() -> Dict[str, List[str]]:
-    """Return addresses by interface: the first IPv4 one, then the IPv6 ones that are not link-local."""
+    """Return the addresses of each interface: the first IPv4 one, then the IPv6 ones that are not link-local."""
     found: Dict[str, List[str]] = {}
     for _, name in socket.if_nameindex():
         found[name] = []

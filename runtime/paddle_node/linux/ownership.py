@@ -38,7 +38,7 @@ _SPECIAL = {"GROUP@": (_OWN_GROUP, ""), "EVERYONE@": (_OTHER, "")}
 
 
 def problem(path: str, may_be_roots: bool = False) -> str:
-    """Return a sentence on how other users could replace files below `path`, with a remedy; empty if they cannot.
+    """Return how other users could replace files below `path`, as a sentence with a remedy; "" if they cannot.
 
     Every parent directory must belong to this user or to root, and must be closed to other users or sticky. Links must
     belong to one of the two. `path` itself must be closed, and must belong to this user or, with `may_be_roots`, to

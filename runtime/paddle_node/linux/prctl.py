@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Process relations: makes orphans children of this process, and sends this process a signal when its parent ends.
+"""Sets process relations with prctl: adopts orphans, and signals this process when its parent ends.
 
 The C module behind `ctypes` is called directly: an agent's start waits for these calls, and importing `ctypes` would
 take longer than all other steps. On systems other than Linux, the calls have no effect, and a grandchild may outlive a
@@ -19,12 +19,12 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_subreaper() -> None:
-    """Make orphans below this process its children, instead of init's."""
+    """Make this process, instead of init, the parent of orphans below it (PR_SET_CHILD_SUBREAPER)."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_with_parent(number: int) -> None:
-    """Have the kernel send this process a signal when its parent ends."""
+    """Have the kernel send this process the signal `number` when its parent ends (PR_SET_PDEATHSIG)."""
     _prctl(_PR_SET_PDEATHSIG, number)
 
 

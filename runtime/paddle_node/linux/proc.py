@@ -37,7 +37,7 @@ def is_ours(pid: int) -> bool:
 
 
 def age_s() -> float:
-    """Return the seconds since this process was started, in steps of clock ticks; 0 if /proc is unavailable."""
+    """Return the time since this process was started, in seconds and steps of clock ticks; 0 without /proc."""
     fields = stat("self")
     if len(fields) <= START:
         return 0.0
@@ -51,7 +51,7 @@ def boot_id() -> str:
 
 
 def open_descriptors() -> "list[int]":
-    """Return this process's open descriptors, including the one used for the listing, which is closed by now."""
+    """Return this process's open descriptors; the list includes its own descriptor, which is closed by now."""
     return [int(name) for name in os.listdir("/proc/self/fd")]
 
 

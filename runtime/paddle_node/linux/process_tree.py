@@ -44,17 +44,17 @@ class FoundProcess(NamedTuple):
 
 
 def snapshot() -> Dict[int, FoundProcess]:
-    """Return every visible process, by pid."""
+    """Return all visible processes by pid, from one scan of /proc."""
     seen = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            found = look(int(name))
+            found = process_of(int(name))
             if found is not None:
                 seen[found.pid] = found
     return seen
 
 
-def look(pid: int) -> Optional[FoundProcess]:
+def process_of(pid: int) -> Optional[FoundProcess]:
     """Return the process with this pid, or None if it has exited."""
     fields = proc.stat(pid)
     if not fields:
@@ -68,12 +68,12 @@ def look(pid: int) -> Optional[FoundProcess]:
 
 def living(pid: int, start: int) -> Optional[FoundProcess]:
     """Return the process with this pid and start time, or None if it has exited."""
-    found = look(pid)
+    found = process_of(pid)
     return found if found is not None and found.start == start and found.is_alive else None
 
 
 def descendants(seen: Dict[int, FoundProcess], roots: Iterable[int]) -> Set[int]:
-    """Return the pids below `roots`, without the roots themselves."""
+    """Return the pids of all processes below `roots` in a snapshot, without the roots themselves."""
     children: Dict[int, List[int]] = {}
     for found in seen.values():
         children.setdefault(found.parent, []).append(found.pid)
@@ -141,7 +141,7 @@ def send(found: FoundProcess, number: int) -> bool:
     """
     opened = _pidfd(found.pid)
     try:
-        now = look(found.pid)
+        now = process_of(found.pid)
         if now is None or now.start != found.start:
             return False
         if opened is None:

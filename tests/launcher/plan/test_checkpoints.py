@@ -24,7 +24,7 @@ def chosen(resume: str, a: list[Part], b: list[Part]) -> ResumeChoice:
 def test_the_newest_that_all_nodes_have_is_taken_and_told() -> None:
     choice = chosen("latest", [part(20, 0), part(10, 0)], [part(10, 1)])
     assert choice.resume == "10.A"
-    assert "batch 20 is not on node-b: the job continues from batch 10" in choice.told
+    assert "batch 20 is not on node-b: the job continues from batch 10" in choice.message
     assert chosen("auto", [part(20, 0), part(10, 0)], [part(10, 1)]).resume == "10.A"
 
 
@@ -41,8 +41,8 @@ def test_what_the_user_named_stays(resume: str) -> None:
 def test_a_named_checkpoint_must_be_complete_and_is_that_of_one_job() -> None:
     choice = chosen("20", [part(20, 0), part(10, 0)], [part(10, 1)])
     assert choice.resume == ""
-    assert "batch 20 is not on node-b" in choice.told
-    assert "batch 10" not in choice.told
+    assert "batch 20 is not on node-b" in choice.message
+    assert "batch 10" not in choice.message
     assert chosen("10", [part(10, 0, "B"), part(10, 0, "A")], [part(10, 1, "A")]).resume == "10.A"
     assert chosen("10.B", [part(10, 0, "A"), part(10, 0, "B")], [part(10, 1, "A")]).resume == ""
 
@@ -58,14 +58,15 @@ def test_servers_look_for_themselves_where_all_see_the_same_or_the_newest_is_eve
 def test_a_damaged_part_counts_as_none() -> None:
     choice = chosen("latest", [part(20, 0), part(10, 0)], [part(20, 1, problem="cut short"), part(10, 1)])
     assert choice.resume == "10.A"
-    assert "batch 20 is damaged on node-b (cut short)" in choice.told
+    assert "batch 20 is damaged on node-b (cut short)" in choice.message
 
 
 def test_nothing_in_common_is_told_and_left_to_the_servers() -> None:
     choice = chosen("latest", [part(20, 0)], [part(10, 1)])
     assert choice.resume == ""
     assert (
-        "no checkpoint is complete on all nodes: batch 20 is not on node-b; batch 10 is not on" in choice.told
+        "no checkpoint is complete on all nodes: batch 20 is not on node-b; batch 10 is not on"
+        in choice.message
     )
 
 

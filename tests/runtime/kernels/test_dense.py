@@ -61,7 +61,7 @@ def test_descent_agrees(level: int, size: int, special: float | None, count: int
     strange = loops.descend(
         where[0], where[1], where[2] if count > 1 else None, eta, where[3], size, ctypes.byref(total)
     )
-    finite = arithmetic.descend_plainly(w, [g, h][:count], eta, plain, scratch, look=True)
+    finite = arithmetic.descend_plainly(w, [g, h][:count], eta, plain, scratch, check=True)
     assert strange != finite
     assert same_bits(out, plain)
     assert total.value == arithmetic.checksum_of(plain[: size // 2 * 2].data.cast("B"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connects pairs of ranks: one rank listens on its endpoint; the other one retries until its connection is accepted.
+"""Connects pairs of ranks: one listens on its endpoint; the other retries until its connection is accepted.
 
 Unauthenticated peers cannot delay a rank, and are counted rather than logged one by one. All handshakes run
 concurrently. Their number is bounded: at the limit, the oldest connection of the address with the most connections is
@@ -43,7 +43,7 @@ _CALL_S = 10.0
 
 
 def listen(me: Membership) -> socket.socket:
-    """Listen at this rank's own endpoint.
+    """Return a socket that listens at this rank's own endpoint.
 
     Raises:
         PortBusy: another process has the port.
@@ -68,7 +68,7 @@ def listen(me: Membership) -> socket.socket:
 
 
 def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None) -> Stream:
-    """Connect to a rank, and retry until it listens; log the reason if this takes long.
+    """Connect to a rank, retrying until it listens, and return the stream; log the reason if this takes long.
 
     Args:
         greet: the handshake to use; None uses that of the rendezvous.

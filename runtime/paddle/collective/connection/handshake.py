@@ -49,7 +49,7 @@ class Side(Enum):
 
 
 def handshake(sock: socket.socket, side: Side, secret: bytes | None, sealed: bool) -> Steps[Stream]:
-    """Run the handshake as a generator, and return the `Stream`.
+    """Authenticate a connection, and encrypt it if `sealed`; a generator for `stream.finish` that returns the `Stream`.
 
     The caller must stop the generator after `HANDSHAKE_S`.
 

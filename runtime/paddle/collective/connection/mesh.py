@@ -61,7 +61,7 @@ def partners(place: int, count: int) -> set[int]:
 def connected(
     me: Membership, ranks: Sequence[int], met: Met, listener: socket.socket | None
 ) -> dict[int, Stream]:
-    """Return an open connection to each partner.
+    """Return an open data connection to each partner of this node, by rank.
 
     Args:
         ranks: the first rank of each node, including this one.
@@ -145,7 +145,7 @@ class _Mesh:
 
 
 def key_of(secret: bytes, session: bytes) -> bytes:
-    """Return the key from which all links of a session derive theirs."""
+    """Return the key of a session, derived from the job's secret, from which all links derive theirs."""
     return hashlib.blake2b(session, key=secret, digest_size=_KEY_BYTES, person=b"links").digest()
 
 
@@ -158,7 +158,7 @@ def token_of(key: bytes, caller: int, called: int) -> bytes:
 def sealing(
     sock: socket.socket, key: bytes, token: bytes = b"", admits: Callable[[bytes], bool] = lambda token: True
 ) -> Steps[Stream]:
-    """Set up sealing as a generator, and return the `SealedLink`.
+    """Set up a sealed link; a generator for `stream.finish` that returns the `SealedLink`.
 
     The caller must stop the generator after `HANDSHAKE_S`.
 
@@ -175,7 +175,7 @@ def sealing(
     prepare(sock)
     try:
         handshake = Handshake(sock, key, token, admits)
-        while not handshake.go_on():
+        while not handshake.advance():
             yield select.POLLIN
     except BaseException:
         sock.close()
@@ -213,7 +213,7 @@ class SealedLink(Stream):
         return sent
 
     def take_some(self, view: memoryview) -> int:
-        """Receive bytes into the beginning of a buffer; see `Stream.take_some`."""
+        """Receive and decrypt bytes into the beginning of a buffer; results and errors as in `Stream.take_some`."""
         try:
             return self._source.receive(view) if len(view) else 0
         except SealError as error:

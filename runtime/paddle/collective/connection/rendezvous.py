@@ -48,7 +48,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Met:
-    """The result of the rendezvous.
+    """The result of the rendezvous: control connections, and the ranks' nodes.
 
     Attributes:
         links: connections that stay open for control messages: rank 0's to all others, every other rank's to rank 0.

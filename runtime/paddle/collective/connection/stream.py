@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stream: a non-blocking connection to one rank, and functions that wait for it during setup."""
+"""A non-blocking connection to one rank (`Stream`), and functions that wait for it during setup."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Stream:
         self._note = bytearray()
 
     def fileno(self) -> int:
-        """Return the descriptor to poll."""
+        """Return the descriptor of the connection, for polling."""
         return self.sock.fileno()
 
     def send_some(self, views: Sequence[memoryview]) -> int:
@@ -133,7 +133,7 @@ class Stream:
         finish(self.sending(_LENGTH.pack(len(text)) + text), self.fileno(), deadline)
 
     def take_note(self, kind: type[Note], deadline: float) -> Note:
-        """Wait for a record and return it; errors as in `finish` and `taking_note`."""
+        """Wait for a record and return it; errors and deadline as in `finish` and `taking_note`."""
         return finish(self.taking_note(kind), self.fileno(), deadline)
 
     def take_note_if_there(self, kind: type[Note], most: int = _MAX_NOTE) -> Note | None:

@@ -90,7 +90,7 @@ class IntraNode:
             self._sum_parts(pieces, task, chunk)
 
     def broadcast(self, pieces: Pieces, task: Task, root: int) -> None:
-        """Replace the values on all ranks of this node by those of rank `root`, in place."""
+        """Replace the values on all ranks of this node, in place, by those of rank `root`; errors as in `sum`."""
         place = self._ranks.index(root)
         chunk = CHUNK // pieces.dtype.itemsize
         first = self._posted

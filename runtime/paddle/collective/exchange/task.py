@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records of one operation: Task, 32 bytes that ranks compare before they exchange data, and Pieces, its arrays."""
+"""The description of an operation, which ranks compare before they exchange data (Task), and its arrays (Pieces)."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Task(NamedTuple):
     root: int = 0
 
     def words(self) -> tuple[int, int, int, int]:
-        """Return the task as the four 64-bit integers that `pack` writes."""
+        """Return the task as four 64-bit integers, as `pack` writes them."""
         return self.number, self.kind | self.root << 8, self.dtype, self.nbytes
 
     def pack(self) -> bytes:
-        """Return the task as 32 bytes."""
+        """Return the task as 32 bytes, for comparison with other ranks."""
         return _FORM.pack(*self.words())
 
     def pack_into(self, memory: memoryview, at: int) -> None:
@@ -136,7 +136,7 @@ class Pieces:
         return [flat.view(np.uint8) for flat in self._flats], [start * item for start in self._starts]
 
     def elements(self, start: int, stop: int) -> Iterator[tuple[int, Flat]]:
-        """Yield the elements of a range, array by array: the offset from `start`, and a view (n,)."""
+        """Yield elements `start` to `stop`, array by array: the offset from `start`, and a view (n,)."""
         return _cut(self._flats, self._starts, start, stop)
 
     def raw(self, start: int, stop: int) -> list[memoryview]:

@@ -65,12 +65,12 @@ class Watch:
         self._deadline = 0.0
 
     def begin(self, number: int) -> None:
-        """Start the next operation, with the full timeout."""
+        """Begin operation `number`, with the full timeout."""
         self.number = number
         self._deadline = time.monotonic() + self.timeout_s
 
     def wait(self, descriptors: Sequence[tuple[int, int]], waits_for: Sequence[int]) -> None:
-        """Wait until one of the (descriptor, events) pairs is ready.
+        """Wait until one of the (descriptor, events) pairs is ready, or a rank fails.
 
         Args:
             waits_for: the ranks that have to act first, for messages.
@@ -92,7 +92,7 @@ class Watch:
             self._send(News("call", self.rank, number=number), self._links)
 
     def await_call(self, number: int, wake_up: int) -> None:
-        """Wait until a rank calls for this round, or until a descriptor is readable. It has no timeout.
+        """Wait, without a timeout, until a rank calls for this round, or until the descriptor `wake_up` is readable.
 
         Raises:
             CollectiveError: a rank failed, was lost, or has left.
@@ -128,7 +128,7 @@ class Watch:
                 return told
         return self._late(rank) if late else self._lost(rank, str(error))
 
-    def tell(self, error: CollectiveError) -> None:
+    def report(self, error: CollectiveError) -> None:
         """Send the other ranks the error that stops this rank."""
         kind = next((name for name, cls in _KINDS.items() if isinstance(error, cls)), "lost")
         self._send(News(kind, error.rank, str(error)), self._links)
@@ -139,7 +139,7 @@ class Watch:
         self.close()
 
     def close(self) -> None:
-        """Close the watch without sending a notice."""
+        """Close the control connections without sending a notice."""
         for stream in self._links.values():
             stream.close()
         self._links.clear()

@@ -143,13 +143,13 @@ def wait_for_ports(endpoints: Sequence[str]) -> None:
         ConfigError: an endpoint is not a valid address to connect to.
         KeyboardInterrupt: Ctrl+C was pressed.
     """
-    from paddle.pserver.client.reachability import Sight, look
+    from paddle.pserver.client.reachability import Sight, probe
 
     times, since, was_logged = ReportTimes(math.inf), time.strftime("%H:%M:%S"), False
     missing = dict.fromkeys(endpoints, "")
     while True:
         for endpoint in list(missing):
-            found = look(endpoint, is_encrypted=False, timeout_s=_LOOK_S)
+            found = probe(endpoint, is_encrypted=False, timeout_s=_LOOK_S)
             missing[endpoint] = found.text
             if found.sight not in (Sight.NOBODY, Sight.CLOSES):
                 del missing[endpoint]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of sparse tensors that one batch needs. Each distinct row is pulled once and pushed once."""
+"""Batches of sparse rows: each distinct row that a batch needs is pulled and pushed only one time."""
 
 from __future__ import annotations
 

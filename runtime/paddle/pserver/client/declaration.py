@@ -24,7 +24,7 @@ from paddle.pserver.sparse.walk import TableRows
 
 @dataclass(frozen=True, slots=True)
 class TensorOptions:
-    """Options of one tensor; `paddle.optim.spec.ParameterSpec` validates them.
+    """The options of one tensor; `paddle.optim.spec.ParameterSpec` validates them.
 
     Attributes:
         sparse: a table (height, width) whose steps update a few rows; gradients are (ids, rows).
@@ -47,7 +47,7 @@ class TensorOptions:
 
 @dataclass(frozen=True, slots=True, init=False)
 class GrowingTable:
-    """Declares a growing table in place of a tensor's value. The table creates the row of an int64 id on demand.
+    """The declaration of a growing table, in place of a tensor's value. Rows of int64 ids are created on demand.
 
     See `paddle.pserver.sparse.spec.TableSpec`, which checks the values.
 
@@ -61,13 +61,13 @@ class GrowingTable:
         optimizer: this table's optimizer; None: the job's.
         memory: limit on the bytes of rows, states and index on one server, or text such as "8GB"; when it is reached,
             rows are evicted. 0: no limit.
-        evict: which rows are evicted first: "lru", the least recently updated; "lfu", those that occurred in the
-            fewest batches; "score", those with the lowest scores.
+        evict: which rows are evicted first: "lru", the least recently updated; "lfu", those that occurred in the fewest
+            batches; "score", those with the lowest scores.
         decay: factor by which each batch multiplies the scores; for "score".
         click: number of shows that one click is worth; for "score".
         min_score: rows with a lower score are dropped, at most 1024 batches later; 0: none.
-        start: an exported table or a file with the table's initial rows, see `paddle.pserver.tables`; for a file
-            with several matrices (path, key).
+        start: an exported table or a file with the table's initial rows, see `paddle.pserver.tables`; for a file with
+            several matrices (path, key).
         disk: a directory on each server's machine: evicted rows are written to a file there, and loaded again when a
             batch has their ids; empty: they are dropped.
         dtype: dtype of the values on the servers: "float32", or "float16", which takes half the memory. Updates are

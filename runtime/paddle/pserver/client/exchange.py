@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's requests to its servers: one at a time per server, each numbered and repeated until it is answered.
+"""The exchange of requests between a trainer and its servers: one at a time per server, repeated until answered.
 
 Because of its number, a request can safely be sent again after a connection broke. Every wait is bounded: a server that
 is silent for `timeout_s` is considered lost. A server can wait for other trainers longer than that, as long as it keeps
 reporting so. A server that makes no progress, although it is not waiting, is considered lost after `timeout_s`, too.
-`Conversation` is pure: it has no sockets and takes the time as an argument, so that tests can replay all event
-orders.
+`Conversation` is pure: it has no sockets and takes the time as an argument, so that tests can replay all event orders.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _REFUSALS: Mapping[type[Record], type[PserverError]] = {Error: PserverError, Sta
 
 
 class Outgoing(NamedTuple):
-    """A message, and the number of the server that receives it."""
+    """A message to send, and the index of its server."""
 
     server: int
     message: Message
@@ -47,7 +46,7 @@ class TimeLimits:
     def __init__(self, timeout_s: float, wait_s: float) -> None:
         self.timeout_s, self.wait_s = timeout_s, wait_s
         self.ask_after_s = min(_ASK_AFTER_S, wait_s / 2, timeout_s / 3)
-        self.look_every_s = self.ask_after_s / 4
+        self.check_every_s = self.ask_after_s / 4
 
 
 class Conversation:
@@ -83,7 +82,7 @@ class Conversation:
         return not self._open
 
     def rest_s(self, now: float) -> float:
-        """Return the number of seconds to wait for a message before calling `look`.
+        """Return the number of seconds to wait for a message before calling `check_deadlines`.
 
         Raises:
             WaitTimeout: the exchange has reached its total time limit.
@@ -94,10 +93,10 @@ class Conversation:
                 f"gave up after {self._limits.wait_s:g} s: "
                 f"{self._last_report or 'the pservers have not reported what they are waiting for'}"
             )
-        return min(self._limits.look_every_s, rest_s)
+        return min(self._limits.check_every_s, rest_s)
 
     def hear(self, incoming: Incoming, now: float) -> Iterator[Outgoing]:
-        """Process a message; return the messages to send next.
+        """Process a received message; return the messages to send next.
 
         Raises:
             PserverError, PserverLost: the server refuses.
@@ -128,7 +127,7 @@ class Conversation:
                 self.replies[server] = request.reply
                 del self._open[server]
 
-    def look(
+    def check_deadlines(
         self, now: float, hint: Callable[[int], str], knows: Callable[[int], bool]
     ) -> Iterator[Outgoing]:
         """Check the deadlines after a period without messages; return the messages to send next.
@@ -161,7 +160,7 @@ class Conversation:
     def _wake(self, now: float) -> None:
         """Extend all deadlines by the time in which this process was stopped or its machine was suspended."""
         slept_s, self._awake_at = now - self._awake_at, now
-        if slept_s > 2 * self._limits.look_every_s + _LATE_S:
+        if slept_s > 2 * self._limits.check_every_s + _LATE_S:
             self._ends_at += slept_s
             for request in self._open.values():
                 request.heard_at += slept_s
@@ -373,7 +372,9 @@ class Exchange:
             now = time.monotonic()
             out: Iterable[Outgoing]
             if incoming is None:
-                out = conversation.look(now, self._network.hint, lambda index: bool(self._stamps[index]))
+                out = conversation.check_deadlines(
+                    now, self._network.hint, lambda index: bool(self._stamps[index])
+                )
             else:
                 out = conversation.hear(incoming, now)
             for index, message in out:

@@ -40,7 +40,7 @@ class Target(NamedTuple):
 
 
 def host_array(array: Any, what: str) -> HostArray:
-    """Return the array as a numpy array, which must not be changed.
+    """Convert an array of any library to a numpy array, which must not be changed.
 
     Args:
         array: numpy, cupy, or anything with `__dlpack__` or an array interface, such as a PyTorch tensor.
@@ -66,7 +66,7 @@ def host_array(array: Any, what: str) -> HostArray:
 
 
 def target(array: Any, what: str) -> Target:
-    """Return the array to fill with values for a caller's array.
+    """Return a numpy array to fill, with values for a caller's array of any library.
 
     Raises:
         ConfigError: the value is not an array, or it is read-only.
@@ -94,7 +94,7 @@ class Destinations:
         self._parameters, self._growing = parameters, growing
 
     def of(self, name: str, array: Any) -> Target:
-        """Return the destination for a whole tensor.
+        """Return the numpy array to fill with a whole tensor, for a caller's array.
 
         Raises:
             ConfigError: the tensor does not exist or is a growing table, or the array has a different shape or dtype.
@@ -176,7 +176,7 @@ def counted(numbers: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.f
 
 
 def float_rows(values: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.float32]:
-    """Return the rows for ids of the given shape as (n, width).
+    """Return the rows for ids of the given shape as (n, width) float32.
 
     Raises:
         ConfigError: the values are not (*shape, width) float32.

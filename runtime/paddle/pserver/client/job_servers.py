@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The endpoints and encryption of a job's servers, taken from arguments or else from the job's environment."""
+"""Determines the endpoints and encryption of a job's servers, from arguments or else from the job's environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddle.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class JobServers:
-    """The servers of a job, and the job's secret."""
+    """The endpoints of a job's servers, the job's secret, and the wire type."""
 
     endpoints: tuple[str, ...]
     sparse_endpoints: tuple[str, ...]
@@ -53,7 +53,7 @@ class JobServers:
 
 
 def positive(name: str, seconds: float) -> float:
-    """Return a timeout given by the caller. Raises ConfigError if the timeout is not a positive number."""
+    """Return a timeout in seconds after checking it. Raises ConfigError if it is not a positive number."""
     if not seconds > 0:
         raise ConfigError(f"{name}: expected more than 0 seconds, got {seconds}")
     return seconds

@@ -25,7 +25,7 @@ Array = npt.NDArray[np.float32]
 
 
 class SlabPiece(NamedTuple):
-    """Equally spaced blocks of a parameter that are contiguous in a chunk.
+    """Equally spaced blocks of a parameter that are contiguous in a chunk of a slab.
 
     Attributes:
         here: the slice of the chunk that these blocks occupy.
@@ -126,7 +126,7 @@ class Layout:
                 there[...] = values[piece.here].reshape(there.shape)
 
     def home(self, index: int, number: int, views: Mapping[str, Array]) -> Array | None:
-        """Return the part of whole parameters (size,) that a server's chunk covers, if that part is contiguous."""
+        """Return the view of whole parameters (size,) that a server's chunk covers, or None if it is not contiguous."""
         (first, *more) = self._pieces[index][number]
         if more or first.blocks > 1 or first.name not in views:
             return None
@@ -142,7 +142,7 @@ class Layout:
         return self.parameters[name]
 
     def flat(self, name: str, arrays: Mapping[str, Array], what: str, *, check: bool = True) -> Array:
-        """Return the array of one parameter as (size,) float32; with `check`, also search it for NaN and infinity.
+        """Return the array of one parameter, after checks, as (size,) float32; with `check`, also for NaN and infinity.
 
         Raises:
             ConfigError: the array is missing, has a different shape or dtype, or is not finite.
@@ -162,7 +162,7 @@ class Layout:
         return array
 
     def views(self, out: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the arrays to be filled, each as a view (size,).
+        """Return the arrays to fill, after checks, each as a view (size,).
 
         Raises:
             ConfigError: an array cannot be filled.
@@ -176,7 +176,7 @@ class Layout:
         return views
 
     def rows(self, name: str, gradient: RowGradient) -> RowGradient:
-        """Return the gradient of a sparse parameter or growing table.
+        """Return the gradient of a sparse parameter or growing table, after checks.
 
         Raises:
             ConfigError: the gradient's row ids or values are invalid.

@@ -186,7 +186,7 @@ class Links:
         deadline = time.monotonic() + timeout_s
         while True:
             if self._reaching is not None:
-                self._reaching.go_on()
+                self._reaching.probe_missing()
             if self._interrupted:
                 return Incoming(self._interrupted.pop(), None)
             if (self._needs_care or self._poller.ready) and (incoming := self._poll()) is not None:

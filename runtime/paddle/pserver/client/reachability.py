@@ -73,7 +73,10 @@ class Finding(NamedTuple):
 
 
 class Reaching:
-    """Watches the servers that have not answered a client yet. Not thread-safe; probes run in separate threads."""
+    """The monitor of the servers that have not answered a client yet.
+
+    Not thread-safe; probes run in separate threads.
+    """
 
     def __init__(
         self,
@@ -112,7 +115,7 @@ class Reaching:
         return not self._unmet
 
     def met(self, index: int, reply: Message) -> None:
-        """Record a server's first answer.
+        """Record the first answer of a server.
 
         Raises:
             ConfigError: the server's numbers of ports differ from those that the user specified.
@@ -130,7 +133,7 @@ class Reaching:
         if self._was_told and self.is_over:
             _log.warning("all pservers have answered after %.0f s", self._report_times.waited_s)
 
-    def go_on(self) -> None:
+    def probe_missing(self) -> None:
         """Probe the addresses of missing servers, and report the findings at intervals; does not block.
 
         Raises:
@@ -166,10 +169,10 @@ class Reaching:
             thread.join(max(deadline - time.monotonic(), 0.0))
 
     def _probe(self, index: int) -> None:
-        probe = partial(
-            look, self._endpoints[index], is_encrypted=self._is_encrypted, timeout_s=self._probe_s
+        attempt = partial(
+            probe, self._endpoints[index], is_encrypted=self._is_encrypted, timeout_s=self._probe_s
         )
-        self._probes[index] = ServiceThread(probe, name=f"pserver-probe-{index}", failed=left_to_finish)
+        self._probes[index] = ServiceThread(attempt, name=f"pserver-probe-{index}", failed=left_to_finish)
 
     def _check(self, index: int, finding: Finding) -> None:
         """Accept a finding only when two probes agree: a single one may coincide with a short network failure."""
@@ -210,7 +213,7 @@ class Reaching:
             _log.warning("waiting for pserver %s: %s (%s)", listed(endpoints), text, self._report_times)
 
 
-def look(endpoint: str, *, is_encrypted: bool, timeout_s: float) -> Finding:
+def probe(endpoint: str, *, is_encrypted: bool, timeout_s: float) -> Finding:
     """Connect to an "ip:port" and identify the process that listens there.
 
     Args:

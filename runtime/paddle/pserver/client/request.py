@@ -106,7 +106,7 @@ class Request:
             yield from self._more()
 
     def again(self) -> Iterator[Message]:
-        """Return the messages to send after an unknown message was lost.
+        """Yield the messages to send after an unknown message was lost.
 
         A restarted server knows nothing of an incomplete push. Before the reply, every chunk whose values have not
         arrived is therefore sent again.
@@ -124,7 +124,7 @@ class Request:
                 yield self._message(index)
 
     def repeat(self, which: int) -> Iterator[Message]:
-        """Return the messages to send for a server's REPEAT of chunk `which`, or of everything from the beginning."""
+        """Yield the messages that answer a server's REPEAT of chunk `which`, or of everything from the beginning."""
         if which == WHOLE:
             self._reset(len(self._states))
             yield from self.begin()
@@ -132,7 +132,7 @@ class Request:
             yield self._message(which)
 
     def inquire(self) -> Iterator[Message]:
-        """Return messages that ask, after a long silence, what the server has received and what it waits for."""
+        """Yield the messages that ask, after a long silence, what the server has received and what it waits for."""
         yield self._numbered(Status())
         for index, state in enumerate(self._states):
             if state is _State.SENT:
@@ -141,7 +141,7 @@ class Request:
                 yield self._message(index)
 
     def take(self, message: Message) -> Iterator[Message]:
-        """Accept values or the reply; return the next messages to send.
+        """Process values or the reply; yield the next messages to send.
 
         Raises:
             WireError: the part number of the values is out of range.

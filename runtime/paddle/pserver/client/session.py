@@ -308,7 +308,7 @@ class TrainerSession:
         return dict(zip(ahead, self._stored.rows_of(wanted, came), strict=True))
 
     def push(self, grads: Mapping[str, Array | RowGradient], num_samples: int) -> None:
-        """Push this batch's gradients like `push_pull` without receiving values."""
+        """Push this batch's gradients like `push_pull`, without receiving values."""
         self._note_versions(self._step.run(grads, num_samples, {}, is_quiet=True))
 
     def gradient_array(self, name: str) -> Array:
@@ -320,12 +320,12 @@ class TrainerSession:
         array = self._node.gradient(name)
         return np.zeros(self._layout.parameter(name).size, np.float32) if array is None else array
 
-    def look(self) -> None:
+    def refresh_values(self) -> None:
         """Refresh `value_array` with the current values of this node's servers, without a step."""
-        self._step.look()
+        self._step.refresh_values()
 
     def value_array(self, name: str) -> Array | None:
-        """Return a dense parameter's values (size,) after the last `push_pull` or `look`: read-only, not a copy.
+        """Return a dense parameter's values (size,) as last received, read-only, not a copy.
 
         The array is valid until the next `push_pull`, `finish_pass` or `close`. The result is None if no server of this
         node stores the whole parameter: then pass it in `out`.

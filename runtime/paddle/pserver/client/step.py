@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a trainer's steps; each server gets its part of the gradients over the fastest transport.
+"""Runs the steps of a trainer: each server gets its part of the gradients over the fastest transport.
 
 A server uses a push only once it is complete. The last chunk for each server is therefore sent only after all chunks
 for all servers have been checked for NaN and infinity. Until then, the step can be cancelled.
@@ -77,7 +77,7 @@ class WithinNode:
             ConfigError: a gradient contains NaN or infinity.
         """
         slab = self.shared[index].gradient
-        look = len(self._layout.shares) > 1 or slab.nbytes < AT_ONCE_BYTES
+        check = len(self._layout.shares) > 1 or slab.nbytes < AT_ONCE_BYTES
         for part, here in self._homes[index]:
             name = part.parameter.name
             gradient = flat.get(name)
@@ -86,11 +86,11 @@ class WithinNode:
                 continue
             is_here = gradient is here or gradient.ctypes.data == here.ctypes.data
             if here.size > _PIECE and gradient.size == here.size:
-                is_fit = self._copy(here if is_here else gradient, here, look=look)
+                is_fit = self._copy(here if is_here else gradient, here, check=check)
             else:
                 if not is_here:
                     part.gather(gradient, slab)
-                is_fit = not look or Section("", here).is_finite
+                is_fit = not check or Section("", here).is_finite
             if not is_fit:
                 raise ConfigError(
                     f"gradient of parameter {name} contains NaN or infinity; nothing was changed"
@@ -98,7 +98,7 @@ class WithinNode:
         return slab
 
     def take(self, index: int, reply: Message) -> Array:
-        """Return the slab of values that the reply to a push or an in-place look refers to."""
+        """Return the slab of values that the reply to a push or an in-place refresh refers to."""
         self._latest[index] = self.shared[index].values(reply)
         return self._latest[index]
 
@@ -109,7 +109,7 @@ class WithinNode:
             if view is None:
                 continue
             if view.size > _PIECE and view.size == part.stop - part.start:
-                self._copy(slab[part.start : part.stop], view, look=False)
+                self._copy(slab[part.start : part.stop], view, check=False)
             else:
                 part.scatter(slab, view)
 
@@ -119,16 +119,16 @@ class WithinNode:
         self._homes.pop(index, None)
         self._latest.pop(index, None)
 
-    def _copy(self, source: Array, target: Array, *, look: bool) -> bool:
+    def _copy(self, source: Array, target: Array, *, check: bool) -> bool:
         """Copy a large array on several cores, unless both are the same; on request, return whether it is finite."""
-        if source is target and not look:
+        if source is target and not check:
             return True
 
         def copy(worker: int, number: int) -> bool:
             piece = slice(number * _PIECE, (number + 1) * _PIECE)
             if source is not target:
                 np.copyto(target[piece], source[piece])
-            return not look or Section("", target[piece]).is_finite
+            return not check or Section("", target[piece]).is_finite
 
         return all(self._threads.run(copy, -(-target.size // _PIECE)))
 
@@ -219,7 +219,7 @@ class TrainerStep:
             self._stored.pull_dense(views)
         return replies
 
-    def look(self) -> None:
+    def refresh_values(self) -> None:
         """Refresh `WithinNode.value` with the current values of this node's servers."""
         near = [i for i in range(len(self._network.endpoints)) if self._shares_memory(i)]
         for i, reply in self._exchange.run({i: Message(Pull(in_place=True)) for i in near}).items():

@@ -28,7 +28,7 @@ _PULLED = 1 << 22
 
 
 class RequestedRows(NamedTuple):
-    """The requested rows of a sparse parameter.
+    """The rows of one sparse parameter to request, and their positions on the servers.
 
     Attributes:
         ids: (n,) int64; they may repeat.
@@ -104,7 +104,7 @@ class StoredValues:
                 self._exchange.run(messages)
 
     def pull_dense(self, views: Mapping[str, Array]) -> None:
-        """Fill whole parameters (size,) with the servers' values.
+        """Fill whole dense parameters (size,) with the servers' values.
 
         All values of a server are from one point in time, unless asynchronous training continues during the call.
 
@@ -206,7 +206,7 @@ class StoredValues:
 def reply_array(
     reply: Message, endpoint: str, name: str, shape: tuple[int, ...], *, rows_as: int = 0
 ) -> Array:
-    """Return the array with this name in a reply, as float32.
+    """Return the array with this name and shape in a reply, as float32.
 
     Raises:
         WireError: the array is missing, has a different shape or was not requested.

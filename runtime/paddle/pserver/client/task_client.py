@@ -41,7 +41,7 @@ class TaskClient:
         self._last = 0
 
     def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to a question; see `TaskQueues.ask`.
+        """Send a question to the task queue and return the answer; see `TaskQueues.ask`.
 
         Raises:
             ConfigError: the question is refused.

@@ -47,7 +47,7 @@ _GONE = "gone"
 
 
 class Head(NamedTuple):
-    """The fixed-size beginning of a journal record: its checksum, sequence number and sizes."""
+    """The fixed-size header of a journal record: its checksum, sequence number and sizes."""
 
     crc: int
     sequence: int
@@ -116,7 +116,7 @@ class Journal:
         self.nbytes = 0
 
     def append(self, message: Message) -> None:
-        """Append one request to the journal."""
+        """Append one request to the journal. Raises OSError if it cannot be written."""
         if self._file < 0:
             self._open(self.sequence + 1)
         head, frames = encode(self.sequence + 1, message)
@@ -200,7 +200,7 @@ def _write(file: int, frames: list[Frame], at: int) -> int:
 
 
 class StateFolder:
-    """The folder with one server's state, which outlives the process: a full copy, and a journal of later requests.
+    """The folder with one server's state, which survives the process: a full copy, and a journal of later requests.
 
     Attributes:
         journal: None if there is not enough room.
@@ -236,7 +236,7 @@ class StateFolder:
             (self.path / _GONE).unlink(missing_ok=True)
 
     def give_up(self, error: OSError) -> None:
-        """Continue without a journal, and record its absence for the next process."""
+        """Continue without a journal after a write error, and record its absence for the next process."""
         free = shutil.disk_usage(self.path).free
         text = (
             f"cannot save the state of this server in {self.path} ({error.strerror}; {free} bytes "

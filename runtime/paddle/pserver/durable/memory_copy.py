@@ -35,7 +35,7 @@ class Owner(Protocol):
         """Return whether `facts` and the store currently form the complete state."""
 
     def facts(self) -> dict[str, Any]:
-        """Return the trainers' progress and their requests so far, as JSON."""
+        """Return the trainers' progress and their requests so far, as JSON types."""
 
     def take_up(self, configuration: Configuration, store: Store, facts: dict[str, Any]) -> None:
         """Resume from the configuration, store and `facts` that an earlier process saved."""
@@ -83,7 +83,7 @@ class SavedState:
         return self._series
 
     def record(self, message: Message, owner: Owner, *, copy: bool = False, may_copy: bool = True) -> None:
-        """Record a request; start a new copy if one was requested or the journal is long."""
+        """Append an executed request to the journal; start a new full copy if `copy` is set or the journal is long."""
         if self._folder.journal is None:
             self._try_again(owner)
             return
@@ -97,7 +97,7 @@ class SavedState:
             self.copy(owner)
 
     def copy(self, owner: Owner) -> None:
-        """Begin a copy of the present state; the engine must be quiet."""
+        """Begin a full copy of the present state; the engine must be quiet (see `Owner.is_quiet`)."""
         assert self._series is not None
         assert self._folder.journal is not None
         self._copied = self._folder.journal.sequence

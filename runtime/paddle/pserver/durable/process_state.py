@@ -30,7 +30,7 @@ _NAME = "server.json"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A server process's identity, as trainers see it.
+    """The identity of a server process, by which trainers recognize it after a restart.
 
     Attributes:
         ports: ports of the process's routers, in order.
@@ -49,7 +49,7 @@ class Revival:
 
     @classmethod
     def of(cls, state_dir: str, environment: JobEnvironment, port: int) -> Revival | None:
-        """Return the state of a server, after creating its folder.
+        """Create the state folder of a server, and return its state.
 
         If `state_dir` is empty or the folder cannot be used, return None; the latter is logged.
         """
@@ -88,7 +88,7 @@ class Revival:
             raise PserverError(f"cannot read {path}: {error}; stop the job and start it again") from None
 
     def write(self, identity: Identity) -> None:
-        """Save this process's identity for the next one. Raises OSError if the disk is full."""
+        """Save this process's identity for the next one. Raises OSError if it cannot be written."""
         path = self._folder / _NAME
         new = path.with_suffix(".new")
         new.write_text(json.dumps(fields_of(identity)), encoding="utf-8")
@@ -103,5 +103,5 @@ class Revival:
         return self._folder / f"{what}-{number}.log"
 
     def clear(self) -> None:
-        """Remove the state folder."""
+        """Remove the state folder, because no process will replace this one."""
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -48,7 +48,7 @@ class Copy(NamedTuple):
 
 
 def newest_copy(folder: Path) -> Copy | None:
-    """Return the newest copy in a folder; None if there is none."""
+    """Return the newest complete copy in a folder; None if there is none."""
     found = [(int(match[1]), path) for path in folder.iterdir() if (match := _NAME.match(path.name))]
     if not found:
         return None

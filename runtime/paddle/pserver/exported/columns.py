@@ -45,13 +45,13 @@ class Column(NamedTuple):
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def copy_to(self, file: BinaryIO | _Writes) -> None:
-        """Append the column's bytes to a file."""
+        """Append the column's bytes to an open file."""
         with open(self.path, "rb") as source:
             while block := source.read(_COPY):
                 file.write(block)
 
     def pieces(self, rows: int) -> Iterator[npt.NDArray[np.generic]]:
-        """Yield the column in pieces of `rows` rows."""
+        """Yield the column as arrays of at most `rows` rows."""
         row = int(np.prod(self.shape[1:], dtype=np.int64))
         with open(self.path, "rb") as source:
             while len(block := np.fromfile(source, self.dtype, rows * row)):
@@ -63,7 +63,7 @@ class _Writes(Protocol):
 
 
 class Spool:
-    """Collects pieces of rows. Used as a context manager, it removes its files on exit.
+    """A collector of pieces of rows in temporary files. A context manager that removes the files on exit.
 
     Attributes:
         count: number of rows so far.
@@ -137,7 +137,7 @@ def digest_of(rows: TableRows) -> int:
 
 
 def checked(rows: TableRows, what: str) -> TableRows:
-    """Return rows from a file, converted to the expected dtypes.
+    """Convert rows from a file to the expected dtypes, after checking them; `what` names them in messages.
 
     Raises:
         ConfigError: shapes do not match, or a value is NaN or infinite.

@@ -135,7 +135,7 @@ class Description:
 
 
 class FolderWriter:
-    """Writes an exported folder. Used as a context manager, it removes a folder that was not published."""
+    """The writer of one exported folder. A context manager that removes a folder that was not published."""
 
     def __init__(self, root: Path, kind: str) -> None:
         """Start below `root`, in a format of `FORMATS`.
@@ -176,7 +176,7 @@ class FolderWriter:
         return Spool(self._folder, width, states, dtype)
 
     def write(self, server: int, count: int, spool: Spool) -> None:
-        """Write the file of one of `count` servers."""
+        """Write the collected rows of server number `server` of `count` to their file."""
         name = f"rows-{server}-of-{count}{self._format.SUFFIX}"
         self._format.write(self._folder / name, spool.columns())
         _sync(self._folder / name)
@@ -188,13 +188,13 @@ class FolderWriter:
         """Record ids (n,) int64 whose rows left the table; ids from one server must be distinct."""
         self._removed.append(ids)
 
-    def publish(self, said: Description) -> Path:
+    def publish(self, new: Description) -> Path:
         """Rename the folder to its final name, and return its path.
 
         Raises:
             ConfigError: a folder of that name, or a base of a later batch, already exists.
         """
-        self._refuse_later(said)
+        self._refuse_later(new)
         removed = np.concatenate([NO_IDS, *self._removed])
         if len(removed):
             np.save(self._folder / REMOVED, removed)
@@ -206,12 +206,12 @@ class FolderWriter:
             "removed": len(removed),
             "digest": f"{digest:016x}",
         }
-        whole = asdict(said) | found
+        whole = asdict(new) | found
         path = self._folder / MANIFEST
         path.write_text(json.dumps({"version": _VERSION, **whole}, indent=1), encoding="utf-8")
         _sync(path)
         _sync(self._folder)
-        final = self._root / said.name
+        final = self._root / new.name
         try:
             os.rename(self._folder, final)
         except OSError as error:
@@ -221,12 +221,12 @@ class FolderWriter:
         _sync(self._root)
         return final
 
-    def _refuse_later(self, said: Description) -> None:
+    def _refuse_later(self, new: Description) -> None:
         """Refuse a base that no reader would use because a later one from another run exists."""
         for base in self._root.glob(f"{BASE}-*"):
-            if not said.since and base.name > said.name and Description.read(base).table == said.table:
+            if not new.since and base.name > new.name and Description.read(base).table == new.table:
                 raise ConfigError(
-                    f"{base} has a later batch of table {said.table} than {said.name}, probably from a different "
+                    f"{base} has a later batch of table {new.table} than {new.name}, probably from a different "
                     f"run, and would be used instead: move {base}, or export into a different directory"
                 )
 
@@ -311,7 +311,7 @@ def _digest_of_removed(ids: Ids) -> int:
 
 
 def read_folder(folder: Path, *, with_states: bool = True) -> Iterator[TableRows]:
-    """Yield the rows of one folder in bounded pieces, and compare them with its manifest.
+    """Yield the rows of one folder in bounded pieces, and verify them against its manifest at the end.
 
     Raises:
         ConfigError: the folder is damaged; the rows yielded before must not be used.

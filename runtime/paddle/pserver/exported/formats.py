@@ -24,7 +24,7 @@ _PICKLES = (".pt", ".pth", ".bin", ".pkl", ".pickle")
 
 
 def format_of(path: Path) -> ModuleType:
-    """Return the module that reads a file's format.
+    """Return the module that reads a file's format, chosen by the file's suffix.
 
     Raises:
         ConfigError: no module reads the format; for a pickle, the message shows code that writes a supported format.

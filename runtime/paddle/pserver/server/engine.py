@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core of a parameter server, without sockets: tracks trainers, executes each request once, reports absences.
+"""The request engine of a parameter server, without sockets: tracks trainers, and executes each request exactly once.
 
-A transport calls `handle`, `lose` and `tick` from one thread and delivers the replies they return. A
-request that must wait for other trainers gets its reply from a later call.
+A transport calls `handle`, `lose` and `tick` from one thread and delivers the replies they return. A request that must
+wait for other trainers gets its reply from a later call.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ABSENT_FACTOR = 5
 
 
 class Reply(NamedTuple):
-    """A message and its destination address."""
+    """A message to send, and the address of its receiver."""
 
     address: bytes
     message: Message
@@ -99,7 +99,7 @@ class Engine:
         return self._flush()
 
     def background(self) -> float:
-        """Do a small part of the deferred work; return the number of seconds until there is more to do."""
+        """Do a small part of the deferred work; return the time in seconds until there is more to do."""
         return self._keeper.background()
 
     @property
@@ -146,7 +146,7 @@ class Engine:
         return self._service.push_counts()
 
     def queue(self) -> Queue:
-        """Return which trainers are waiting, which trainers they wait for, and which trainers lag."""
+        """Return the trainers that are waiting, those that they wait for, and those that lag, as a report."""
         longest = max(self._service.waiting(), key=lambda each: len(each.barrier.arrived), default=None)
         since = self._clock() if self._waiting_since is None else self._waiting_since
         return Queue(
@@ -181,7 +181,7 @@ class Engine:
             session.lost_at = self._clock()
 
     def shared_slabs(self, message: Message) -> list[SharedArray]:
-        """Return the memory that the sender of a message may map, if any.
+        """Return the shared memory that the sender of a message may map; empty if there is none.
 
         Raises:
             PserverError: the sender has no session.

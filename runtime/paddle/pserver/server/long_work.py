@@ -49,7 +49,7 @@ class _Work:
 
 
 class Attended:
-    """An engine that answers even during long work. Used by the port's thread, except for `begin` and `settle`.
+    """An engine that stays responsive during long work. Used by the port's thread, except for `begin` and `settle`.
 
     Attributes:
         engine: the engine, which may be used while `is_at_work` is false; its counts may be read at any time.
@@ -61,7 +61,7 @@ class Attended:
 
     @property
     def is_at_work(self) -> bool:
-        """Return whether a different thread is using the engine."""
+        """Return whether another thread is using the engine for long work."""
         return self._work is not None
 
     def begin(self, work: Callable[[], list[Reply]], about: str) -> ServiceThread[list[Reply]]:
@@ -78,7 +78,7 @@ class Attended:
         if (work := self._work) is not None:
             work.thread.finish()
 
-    def go_on(self) -> list[Reply]:
+    def resume(self) -> list[Reply]:
         """If the work has ended, execute the requests that waited for it; return the replies that are due."""
         work = self._work
         if work is None or work.thread.is_alive or isinstance(work.thread.error, PaddleError):
@@ -92,14 +92,14 @@ class Attended:
         return out
 
     def handle(self, address: bytes, message: Message) -> list[Reply]:
-        """Execute a request and return the replies that are due; replies to long requests are returned by `go_on`."""
+        """Execute a request and return the replies that are due; replies to long requests are returned by `resume`."""
         if self._work is not None:
             return self._attend(self._work, address, message)
         if message.verb not in self.engine.long or message.trainer == READER:
             return self.engine.handle(address, message)
         about = f"processing {message.verb.name} of trainer {message.trainer}"
         self.begin(lambda: self.engine.handle(address, message), about).join(_SOON_S)
-        return self.go_on()
+        return self.resume()
 
     def lose(self, address: bytes) -> None:
         """Record that the connection from an address broke; see `Engine.lose`."""

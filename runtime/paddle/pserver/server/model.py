@@ -114,7 +114,7 @@ class Model:
         self._config.take()
 
     def waiting(self) -> Waiting:
-        """Return the trainers that are waiting for values, and the trainer that sets them."""
+        """Return the barrier at which trainers wait for values, and the trainer that must set them."""
         others = set(range(self._desk.options.num_trainers)) - {self._creator}
         return Waiting(
             "for the initial values", self._config, self._config.missing({*self._desk.left, *others})
@@ -237,7 +237,7 @@ def state_of(store: Store) -> Ok:
 
 
 def values_of(store: Store) -> Message:
-    """Return an OK message that carries all dense values of the store."""
+    """Return an OK message with all dense values of the store, as one slab."""
     return Message(state_of(store), sections=(Section("", store.dense()),))
 
 
@@ -252,7 +252,7 @@ def _part_of_values(store: Store, message: Message) -> Message:
 
 
 class PushAnswers:
-    """Answers the pushes of one step; all answers contain the same values."""
+    """The answers to the pushes of one step, which all contain the same values."""
 
     def __init__(self, store: Store, values: Section | None = None) -> None:
         """Prepare the answers. `values`: all values, unchanged until the answers are sent; None: they are copied."""
@@ -260,7 +260,7 @@ class PushAnswers:
         self._values = () if values is None else (values,)
 
     def to(self, gradient: Gradient) -> Message:
-        """Return the answer to a push. Values for a push that came in chunks are sent separately, in chunks."""
+        """Return the answer to one push. Values for a push that came in chunks are sent separately, in chunks."""
         store = self._store
         sections = []
         for name, ids in gradient.asked.items():

@@ -60,7 +60,7 @@ class Port:
         self._reported_at = 0.0
 
     def stop(self) -> None:
-        """Make `serve`, which runs in a different thread, return."""
+        """Make `serve` return, from another thread."""
         self._base.wake()
 
     def serve(self) -> None:
@@ -77,7 +77,7 @@ class Port:
                     if not ready.isdisjoint(listener.handles):
                         listener.serve()
                 if self._engine.is_at_work:
-                    self._deliver(self._engine.go_on())
+                    self._deliver(self._engine.resume())
                 now = time.monotonic()
                 if now >= next_tick:
                     next_tick = now + _TICK_S
@@ -95,7 +95,7 @@ class Port:
                 listener.close()
 
     def read(self, address: bytes, frames: Sequence[Frame], found: Findings | None = None) -> None:
-        """Process the received frames of a message; request a damaged message again."""
+        """Decode the received frames of a message and handle it; ask for a damaged message again."""
         try:
             message = decode(frames, found)
         except DamagedError as error:
@@ -167,6 +167,6 @@ class Port:
 
 
 def open_listeners(site: Site, *, within_node_only: bool = False) -> list[Listener]:
-    """Open a listener for every available transport besides the base port; a connection can switch to any of them."""
+    """Open the listeners of all available transports besides the base port, to which connections can switch."""
     opened = [each.server(site) for each in table.TRANSPORTS if each.is_within_node or not within_node_only]
     return [each for each in opened if each is not None]

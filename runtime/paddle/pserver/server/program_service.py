@@ -83,7 +83,7 @@ class Served(Protocol):
         """
 
     def step(self, gradients: Mapping[str, Value]) -> None:
-        """Compute one synchronous step, with 0 for missing gradients.
+        """Compute one synchronous step from the sums of gradients by name, with 0 for missing ones.
 
         Raises:
             PaddleError: the step cannot be computed.
@@ -96,20 +96,20 @@ class Served(Protocol):
         """Return a variable; the program owns the array. Raises PserverError if the variable does not exist."""
 
     def share(self) -> list[SharedArray]:
-        """Return memory that trainers of this node may map, with the variables that they request; may be empty.
+        """Return the memory, if any, that trainers of this node may map, and that holds the variables they request.
 
         The first call moves the variables into this memory.
         """
 
     def lookup(self, name: str, ids: Ids) -> Value:
-        """Return rows of a variable, or of the table with this name.
+        """Return rows (n, ...) of a variable, or of the table with this name, for ids (n,).
 
         Raises:
             PserverError: the variable, table or row does not exist.
         """
 
     def save(self, name: str, path: str) -> None:
-        """Write a table's rows to a file.
+        """Write the rows of a table to a file on the server's machine.
 
         Raises:
             PaddleError: the table does not exist, or the file cannot be written.
@@ -117,7 +117,7 @@ class Served(Protocol):
 
 
 class ProgramService(Service):
-    """The service of one program: stores its trainers' gradients and returns its values. Not thread-safe."""
+    """The service of one program: stores the trainers' gradients and returns the program's values. Not thread-safe."""
 
     long = frozenset({Verb.SAVE})
 
@@ -217,7 +217,7 @@ class ProgramService(Service):
         """Return the number of steps and the trainers' progress, as JSON types."""
         return {"version": self.version, "wishes": sorted(self._wishes.items()), "given": self._given}
 
-    def go_on(self, facts: Mapping[str, Any]) -> None:
+    def resume(self, facts: Mapping[str, Any]) -> None:
         """Resume from the state of an earlier process; the program has already restored its values."""
         self._steps, self._given = facts["version"], facts.get("given")
         self._wishes = {
@@ -238,7 +238,7 @@ class ProgramService(Service):
         """Refuse a v2 server's saved state; see `Service.take_up`.
 
         Raises:
-            PserverError: always; a program does not store its values in a store: see `go_on`.
+            PserverError: always; a program does not store its values in a store: see `resume`.
         """
         raise PserverError(
             "the saved state is from a server of the v2 API; a server of a Fluid "

@@ -33,15 +33,15 @@ class RefusedPush(PserverError):
 class Pushes:
     """The pushes of all trainers for the current batch of synchronous training. Not thread-safe."""
 
-    def __init__(self, num_trainers: int, tell: Callable[[int, Message], None]) -> None:
+    def __init__(self, num_trainers: int, send: Callable[[int, Message], None]) -> None:
         """Start without pushes.
 
         Args:
             num_trainers: number of trainers of the job.
-            tell: sends a trainer a message that is not the reply to its request.
+            send: sends a trainer a message that is not the reply to its request.
         """
         self.arrived: Barrier[Gradient] = Barrier(num_trainers)
-        self._send = tell
+        self._send = send
         self._members: dict[int, Gradient] = {}  # of the batch that is being computed, by trainer
         self._computed = 0
         self._used: list[bool] = []
@@ -60,7 +60,7 @@ class Pushes:
         return bool(self._members) and self._computed < len(self._used)
 
     def arrive(self, trainer: int, gradient: Gradient) -> None:
-        """Store a push, or the head of a push in chunks."""
+        """Store a trainer's push, or the head of a push whose chunks follow."""
         self._given.pop(trainer, None)
         self._cut.discard(trainer)
         self.arrived.arrive(trainer, gradient)
@@ -153,12 +153,12 @@ class Pushes:
         return self._finish(store)
 
     def take(self) -> list[tuple[int, Gradient]]:
-        """Remove and return all pushes."""
+        """Remove and return the pushes of all trainers, as (trainer, gradient)."""
         self._members = {}
         return self.arrived.take()
 
     def values(self, store: Store) -> Section:
-        """Return all values as of the end of the last applied batch.
+        """Return all dense values as of the end of the last applied batch, as one slab.
 
         The result is a view, as are the values of chunks. It does not change until every trainer has pushed again,
         which a trainer does only after it has received its answer.
@@ -192,7 +192,7 @@ class Pushes:
                 return
             for number, (slab, (_, gradient)) in enumerate(zip(slabs, members, strict=True)):
                 if slab is not None and not gradient.is_checked:
-                    store.look(slab, number)
+                    store.check_finite(slab, number)
                     gradient.is_checked = True
         except NonFiniteGradient as strange:
             trainer = members[strange.number][0]
@@ -260,9 +260,9 @@ class AsyncPush:
 class AsyncPushes:
     """The incomplete pushes of asynchronous training, by trainer. Not thread-safe; at most one slab of memory each."""
 
-    def __init__(self, tell: Callable[[int, Message], None]) -> None:
-        """Start without pushes. `tell` sends a trainer a message that is not the reply to its request."""
-        self._send = tell
+    def __init__(self, send: Callable[[int, Message], None]) -> None:
+        """Start without pushes. `send` sends a trainer a message that is not the reply to its request."""
+        self._send = send
         self._pushes: dict[int, AsyncPush] = {}
         self._quiet: set[int] = set()  # trainers whose last push wants no values
 

@@ -100,7 +100,7 @@ class Moments:
         self._next_at = 0.0
 
     def answer(self, store: Store, address: bytes, message: Message) -> Message:
-        """Return the answer to a reader's VIEW.
+        """Return the answer to a reader's VIEW: one part of a snapshot.
 
         It has no section if the copy was dropped, so that the reader must restart.
 
@@ -133,7 +133,7 @@ class Moments:
             copy.reading.discard(address)
 
     def tidy(self) -> None:
-        """Drop copies that have not been read for a while."""
+        """Drop the snapshots that no reader has requested for a while."""
         now = self._clock()
         self._copies = [
             copy for copy in self._copies if now - copy.read_at < (_HOLD_S if copy.reading else _UNREAD_S)

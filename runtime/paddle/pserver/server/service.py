@@ -42,7 +42,7 @@ class Barrier(Generic[T]):
         self._arrived.setdefault(trainer, item)
 
     def get(self, trainer: int) -> T | None:
-        """Return a trainer's item, or None if it has not arrived."""
+        """Return the item of a trainer, or None if the trainer has not arrived."""
         return self._arrived.get(trainer)
 
     def items(self) -> list[tuple[int, T]]:
@@ -50,7 +50,7 @@ class Barrier(Generic[T]):
         return sorted(self._arrived.items())  # ids are distinct, so no two items are compared
 
     def withdraw(self, trainer: int) -> None:
-        """Forget the item of a trainer."""
+        """Remove a trainer and its item from the barrier, if it has arrived."""
         self._arrived.pop(trainer, None)
 
     def missing(self, excused: Collection[int] = ()) -> list[int]:
@@ -91,7 +91,7 @@ _ADDED_UP = tuple(name for name in Queue._fields if name.startswith("rows"))
 
 
 def of_all(facts: Iterable[Queue]) -> Queue:
-    """Combine the queues of several servers: the worst value of each fact, and the sums of request and row counts."""
+    """Combine the queue reports of several servers: the worst value of each fact, and the sums of counts."""
     known = [each for each in facts if each.requests]
     if not known:
         return Queue()
@@ -129,7 +129,7 @@ class EngineOptions:
 
 
 class ReaderView(NamedTuple):
-    """The configuration and the store from which readers get their values."""
+    """What readers of a server can read: the configuration, and the store with the values."""
 
     configuration: Configuration
     store: Store
@@ -180,14 +180,14 @@ class EngineInterface:
         options: the engine's options.
         left: trainers that have left; the engine updates it.
         answer: function that sends a trainer the reply to its newest request.
-        tell: function that sends a trainer a message other than the reply.
+        send: function that sends a trainer a message other than the reply.
         keeper: saves the state, and may know an earlier one.
     """
 
     options: EngineOptions
     left: Set[int]
     answer: Callable[[int, Message], None]
-    tell: Callable[[int, Message], None]
+    send: Callable[[int, Message], None]
     keeper: Keeper = NO_KEEPER
 
 
@@ -216,7 +216,7 @@ class Service(Protocol):
 
     @property
     def shared_slabs(self) -> list[SharedArray]:
-        """Return the memory that trainers of this node may map."""
+        """Return the shared memory that trainers of this node may map; empty by default."""
 
     def handle(self, trainer: int, message: Message) -> None:
         """Execute a trainer's request, or store it until other trainers arrive.
@@ -256,7 +256,7 @@ class Service(Protocol):
         """Discard the waiting requests of a trainer's previous process, which was replaced by a new process."""
 
     def leave(self, trainer: int) -> None:
-        """Continue without a trainer that left."""
+        """Continue without a trainer that left: it is excused at all barriers."""
 
     def waiting(self) -> list[Waiting]:
         """Return the barriers at which trainers are waiting, with the missing trainers."""
@@ -290,4 +290,4 @@ class Service(Protocol):
         """
 
     def values(self, trainer: int) -> Message:
-        """Return the answer to a push that was executed earlier: the current values."""
+        """Return the current values as the answer to a push that was executed earlier."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracks the trainers of a server: which are connected or have left, and the last request of each.
+"""The sessions of a server's trainers: which trainers are connected or have left, and the last request of each.
 
 A request is executed once, even if it arrives several times: the reply to the last request is saved and sent again.
 """
@@ -112,7 +112,7 @@ class Sessions:
         return None
 
     def all(self) -> list[Session]:
-        """Return every trainer's newest session, by trainer."""
+        """Return the newest session of every trainer, in the order of trainer ids."""
         return [session for _, session in sorted(self._by_trainer.items())]
 
     def take_up(self, session: Session) -> None:
@@ -153,7 +153,7 @@ def sessions_to_json(sessions: Sessions, is_to_come: Callable[[Session], bool]) 
 
 
 def sessions_from_json(
-    sessions: Sessions, said: dict[str, Any], values: Callable[[int], Message], stamp: int
+    sessions: Sessions, saved: dict[str, Any], values: Callable[[int], Message], stamp: int
 ) -> None:
     """Restore the sessions that `sessions_to_json` returned.
 
@@ -161,8 +161,8 @@ def sessions_from_json(
         values: creates the answer to a trainer's push.
         stamp: stamp of this server.
     """
-    sessions.left.update(said["left"])
-    for each in said["all"]:
+    sessions.left.update(saved["left"])
+    for each in saved["all"]:
         session = Session(each["trainer"], each["id"], b"", last=each["last"], verb=Verb(each["verb"]))
         reply = each["reply"]
         if reply is not None:
@@ -193,6 +193,6 @@ def _reply_to_json(reply: Message) -> dict[str, Any]:
     }
 
 
-def _reply_from_json(said: dict[str, Any]) -> Message:
-    record = LAYOUTS[Verb(said["verb"])][0]._make(said["record"])
-    return Message(record, sections=tuple(Section.text(name, text) for name, text in said["texts"]))
+def _reply_from_json(saved: dict[str, Any]) -> Message:
+    record = LAYOUTS[Verb(saved["verb"])][0]._make(saved["record"])
+    return Message(record, sections=tuple(Section.text(name, text) for name, text in saved["texts"]))

@@ -20,7 +20,7 @@ class PushCount(NamedTuple):
 
 
 class LagGate:
-    """Decides which gradients are too old to be applied, in asynchronous training.
+    """The staleness limit of asynchronous training: decides which gradients are too old to be applied.
 
     Every push is a step. A push is discarded if the number of steps since the same trainer's previous push, including
     this one, reaches the threshold, floor(trainers * ratio). The threshold is at least 2, so that two consecutive
@@ -77,7 +77,7 @@ class LagGate:
         self._too_old = Counter({trainer: discarded for trainer, _, _, discarded in each})
 
     def describe(self) -> str:
-        """Return the statistics since the last reset in one line."""
+        """Return the push and discard statistics since the last reset, as one line."""
         total = max(self.total, 1)
         discarded = sum(self.discarded.values())
         distances = " ".join(f"{k}:{n}({n / total:.3f})" for k, n in sorted(self.distances.items()))

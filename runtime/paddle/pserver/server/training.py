@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves a job of the v2 API: opens barriers at passes, sums gradients, and returns values.
+"""The service of a v2 API job: opens barriers at passes, sums gradients, and returns values.
 
 Synchronous training applies a batch when every trainer that is still in the pass has pushed; a trainer that has
 finished the pass or left counts as arrived. Asynchronous training applies each gradient on arrival, unless it is too
@@ -48,7 +48,7 @@ class Training(Service):
         self._pushed_before: Counter[int] = Counter()  # of them, those before this pass
         trainers = desk.options.num_trainers
         self._start: Barrier[None] = Barrier(trainers)
-        self._pushes, self._async_pushes = Pushes(trainers, desk.tell), AsyncPushes(desk.tell)
+        self._pushes, self._async_pushes = Pushes(trainers, desk.send), AsyncPushes(desk.send)
         self._finish: Barrier[None] = Barrier(trainers)
         self._shrink: Barrier[dict[str, float]] = Barrier(trainers)
         self._handlers: dict[Verb, Callable[[int, Message], None]] = {

@@ -20,7 +20,7 @@ _CELLS = "cells"
 
 
 class Block(NamedTuple):
-    """A block of rows. The receiver owns its arrays.
+    """A block of a table's rows with their states and ticks. The receiver owns its arrays.
 
     Attributes:
         ids: (n,) int64, in any order.
@@ -89,14 +89,14 @@ class Block(NamedTuple):
 
 
 class Sightings(NamedTuple):
-    """Ids without a row, (n,) int64, and the number of times that each was seen, (n,) uint32."""
+    """The ids (n,) int64 without a row, and the number of batches (n,) uint32 that contained each."""
 
     ids: npt.NDArray[np.int64]
     counts: npt.NDArray[np.uint32]
 
 
 class Header(NamedTuple):
-    """The state of a whole table.
+    """The state of a whole table besides its rows, for a snapshot or checkpoint.
 
     Attributes:
         clock: number of batches so far.
@@ -116,7 +116,7 @@ class Header(NamedTuple):
 
 
 class Lineage(NamedTuple):
-    """Identifies the batches of a table, whose numbers are meaningful only together with a generation.
+    """The identity of a table's batches, whose numbers are meaningful only together with a generation.
 
     Attributes:
         generation: random number of the batches since this process created or restored the table; 0: unknown.
@@ -138,7 +138,7 @@ class Lineage(NamedTuple):
 
 
 def new_generation() -> int:
-    """Return a random number above 0 that a float64 represents exactly."""
+    """Return a random generation number above 0, exactly representable as float64."""
     return secrets.randbits(52) + 1
 
 

@@ -44,7 +44,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class SlotsStruct(ctypes.Structure):
-    """The counterpart of `struct slots` in `disk.c`."""
+    """The ctypes form of `struct slots` in `disk.c`."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("fd", "n", "parts", "part_bytes")),
@@ -118,7 +118,7 @@ class DiskFile:
             )
 
     def grow(self, most: int, least: int) -> None:
-        """Add between `least` and `most` slots.
+        """Extend the file by at least `least` and at most `most` slots.
 
         Raises:
             DiskError: the disk is full; nothing was changed.

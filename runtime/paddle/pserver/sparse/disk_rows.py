@@ -83,7 +83,7 @@ class DiskRows:
         return self.file.num_slots * self.file.slot_bytes
 
     def reserve(self, count: int) -> None:
-        """Reserve room for more rows.
+        """Reserve slots for `count` more rows.
 
         Raises:
             DiskError: the disk is full; nothing was changed.
@@ -212,7 +212,7 @@ class DiskRows:
         self.ticks[slots] = ticks
 
     def forget(self, ids: Ids) -> None:
-        """Drop the rows of these distinct ids; ids without a row on disk are ignored."""
+        """Drop the rows of these distinct ids (n,); ids without a row on disk are ignored."""
         slots = self.index.find(ids)
         here = slots != ABSENT
         self.drop(ids[here], slots[here])
@@ -223,7 +223,7 @@ class DiskRows:
         self._give_back(slots)
 
     def blocks(self) -> Iterator[tuple[Ids, Numbers]]:
-        """Yield ids and slots of all rows, in blocks."""
+        """Yield the ids (n,) and slots (n,) of all rows, in blocks of bounded size."""
         for ids, slots in self.index.segments():
             for start in range(0, len(ids), _BLOCK_ROWS):
                 yield ids[start : start + _BLOCK_ROWS], slots[start : start + _BLOCK_ROWS]

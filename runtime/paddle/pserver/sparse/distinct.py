@@ -28,7 +28,7 @@ KERNELS = library.Kernels(rows_add_up="pnpnp")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DistinctIds:
-    """The distinct ids among ids (m,), in ascending order, and their positions.
+    """The distinct ids of a batch, in ascending order, and the position of each given id in them.
 
     Attributes:
         ids: (n,) int64, strictly ascending.
@@ -43,7 +43,7 @@ class DistinctIds:
 
     @classmethod
     def of(cls, ids: Ids) -> DistinctIds:
-        """Return the distinct ids of a batch (m,), which must be C-contiguous, and the positions of each."""
+        """Return the distinct ids among ids (m,) int64, which must be C-contiguous, and the inverse mapping."""
         _, found, order, starts = grouped(ids)
         which = np.argsort(found)
         rank = np.empty_like(which)

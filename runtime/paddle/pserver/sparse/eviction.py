@@ -38,7 +38,7 @@ _REMEMBERED = 1 << 16
 
 
 def capacity_of(budget: Budget, taken: int, row_bytes: int) -> int:
-    """Return how many rows fit in memory; at least as many as fill half of it (an eighth if there is a disk)."""
+    """Return the number of rows that fit in memory, at least those that fill half of it (with a disk, an eighth)."""
     least = budget.memory >> (3 if budget.disk else 1)
     return max(max(budget.memory - taken, least) // (row_bytes + INDEX_BYTES), 1)
 
@@ -78,7 +78,7 @@ def pack(index: Index | PlainIndex, slabs: Slabs, snapshots: Iterable[TableSnaps
 
 @dataclass(slots=True)
 class Counts:
-    """Counters of a table since its process started.
+    """The counters of a table since its process started.
 
     Attributes:
         made: rows created.
@@ -108,7 +108,7 @@ class Hand:
         self._sample = _SAMPLE_FOR_DISK if for_disk else _SAMPLE
 
     def spare(self, capacity: int) -> int:
-        """Return how many more rows than necessary to evict from a table with memory for `capacity` rows."""
+        """Return the number of rows to evict beyond the necessary ones, for a table with memory for `capacity` rows."""
         return min(capacity >> _SPARE_SHIFT, _MOST_SPARE) if self._sample == _SAMPLE_FOR_DISK else 0
 
     def victims(
@@ -119,7 +119,7 @@ class Hand:
         clock: int,
         scores: Callable[[Numbers], npt.NDArray[np.float64]] | None,
     ) -> tuple[Ids, Numbers, npt.NDArray[np.bool_]]:
-        """Return ids and numbers of some rows, and which of them to evict: at least `count`, if that many exist.
+        """Return ids (n,) and row numbers (n,) of a sample, and which of them to evict: at least `count`, if there are.
 
         Args:
             scores: function that returns the scores of rows (n,); rows with the lowest scores are evicted first. None:
@@ -142,7 +142,7 @@ class Hand:
 
 
 class Dropped:
-    """Records the most recently dropped ids, within a memory limit, for later copies of a table."""
+    """The ids that were most recently dropped from a table, within a memory limit, for later snapshots."""
 
     def __init__(self, clock: int = 0) -> None:
         """Start to record the ids dropped after batch `clock`."""

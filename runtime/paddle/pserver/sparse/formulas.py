@@ -78,7 +78,7 @@ class Formula(NamedTuple):
         )
 
     def momentum(self, parts: npt.NDArray[np.float32]) -> float:
-        """Return the largest magnitude of momentum in rows (parts, n, part)."""
+        """Return the largest magnitude of the momentum state in rows (parts, n, part)."""
         return float(np.abs(parts[-1]).max(initial=0.0)) if self.kind in _MOMENTA else 0.0
 
     @property
@@ -102,7 +102,7 @@ _Factors = tuple[int, tuple[float, ...]]
 
 
 class Formulas:
-    """Provides the formula of one parameter's rule for each batch."""
+    """The compiled formulas of one parameter's update rule, one for each batch."""
 
     def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec) -> None:
         self._optimizer, self._parameter = optimizer, parameter

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows whose values are stored as IEEE 754 binary16 (float16), while states are float32.
+"""The storage form of rows with IEEE 754 binary16 (float16) values and float32 states.
 
 A stored row consists of 4-byte cells: its values, two float16 per cell, then everything else. Everywhere else, values
 are float32. Widening is exact, and narrowing a widened number gives the original float16. Narrowing rounds to the

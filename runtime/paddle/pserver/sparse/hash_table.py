@@ -187,7 +187,7 @@ class HashTable:
         return before - len(self)
 
     def catch_up(self, learning_rate: float) -> None:
-        """Apply pending decay to all rows; a repeated call changes nothing."""
+        """Apply pending decay to all rows, at this learning rate; a repeated call changes nothing."""
         if not self._steps.decays or self._caught_up == self.clock:
             return
         for snapshot in self._snapshots:
@@ -257,7 +257,7 @@ class HashTable:
         self.fill(block)
 
     def resume(self, header: Header) -> None:
-        """Continue from a snapshot's header, after `fill` with all its blocks since the last full snapshot.
+        """Restore the table's clock and other state from a snapshot's header, after `fill` with all its blocks.
 
         If rows were dropped between snapshots, `forget` each header's `dropped` ids before the next one's blocks.
         """
@@ -275,7 +275,7 @@ class HashTable:
                     self._sweep(segment, swept)
 
     def forget(self, ids: Ids) -> None:
-        """Drop the rows of these distinct ids, if they exist; a later snapshot reports them as dropped."""
+        """Drop the rows of these distinct ids (n,), if they exist; a later snapshot reports them as dropped."""
         numbers = self._index.find(ids)
         here = numbers != ABSENT
         self._index.remove(ids[here])

@@ -126,7 +126,7 @@ class Index:
         return (self.segment(segment) for segment in range(SEGMENTS))
 
     def replace(self, segment: int, ids: Ids, numbers: Numbers) -> None:
-        """Replace the contents of one segment, and shrink the segment to fit.
+        """Replace the contents of one segment by ids (n,) and numbers (n,), and shrink the segment to fit.
 
         Raises:
             MemoryError: there is not enough memory for another copy of a part.
@@ -185,7 +185,7 @@ class PlainIndex:
         return map(self.segment, range(SEGMENTS))
 
     def replace(self, segment: int, ids: Ids, numbers: Numbers) -> None:
-        """Replace the contents of one segment by these ids and their numbers."""
+        """Replace the contents of one segment by these ids (n,) and their numbers (n,)."""
         self._segments[segment] = dict(zip(ids.tolist(), numbers.tolist(), strict=True))
 
     def _each(self, ids: Ids) -> Iterator[tuple[int, dict[int, int]]]:

@@ -36,7 +36,7 @@ _REACH = {"constant": 0.0, "uniform": 1.0, "normal": 6.661}  # of z
 
 @dataclass(frozen=True, slots=True)
 class Initial:
-    """The distribution of rows' initial values.
+    """The distribution from which the initial values of a table's rows are drawn.
 
     Attributes:
         kind: one of `KINDS`.
@@ -86,7 +86,7 @@ class Initial:
         return abs(self.mean) + self.spread * _REACH[self.kind]
 
     def to_json(self) -> dict[str, Any]:
-        """Return a dictionary of JSON types."""
+        """Return the distribution as a dictionary of JSON types."""
         return asdict(self)
 
     def rows(self, ids: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.float32]:

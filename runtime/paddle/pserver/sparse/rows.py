@@ -65,7 +65,7 @@ _KINDS = [np.dtype(kind) for kind in ("i8", "i8", "i8", "u4", "u1", "i4", "i4")]
 
 
 class CompiledRows:
-    """Reads and changes rows of slabs by their row numbers, with the compiled loops."""
+    """The compiled operations on the rows of slabs, by row number."""
 
     def __init__(
         self, bits: int, width: int, parts: int, initial: Initial, per_row: int = 0, *, is_half: bool = False
@@ -93,7 +93,7 @@ class CompiledRows:
         return magnitude(self._rows.largest)
 
     def add(self, slab: Memory) -> None:
-        """Add one more slab, to which these rows hold a reference."""
+        """Add a slab, of which these rows then hold a reference."""
         self._slabs.append(slab)
         self._addresses = np.append(self._addresses, np.uint64(slab.ctypes.data))
         self._rows.slabs = self._addresses.ctypes.data
@@ -242,7 +242,7 @@ class CompiledRows:
 
 
 class PlainRows:
-    """Reads and changes rows of slabs like `CompiledRows`, in plain numpy."""
+    """The operations of `CompiledRows` in plain numpy."""
 
     def __init__(
         self, bits: int, width: int, parts: int, initial: Initial, per_row: int = 0, *, is_half: bool = False
@@ -259,7 +259,7 @@ class PlainRows:
         return magnitude(self._largest)
 
     def add(self, slab: Memory) -> None:
-        """Add one more slab, without copying it."""
+        """Add a slab, without copying it."""
         end = 4 * self._cells << self._bits
         self._slabs.append((slab[:end].view(np.float32).reshape(-1, self._cells), slab[end:].view(np.uint32)))
 
@@ -352,7 +352,7 @@ class PlainRows:
 def rows_of(
     bits: int, width: int, parts: int, initial: Initial, per_row: int, *, is_half: bool = False
 ) -> CompiledRows | PlainRows:
-    """Return operations in compiled form if this machine has the library, otherwise in plain form."""
+    """Return operations on rows: compiled if this machine has the library, otherwise plain."""
     form = PlainRows if KERNELS.loaded is None else CompiledRows
     return form(bits, width, parts, initial, per_row, is_half=is_half)
 

@@ -41,14 +41,14 @@ class GrowingShare:
         return self.spec.width
 
     def holds(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Return which of these ids are on this server."""
+        """Return which of these ids (n,) belong to this server, as a mask (n,)."""
         if self.num_servers == 1:
             return np.ones(len(ids), np.bool_)
         mine: npt.NDArray[np.bool_] = owners(ids, self.num_servers) == self.server
         return mine
 
     def check_ids(self, ids: npt.NDArray[np.generic]) -> None:
-        """Check ids from the wire.
+        """Check that ids from the wire have the right shape and dtype, and belong to this server.
 
         Raises:
             PserverError: the ids are not (n,) int64, or an id belongs to a different server.

@@ -58,7 +58,7 @@ class RowMemoryError(PserverError):
 
 
 class Slabs:
-    """The memory for all rows of one table. Not thread-safe.
+    """The memory allocator for the rows of one table. Not thread-safe.
 
     Attributes:
         rows: reads and changes the rows.
@@ -143,7 +143,7 @@ class Slabs:
             self._touch(self._used, self._used + count)
 
     def begin_batch(self) -> None:
-        """Lower the estimate of growth a little, and release memory that was touched in advance and never used."""
+        """Begin a batch: lower the estimate of growth, and release memory that was touched in advance and not used."""
         self._pace -= -(-self._pace >> _PACE_SHIFT)
         self._taken = 0
         self._need, self._needed = max(self._needed, self._need - -(-self._need >> _PACE_SHIFT)), 0
@@ -166,7 +166,7 @@ class Slabs:
         return np.concatenate((self._free[self._num_free - again : self._num_free], new))
 
     def coming(self, most: int) -> ComingRows:
-        """Return which of the reserved rows a kernel will use, at most `most` of them."""
+        """Return the reserved rows that a kernel may take, at most `most` of them."""
         is_large = self._used * self.row_bytes >= _LARGE_BYTES
         ready = max(self._touched - self._used, 0) + self._num_free if is_large else most
         return ComingRows(self._free[: self._num_free], self._used, min(most, self._room), ready)

@@ -39,7 +39,7 @@ class Moment(NamedTuple):
 
 
 class DistinctRows(NamedTuple):
-    """Distinct rows of a batch.
+    """The distinct rows that a batch changes.
 
     Attributes:
         ids: (n,) int64.
@@ -52,7 +52,7 @@ class DistinctRows(NamedTuple):
     fresh: Flags
 
     def part(self, which: Flags | Ids | slice) -> DistinctRows:
-        """Return the selected rows: a mask, positions or a slice."""
+        """Return the rows that a mask (n,), positions or a slice selects."""
         return DistinctRows(self.ids[which], self.numbers[which], self.fresh[which])
 
 
@@ -103,7 +103,7 @@ class Steps:
         keep: Keep | None,
         weights: Floats | None = None,
     ) -> None:
-        """Change rows and their ticks; `keep` first receives the existing rows.
+        """Apply one step to rows, in place; `keep` first receives the existing rows, for snapshots.
 
         Args:
             weights: weight of each gradient (m,) in the score of its row; None: each row counts 1.

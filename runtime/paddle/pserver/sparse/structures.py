@@ -17,7 +17,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class RowsStruct(ctypes.Structure):
-    """The layout of slabs and initial values, as `struct rows` in `rows.h` declares it."""
+    """The ctypes form of `struct rows` in `rows.h`: the layout of slabs and initial values."""
 
     _fields_ = (
         ("slabs", ctypes.c_void_p),
@@ -30,7 +30,7 @@ class RowsStruct(ctypes.Structure):
 
 
 class FormulaStruct(ctypes.Structure):
-    """The formula and factors of an update rule, as `struct formula` in `table.c` declares it."""
+    """The ctypes form of `struct formula` in `table.c`: the formula and factors of an update rule."""
 
     _fields_ = (
         ("kind", ctypes.c_int64),
@@ -42,19 +42,19 @@ class FormulaStruct(ctypes.Structure):
 
 
 class ScoreStruct(ctypes.Structure):
-    """The position and decay of a row's score, as `struct score` in `table.c` declares it."""
+    """The ctypes form of `struct score` in `table.c`: the position and decay of a row's score."""
 
     _fields_ = (("at", ctypes.c_int64), ("weights", ctypes.c_void_p), ("powers", 31 * ctypes.c_double))
 
 
 class SumsStruct(ctypes.Structure):
-    """The addresses of gradients grouped by id, as `struct sums` in `rows.h` declares it."""
+    """The ctypes form of `struct sums` in `rows.h`: the addresses of gradients grouped by id."""
 
     _fields_ = tuple((name, ctypes.c_void_p) for name in ("values", "order", "starts"))
 
 
 class BatchStruct(ctypes.Structure):
-    """The inputs and results of applying one batch, as `struct batch` in `table.c` declares it."""
+    """The ctypes form of `struct batch` in `table.c`: the inputs and results of applying one batch."""
 
     _fields_ = (
         ("ids", ctypes.c_void_p),

@@ -47,7 +47,7 @@ def changed(ticks: Ticks, since: int | None, until: int) -> npt.NDArray[np.bool_
 
 
 def rejuvenated(ticks: Ticks, clock: int) -> Ticks:
-    """Return ticks in which no row is older than `MAX_AGE`."""
+    """Return the ticks with the ages of rows older than `MAX_AGE` reduced to `MAX_AGE`."""
     too_old = (ages(ticks, clock) > MAX_AGE) & (ages(ticks, clock) < 1 << 30)
     oldest = np.uint32(tick(clock - MAX_AGE))
     return np.where(too_old, (ticks & np.uint32(_NEW)) | oldest, ticks)

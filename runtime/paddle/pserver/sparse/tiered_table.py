@@ -97,7 +97,10 @@ class TieredTable(HashTable):
         self._loaded, self._brought = [], 0
 
     def prepare(self, gradients: Sequence[RowGradient]) -> None:
-        """Load rows, then do what `HashTable.prepare` does. Raises DiskError if the disk is full or unreadable."""
+        """Load the batch's rows from disk, and check them as `HashTable.prepare`.
+
+        Raises DiskError if the disk fails.
+        """
         self._check_whole()
         if self._refused is not None:
             self._refused = None

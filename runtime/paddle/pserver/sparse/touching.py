@@ -30,7 +30,7 @@ _IDLE_S = 1.0
 
 
 def touch(memory: npt.NDArray[np.generic], start: int = 0, end: int | None = None) -> None:
-    """Touch bytes start .. end of a block of memory, by default to its end, from the last page back to the first."""
+    """Touch the pages of bytes start .. end of a block of memory, from the last page back to the first."""
     size = memory.nbytes if end is None else end
     if (loops := KERNELS.loaded) is None or start >= size:  # only C can touch what others may be writing
         return

@@ -44,13 +44,13 @@ class TableRows(NamedTuple):
 
     @classmethod
     def of(cls, block: Block, width: int, clock: int, *, with_states: bool) -> TableRows:
-        """Return the rows of a block, for a table with this clock."""
+        """Convert a block of a table with this clock to rows, with states only if `with_states`."""
         values, *states = block.parts
         kept = np.concatenate([values[:, width:], *states], axis=1) if with_states else None
         return cls(block.ids, np.ascontiguousarray(values[:, :width]), ages_of(block.ticks, clock), kept)
 
     def block(self, parts: int, part: int, clock: int) -> Block:
-        """Return these rows as a block for a table with this clock; missing states are 0 in the block."""
+        """Convert these rows to a block for a table with this clock; missing states become 0."""
         n, width = self.rows.shape
         whole = np.zeros((n, parts * part), np.float32)
         whole[:, :width] = self.rows

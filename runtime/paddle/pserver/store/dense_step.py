@@ -49,9 +49,9 @@ class DoubleBuffer:
         self.number = 1 - self.number
 
     def share(self) -> list[SharedArray]:
-        """Return the memory, which other processes can map; `number` is the part that `now` uses.
+        """Move the arrays to memory that other processes can map, and return it; `number` is the part that `now` uses.
 
-        The arrays move to this memory; references to the old arrays keep the old values.
+        References to the old arrays keep the old values.
 
         Raises:
             MemoryError: there is not enough memory.
@@ -140,33 +140,33 @@ class DenseStep:
         # This memory is not touched until more than two gradients are added up.
         self._scratch = [np.empty(min(_PIECE, size), np.float32) for _ in range(self._threads.count)]
 
-    def add(self, span: slice, gradients: Sequence[Slab], worker: int = 0, *, look: bool = False) -> Descent:
+    def add(self, span: slice, gradients: Sequence[Slab], worker: int = 0, *, check: bool = False) -> Descent:
         """Add up a span of all gradients in the given order; see `descend`.
 
         Args:
             span: a range of the slab, at most `_PIECE` elements.
             gradients: this span of each gradient.
             worker: the calling thread.
-            look: whether to check that the sum is finite; otherwise, it is assumed to be.
+            check: whether to check that the sum is finite; otherwise, it is assumed to be.
         """
         out = self._slabs.later[span]
         if self._plain is None:
             np.copyto(out, gradients[0])
             for gradient in gradients[1:]:
                 out += gradient
-            return Descent(None, not look or Section("", out).is_finite)
+            return Descent(None, not check or Section("", out).is_finite)
         is_finite = True
         for part, factor in self._plain:
             if part.start <= span.start and span.stop <= part.stop:
                 eta = factor(self.rate)
-                return descend(self._slabs.now[span], gradients, eta, out, self._scratch[worker], look=look)
+                return descend(self._slabs.now[span], gradients, eta, out, self._scratch[worker], check=check)
             start, stop = max(part.start, span.start), min(part.stop, span.stop)
             if start < stop:
                 within = slice(start - span.start, stop - span.start)
                 theirs = [gradient[within] for gradient in gradients]
                 eta = factor(self.rate)
                 found = descend(
-                    self._slabs.now[start:stop], theirs, eta, out[within], self._scratch[worker], look=look
+                    self._slabs.now[start:stop], theirs, eta, out[within], self._scratch[worker], check=check
                 )
                 is_finite = is_finite and found.is_finite
         return Descent(None, is_finite)
@@ -178,7 +178,7 @@ class DenseStep:
         def add_piece(worker: int, index: int) -> bool:
             piece = slice(index * _PIECE, min((index + 1) * _PIECE, size))
             with np.errstate(over="ignore", invalid="ignore"):
-                return self.add(piece, [slab[piece] for slab in gradients], worker, look=True).is_finite
+                return self.add(piece, [slab[piece] for slab in gradients], worker, check=True).is_finite
 
         return all(self._threads.run(add_piece, -(-size // _PIECE)))
 
@@ -187,7 +187,7 @@ _RULES = ("momentum", "sgd")
 
 
 class PlainPart(NamedTuple):
-    """Elements `start` to `stop` of a slab that have the same learning rate."""
+    """A part of a slab, elements `start` to `stop`, with one learning rate."""
 
     start: int
     stop: int

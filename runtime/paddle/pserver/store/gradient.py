@@ -32,7 +32,7 @@ class NonFiniteGradient(PserverError):
 
 @dataclass(slots=True)
 class Gradient:
-    """One trainer's push to one server in one batch.
+    """One trainer's push to one server in one batch: dense and sparse gradients, and what the trainer requests.
 
     Attributes:
         slab: gradient of all dense blocks on this server, if it arrived with the push; otherwise, chunks of it follow.

@@ -101,7 +101,7 @@ class Store:
         return self.table(name).current(start, count, self._current_rates().of(name))
 
     def rows_of(self, name: str) -> Table | ServedTable:
-        """Return the table or growing table of this name.
+        """Return the sparse parameter's table or the growing table with this name.
 
         Raises:
             PserverError: see `table`.
@@ -110,7 +110,7 @@ class Store:
 
     @property
     def slab(self) -> Slab:
-        """All dense blocks as one array, not copied."""
+        """All dense blocks as one array (size,) float32, not copied."""
         return self._slabs.now
 
     @property
@@ -150,7 +150,7 @@ class Store:
         return self._slabs.now.copy()
 
     def dense_part(self, start: int, count: int) -> Slab:
-        """Return a copy of at most `count` elements of the dense blocks, starting at `start`."""
+        """Return a copy (n,) of at most `count` elements of the dense blocks, starting at `start`."""
         return self._slabs.now[start : start + count].copy()
 
     def dense_chunk(self, index: int) -> Slab:
@@ -160,7 +160,7 @@ class Store:
     def check(self, gradient: Gradient) -> None:
         """Check a gradient from the wire, and prepare it for its remaining parts.
 
-        A large gradient in shared memory is checked for NaN and infinity later, by `add_whole` or `look`.
+        A large gradient in shared memory is checked for NaN and infinity later, by `add_whole` or `check_finite`.
 
         Raises:
             PserverError: the gradient cannot be applied; the message names the parameter.
@@ -195,7 +195,7 @@ class Store:
                 )
 
     def check_chunk(self, index: int, chunk: Section) -> None:
-        """Check part of a gradient.
+        """Check the dtype, size and values of one chunk of a gradient.
 
         Raises:
             PserverError: see `check`.
@@ -236,9 +236,9 @@ class Store:
         if self._step.add_whole(slabs):
             return
         for number, slab in enumerate(slabs):
-            self.look(slab, number)
+            self.check_finite(slab, number)
 
-    def look(self, slab: Slab, number: int) -> None:
+    def check_finite(self, slab: Slab, number: int) -> None:
         """Check a whole gradient for NaN and infinity.
 
         Args:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores the rows of one sparse parameter on this server, with their updater.
+"""The rows of one sparse parameter on one server, with their updater.
 
 Callers use row ids of the whole table; only this module and `placement` know a row's position on this server.
 """
@@ -93,7 +93,7 @@ class Table:
         return self.share.width
 
     def check_ids(self, rows: Rows) -> None:
-        """Check row ids from the wire.
+        """Check that row ids from the wire have the right shape and dtype, and are on this server.
 
         Raises:
             PserverError: the ids are not (n,) int64, or one is not on this server.
@@ -112,7 +112,7 @@ class Table:
             )
 
     def check(self, gradient: RowGradient) -> None:
-        """Check a gradient from the wire.
+        """Check that a gradient from the wire fits this table.
 
         Raises:
             PserverError: the gradient's rows or values do not fit this table.

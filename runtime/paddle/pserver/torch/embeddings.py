@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Embedding` and `EmbeddingBag`, with the values and gradients of `torch.nn`'s modules of these names."""
+"""The modules `Embedding` and `EmbeddingBag`, with the values and gradients of their namesakes in `torch.nn`."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class TableIds(NamedTuple):
-    """The ids for one table in a call of a module.
+    """The parsed ids for one table in a call of a module.
 
     Attributes:
         flat: the ids, (m,).
@@ -45,7 +45,7 @@ class Bags(NamedTuple):
 
 
 def by_table(given: Any, tables: Collection[str], *, is_one: bool) -> dict[str, Any]:
-    """Return arguments as a dict by table name.
+    """Return the arguments of a module's call, by table name.
 
     Args:
         given: a mapping, or a torchrec KeyedJaggedTensor, whose keys without a table are ignored; with `is_one` also
@@ -96,7 +96,7 @@ def read(ids: Any, *, has_end: bool = False) -> TableIds:
 
 
 def bags_of(given: TableIds, weights: Any, padding_idx: int | None) -> Bags:
-    """Return bags without padding ids. `weights` has the form of the ids, or is None.
+    """Split ids into bags, without padding ids. `weights` has the form of the ids, or is None.
 
     Raises:
         ConfigError: flat ids have no offsets, or the weights have a different shape than the ids.
@@ -122,7 +122,7 @@ def bags_of(given: TableIds, weights: Any, padding_idx: int | None) -> Bags:
 
 
 def on_host(ids: Any) -> Ids:
-    """Return ids as a numpy array. Raises ConfigError if the ids are not int64 or int32."""
+    """Return ids as a numpy array in host memory. Raises ConfigError if the ids are not int64 or int32."""
     if ids.dtype not in (torch.int64, torch.int32):
         raise ConfigError(f"ids: expected int64 or int32, got {ids.dtype}")
     found: Ids = ids.detach().cpu().numpy()

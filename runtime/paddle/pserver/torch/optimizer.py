@@ -92,7 +92,7 @@ class ServerOptimizer:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The dense parameters, and the rows with a gradient, for `clip_grad_norm_` and `torch.amp.GradScaler`."""
+        """The parameter groups, as in `torch.optim.Optimizer`: the dense parameters, and the rows with a gradient."""
         return [{"params": [*self._dense.values(), *(each.rows for each in self._lookups.values())]}]
 
     @property
@@ -127,11 +127,11 @@ class ServerOptimizer:
         return found
 
     def prefetch(self, ids: Any, steps: int = 1) -> Prefetched:
-        """Request rows for the lookups after a later step; the answer to that step contains them, as updated by it.
+        """Request rows for lookups after a later step; they arrive with the answer to that step, as updated by it.
 
         Args:
-            ids: the argument of a module's call: ids, a pair (values, offsets) or a jagged tensor if the model has
-                one table; otherwise a dict of them by table.
+            ids: the argument of a module's call: ids, a pair (values, offsets) or a jagged tensor if the model has one
+                table; otherwise a dict of them by table.
             steps: number of calls of `step` before the lookup. Several prefetches can be for the same step.
 
         Raises:

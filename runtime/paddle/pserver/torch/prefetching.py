@@ -52,7 +52,7 @@ class Coming:
         self._handles.append(handle)
 
     def of_step(self, step: int, client: Client) -> dict[str, Batch]:
-        """Return the requests to send with a step: for each table, one batch with all prefetched ids."""
+        """Return the batches to request with a step: for each table, one batch with all prefetched ids."""
         asked: dict[str, list[Batch]] = {}
         for handle in self._handles:
             if handle.step == step:
@@ -84,7 +84,7 @@ class Coming:
         return None
 
     def fill(self, name: str, batch: Batch) -> None:
-        """Set a batch's rows if all of them have arrived, possibly in batches with other ids."""
+        """Set the rows of a batch if all of them have arrived, possibly in batches with other ids."""
         if (merged := self._merged.get(name)) is not None and merged.has_rows:
             _share(merged, batch)
 

@@ -106,7 +106,7 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
         return {name: table.width for name, table in self.tables.items()}
 
     def by_name(self, given: Any) -> dict[str, Any]:
-        """Return a mapping from table names to arguments; for a single table, a plain argument is accepted."""
+        """Return a call's argument as a dict by table name; for a single table, a plain argument is accepted."""
         return by_table(given, self.tables, is_one=self._is_one)
 
     def look_up(self, flat: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -146,7 +146,7 @@ ByteSink: TypeAlias = PlainSink | SealedSink
 
 
 class StreamReader:
-    """Reads messages from a connection. Not thread-safe.
+    """A reader of messages from a byte stream. Not thread-safe.
 
     Attributes:
         found: the properties of the last message's only array, or None.
@@ -262,7 +262,7 @@ class StreamReader:
                 return False
             self._got += count
             if self._arrival is not None:
-                self._arrival.look(self._got)
+                self._arrival.inspect_received(self._got)
         self._source.wake_for(1)
         self._was_large = length >= AT_ONCE_BYTES
         self._is_streaming = self._was_large and is_part(self._frames[0])
@@ -297,7 +297,7 @@ class StreamReader:
 
 
 class StreamWriter:
-    """Writes messages to a connection. Not thread-safe.
+    """A writer of messages to a byte stream. Not thread-safe.
 
     Attributes:
         is_empty: whether everything was sent.

@@ -132,7 +132,7 @@ class ShmConnection(Connection):
         return unpack(packet, [*self._values, *self._answer])
 
     def values(self, reply: Message) -> Floats:
-        """Return the slab that an in-place answer names; see `SharedSlabs.values`."""
+        """Return the slab to which an in-place answer refers; see `SharedSlabs.values`."""
         which = reply.expect(Ok).slab
         if not 0 <= which < len(self._values):
             raise WireError(f"a reply names slab {which}, but there are only {len(self._values)}")
@@ -161,7 +161,7 @@ class ShmConnection(Connection):
         )
 
     def close(self) -> None:
-        """Close the connection; arrays stay valid."""
+        """Close the connection; the mapped arrays remain valid."""
         self._sock.close()
 
     def _has_room(self, arrays: Sequence[npt.NDArray[Any]]) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Listener on a listening socket: accepts peers, reads them in turn, and closes those that violate the protocol."""
+"""The base class of listeners with a listening socket: accepts peers, reads them in turn, and closes invalid ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Peer = TypeVar("_Peer", bound=Peer)
 
 
 class SocketListener(Listener, Generic[_Peer]):
-    """A listening socket and the peers that connected to it.
+    """A listening socket, and the peers that have connected to it.
 
     If the process runs out of descriptors, it stops accepting connections until the next tick, because a pending
     connection would keep the poller busy.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of transports, fastest first.
+"""The table of transports: one row each, the fastest first.
 
 `client.links` and `server.port` iterate over it, so that a new transport needs no change there.
 """

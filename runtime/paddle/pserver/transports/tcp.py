@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transport for large messages: plain TCP connections in addition to a ZeroMQ port.
+"""The TCP transport, for large messages: additional connections to a port whose base is ZeroMQ.
 
 A trainer requests such a connection over the base transport, and receives a port and a token that is valid once. The
 stream lasts no longer than the base connection that requested it. If the job has a key, the token alone is not
@@ -244,7 +244,7 @@ class TcpListener(SocketListener[Stream]):
         if handshake is None:
             return stream.reader.take(TOKEN_BYTES)
         try:
-            if not handshake.go_on():
+            if not handshake.advance():
                 return None
         except SealError as error:
             raise ConnectionRefusedError(str(error)) from error
@@ -297,7 +297,7 @@ def _sealed(sock: socket.socket, token: bytes, keys: WireKeys) -> tuple[ByteSour
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     deadline = time.monotonic() + _HANDSHAKE_S
-    while not handshake.go_on():
+    while not handshake.advance():
         rest_s = deadline - time.monotonic()
         if rest_s <= 0:
             raise WireError(f"no handshake within {_HANDSHAKE_S:.0f} s")

@@ -87,7 +87,7 @@ class Connection(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, without waiting for queued messages."""
 
 
 class Offer(NamedTuple):
@@ -111,7 +111,7 @@ class Offer(NamedTuple):
 
 
 class Site(NamedTuple):
-    """The address and identity of a server's port.
+    """The address and identity of a server's port, with which listeners are opened.
 
     Attributes:
         address: IPv4 or IPv6 address to which the port is bound, or "*" for all addresses.
@@ -134,7 +134,7 @@ class Dispatcher(Protocol):
         """The poller of the port's thread."""
 
     def read(self, address: bytes, frames: Sequence[Frame], found: Findings | None = None) -> None:
-        """Process the received frames of a message; `found` has the properties of its only array."""
+        """Decode and handle the received frames of a message; `found` has the properties of its only array."""
 
     def handle(self, address: bytes, message: Message) -> None:
         """Execute a request and send the replies that are due."""

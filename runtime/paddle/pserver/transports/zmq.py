@@ -90,7 +90,7 @@ class Liveness:
                 )
 
     def check(self) -> None:
-        """Check whether a broken connection has been restored.
+        """Check whether a broken connection is being restored in time.
 
         Raises:
             PserverLost: no process listens at the endpoint any more, or the connection was not restored in time.
@@ -141,7 +141,7 @@ class ZmqConnection(Connection):
 
     @property
     def sockets(self) -> tuple[Any, Any]:
-        """The sockets to poll when waiting only for this server."""
+        """The sockets to poll for a wait for this server only: for messages, and for monitor events."""
         return self._socket, self._monitor
 
     def send(self, message: Message) -> bool:
@@ -196,7 +196,7 @@ class ZmqConnection(Connection):
         return self.liveness.is_down or self._renew_at is not None
 
     def close(self, linger_ms: int = 0) -> None:
-        """Close the connection."""
+        """Close the connection, after sending queued messages for at most `linger_ms` milliseconds."""
         for each in (self._socket, self._monitor):
             self._poller.remove(each)
         self._socket.disable_monitor()

@@ -59,7 +59,7 @@ class Arrival:
         self._kernels.receive(descriptor, self._start, self._size, tail, len(behind), self._at)
         return self._state.got, self._state.more
 
-    def look(self, got: int) -> None:
+    def inspect_received(self, got: int) -> None:
         """Inspect bytes that were received by other means; `got` is the number of bytes received so far."""
         self._state.got = got
         self._kernels.look(self._start, self._at)
@@ -72,7 +72,7 @@ class Arrival:
 
 
 class ReusedMemory:
-    """Memory for large arrays, which is reused when its old contents are no longer referenced.
+    """A pool of memory for large arrays, which is reused when the old contents are no longer referenced.
 
     It belongs to one reader and holds several pieces. Not thread-safe, but any thread can drop messages that use the
     memory.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assembles program variables that arrive in several messages or in parts; `named_values` describes the sections."""
+"""Assembles program variables that arrive in several messages or in parts, encoded as in `named_values`."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ _ONE_FLOATS = (0, _CODES[_FLOATS], 1)  # name length, dtype, ndim
 
 
 def encode(message: Message) -> list[Frame]:
-    """Return the frames of a message; array frames are views, not copies.
+    """Encode a message as frames; array frames are views, not copies.
 
     Raises:
         WireError: a number does not fit in its field.
@@ -109,7 +109,7 @@ def encode(message: Message) -> list[Frame]:
 
 
 def encode_short(message: Message) -> bytes | None:
-    """Return frame 0 of a message as `encode_any` would, or None if the short form does not apply."""
+    """Encode frame 0 of a message as `encode_any` does; return None if the short form does not apply."""
     record, trainer, session, request, stamp, sections = message
     if len(sections) != 1 or (layout := _SHORT.get(type(record))) is None:
         return None
@@ -155,7 +155,7 @@ def encode_any(message: Message) -> list[Frame]:
 
 
 def decode(frames: Sequence[Frame], found: Findings | None = None) -> Message:
-    """Parse the frames of one message.
+    """Decode the frames of one message, and verify their checksums.
 
     Args:
         frames: the frames received.
@@ -194,7 +194,7 @@ def decode_short(header: Frame, frame: Frame, found: Findings | None = None) -> 
 
 
 def decode_any(frames: Sequence[Frame], found: Findings | None = None) -> Message:
-    """Parse the frames of a message of any type; see `decode`."""
+    """Decode the frames of a message of any type; arguments and errors as in `decode`."""
     if not frames or not _BEFORE.size <= len(frames[0]) <= MAX_HEADER_BYTES:
         raise DamagedError(f"not a message: header of {len(frames[0]) if frames else 0} bytes")
     header = bytes(frames[0])
@@ -210,7 +210,7 @@ def decode_any(frames: Sequence[Frame], found: Findings | None = None) -> Messag
 
 
 def peek(header: bytes) -> Message:
-    """Parse only the numbers in a header; they are not verified.
+    """Decode only the fixed fields of a header; their values are not verified.
 
     Raises:
         WireError: the header is too short, or has an unknown verb.
@@ -226,7 +226,7 @@ def is_part(header: Frame) -> bool:
 
 
 def parse(frames: Sequence[Frame]) -> Message:
-    """Parse frames without verifying checksums; their contents are not trusted.
+    """Decode frames without verifying checksums; their contents are not trusted.
 
     Raises:
         WireError: the frames are not a message of this wire version.

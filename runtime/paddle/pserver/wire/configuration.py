@@ -26,7 +26,7 @@ _PORT_DIGITS = 5
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A job's parameters and optimizer, as seen by server number `server` of `num_dense + num_sparse`.
+    """A job's model on one server: its parameters, tables and optimizer, and the server's number among all servers.
 
     Attributes:
         tables: growing tables; none has the name of a parameter.
@@ -45,13 +45,13 @@ class Configuration:
         return [*self.parameters, *(table.parameter for table in self.tables)]
 
     def share(self) -> ServerShare:
-        """Return the parameters on this server."""
+        """Return the blocks and rows of all parameters on this server, by `placement`."""
         whole = rule_of(self.optimizer).needs_whole
         shares = place(self.parameters, self.num_dense, self.num_sparse, whole=whole, growing=self.tables)
         return shares[self.server]
 
     def to_text(self) -> str:
-        """Return the configuration as text for a message."""
+        """Return the configuration as JSON text, for a message or a manifest."""
         return json.dumps(
             {
                 "parameters": [parameter.to_json() for parameter in self.parameters],
@@ -117,7 +117,7 @@ def _count(value: object) -> int:
 
 
 def configure_message(model: Configuration, server: int, first_comes: bool) -> Message:
-    """Return the message that describes a model to server number `server`."""
+    """Return the CONFIGURE message that describes a model to server number `server`."""
     text = replace(model, server=server).to_text()
     return Message(Configure(first_comes), sections=(Section.text("", text),))
 
@@ -150,7 +150,7 @@ def reported_range(reply: Message) -> PortRange | None:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position in training.
+    """A position in training, counted in batches.
 
     Attributes:
         version: number of batches applied; in asynchronous training, those of all trainers together.

@@ -26,7 +26,7 @@ _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KeyPair:
-    """A CURVE key pair, in ZeroMQ's own text form."""
+    """A CURVE key pair, in ZeroMQ's Z85 text form."""
 
     public: bytes
     secret: bytes
@@ -46,7 +46,7 @@ class WireKeys:
 
     @classmethod
     def asked(cls, wire: str, job_key: str | None) -> WireKeys | None:
-        """Return the keys for `wire`, or None for "plain", which means no encryption.
+        """Return the keys for a wire type, or None for "plain", which means no encryption.
 
         Raises:
             ConfigError: the wire is unknown, or there is no key for it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between trainer and server: a record of numbers and named arrays; `codec` encodes them as bytes.
+"""The messages between trainer and server: a record of numbers and named arrays; `codec` encodes them as bytes.
 
 A large slab is sent in chunks that fit into caches, so that the steps of their processing overlap.
 
@@ -56,7 +56,7 @@ class DamagedError(WireError):
 
 
 class Section:
-    """One named array of a message. Its checksum is computed once, even if several peers receive it."""
+    """A named array in a message. Its checksum is computed only one time, even if several peers receive it."""
 
     __slots__ = ("_checksum", "_findings", "array", "name")
 
@@ -76,7 +76,7 @@ class Section:
 
     @classmethod
     def text(cls, name: str, text: str) -> Section:
-        """Return a section that carries text."""
+        """Return a section whose array contains a text as UTF-8."""
         return cls(name, np.frombuffer(text.encode("utf-8", "replace"), np.uint8))
 
     def as_text(self) -> str:
@@ -109,7 +109,7 @@ class Section:
 
 
 class Message(NamedTuple):
-    """One request or reply.
+    """A request or a reply: a record, its arrays, and the numbers that identify its sender.
 
     Attributes:
         record: the content of the request or reply; `verb` names it.
@@ -157,7 +157,7 @@ class Message(NamedTuple):
 
 
 def error_message(text: str, *, is_non_finite: bool = False) -> Message:
-    """Return the reply that refuses a request; for `is_non_finite`, see `verbs.Error`."""
+    """Return the ERROR reply that refuses a request, with its reason; for `is_non_finite`, see `verbs.Error`."""
     return Message(Error(is_non_finite), sections=(Section.text("", text),))
 
 
@@ -166,7 +166,7 @@ REFUSALS = (PaddleError, MemoryError)
 
 
 def refusal(error: BaseException) -> Message:
-    """Return the reply to a request that raised one of `REFUSALS`."""
+    """Return the ERROR reply to a request that raised one of the exceptions in `REFUSALS`."""
     if not isinstance(error, MemoryError):
         return error_message(str(error))
     return error_message(
@@ -176,7 +176,7 @@ def refusal(error: BaseException) -> Message:
 
 
 def chunk_count(size: int) -> int:
-    """Return the number of chunks of a slab of `size` elements."""
+    """Return the number of chunks that a slab of `size` elements is sent in."""
     return -(-size // CHUNK)
 
 
@@ -201,5 +201,5 @@ def rows_at_once(width: int) -> int:
 
 
 def peer_name(trainer: int) -> str:
-    """Return the name, for logs, of the sender with this `trainer` number."""
+    """Return the name of a message's sender for logs, given its `trainer` number."""
     return "a reader" if trainer == READER else f"trainer {trainer}"

@@ -53,12 +53,12 @@ Value: TypeAlias = Array | Rows
 
 
 def value_bytes(value: Value) -> int:
-    """Return the number of bytes of a value in a message."""
+    """Return the size of a value in a message, in bytes."""
     return value.values.nbytes + value.ids.nbytes if isinstance(value, Rows) else value.nbytes
 
 
 def to_sections(values: Mapping[str, Value]) -> list[Section]:
-    """Return values as sections; C-contiguous arrays are not copied.
+    """Encode values as sections; C-contiguous arrays are not copied.
 
     Raises:
         ConfigError: a name, dtype or number of dimensions cannot be sent.
@@ -82,7 +82,7 @@ def to_sections(values: Mapping[str, Value]) -> list[Section]:
 
 
 def from_sections(sections: Iterable[Section]) -> dict[str, Value]:
-    """Return the values that `to_sections` encoded; arrays are views of the message. Other sections are ignored.
+    """Decode the values that `to_sections` encoded, as views of the message; ignore other sections.
 
     Raises:
         WireError: rows and their ids do not match.
@@ -115,12 +115,12 @@ def fingerprint(value: Value) -> str:
 
 
 def names_section(names: Iterable[str]) -> Section:
-    """Return one section that carries names, one per line."""
+    """Encode names as one section, one per line."""
     return Section.text(_TEXT, "\n".join(names))
 
 
 def names_of(sections: Iterable[Section]) -> list[str]:
-    """Return the names in a `names_section`; none if the section is missing.
+    """Decode the names in a `names_section`; none if the section is missing.
 
     Raises:
         WireError: there are more names than any program has.
@@ -162,7 +162,7 @@ def wishes_of(sections: Iterable[Section]) -> list[tuple[str, int]]:
 def pack(
     wishes: Sequence[tuple[str, int]], value_of: Callable[[str, int], Value], limit: int
 ) -> list[Section]:
-    """Return sections of about `limit` bytes: values in the requested order, the last one possibly only in part.
+    """Encode values in the requested order as sections of about `limit` bytes; the last value may be cut.
 
     Args:
         wishes: (name, first row).
@@ -191,7 +191,7 @@ def pack(
 
 
 def parcels(values: Mapping[str, Value], limit: int) -> list[list[Section]]:
-    """Return values as the sections of messages of about `limit` bytes each; at least one message.
+    """Encode values as the sections of messages of about `limit` bytes each; at least one message.
 
     Raises:
         ConfigError: a variable cannot be sent; the message gives the reason.
@@ -239,7 +239,7 @@ def _in_rows(value: Array, limit: int) -> tuple[Array, tuple[int, ...]]:
 
 
 def ranged(name: str, part: Value, start: int, total: int, shape: tuple[int, ...]) -> list[Section]:
-    """Return a range of a value's rows, and the range's position, as sections."""
+    """Encode a range of a value's rows, and its position in the value, as sections."""
     return [Section(_PART + name, np.array([start, total, *shape])), *to_sections({name: part})]
 
 

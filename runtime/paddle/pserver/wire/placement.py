@@ -102,22 +102,22 @@ class RowShare:
         return self.parameter.shape[1]
 
     def holds(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return which of these row ids are on this server."""
+        """Return which of these row ids (n,) are on this server, as a mask (n,)."""
         mine: npt.NDArray[np.bool_] = rows % self.stride == self.first
         return mine
 
     def local(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the position of each row id on this server; all ids must be on this server."""
+        """Return the position of each row id (n,) on this server; all ids must be on this server."""
         return (rows - self.first) // self.stride
 
     def span(self, start: int, stop: int) -> slice:
-        """Return the row ids of the whole table at positions start .. stop-1 on this server."""
+        """Return, as a slice, the row ids of the whole table at positions start .. stop-1 on this server."""
         return slice(self.first + start * self.stride, self.first + (stop - 1) * self.stride + 1, self.stride)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerShare:
-    """The dense blocks and rows of all parameters on one server."""
+    """The dense blocks and sparse rows of all parameters on one server."""
 
     dense: tuple[DenseShare, ...]
     tables: tuple[RowShare, ...]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Polls the sockets of one thread, and sets the socket options that both ends of a ZeroMQ connection share.
+"""A poller for the sockets of one thread, and the options that both ends of a ZeroMQ connection share.
 
 Waiting uses the sockets' descriptors: one system call, where zmq_poll makes several per socket. A descriptor reports an
 event only once, so a socket stays ready until a `take` finds it empty. Sending can consume a report, and therefore
@@ -39,11 +39,11 @@ class Poll(Protocol):
     """The interface of `select.poll` objects."""
 
     def poll(self, timeout_ms: int, /) -> list[tuple[int, int]]:
-        """Return (descriptor, events) of the descriptors with events."""
+        """Wait for events for at most `timeout_ms` milliseconds; return (descriptor, events) pairs."""
 
 
 class AdaptiveWait:
-    """Waits for descriptors; if recent events came quickly, it polls briefly before it sleeps.
+    """A wait for descriptors that polls briefly before it sleeps, if recent events came quickly.
 
     Polling uses only an idle core. It starts after several short waits in a row, takes no longer than a wake-up would,
     yields the core between polls, and ends as soon as another thread has used the core. A thread whose polling
@@ -92,7 +92,7 @@ class AdaptiveWait:
 
 
 class Poller:
-    """The sockets and descriptors of one thread, and which of them may have input. Not thread-safe.
+    """The sockets and descriptors that one thread polls, and which of them may have input. Not thread-safe.
 
     Attributes:
         ready: the sockets that may have input; `take` and `take_ready` remove them.
@@ -130,7 +130,7 @@ class Poller:
         self._full.discard(descriptor)
 
     def expect_room(self, descriptor: int, wanted: bool) -> None:
-        """Start or stop reporting when a descriptor is writable."""
+        """Start or stop polling a descriptor for writability as well."""
         if wanted != (descriptor in self._full):
             self._poll.modify(descriptor, select.POLLIN | (select.POLLOUT if wanted else 0))
             (self._full.add if wanted else self._full.discard)(descriptor)

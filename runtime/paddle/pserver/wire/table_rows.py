@@ -19,12 +19,12 @@ _LINEAGE = "lineage"
 
 
 def lineage_section(lineage: Lineage) -> Section:
-    """Return the section that identifies the table's batches; it is sent in the first answer to a walk."""
+    """Encode the identity of a table's batches; sent in the first answer to a walk."""
     return Section(_LINEAGE, np.array(lineage, np.int64))
 
 
 def read_lineage(message: Message) -> Lineage:
-    """Return the contents of `lineage_section`. Raises WireError if the values are not (3,) non-negative int64."""
+    """Decode a `lineage_section`. Raises WireError if the values are not (3,) non-negative int64."""
     found = message.section(_LINEAGE).array
     if found.shape != (3,) or found.dtype != np.int64 or found.min() < 0:
         raise WireError(
@@ -45,7 +45,7 @@ def read_left(message: Message) -> npt.NDArray[np.int64]:
 
 
 def score_section(name: str, min_score: float) -> Section:
-    """Return the section of a SHRINK for one table."""
+    """Encode the minimum score of one table, for SHRINK."""
     return Section(name, np.array([min_score], np.float32))
 
 
@@ -61,13 +61,13 @@ def read_scores(message: Message) -> dict[str, float]:
 
 
 def row_sections(rows: TableRows) -> tuple[Section, ...]:
-    """Return the sections of a message that carry rows: ids, values, ages and, if requested, states."""
+    """Encode rows as sections: ids, values, ages and, if requested, states."""
     sections = [Section(name, getattr(rows, name)) for name in _SECTIONS]
     return (*sections, *([] if rows.states is None else [Section(_STATES, rows.states)]))
 
 
 def read_rows(message: Message) -> TableRows:
-    """Return the rows in a message.
+    """Decode the rows in a message.
 
     Raises:
         WireError: a section is missing, or has a different dtype or number of rows.

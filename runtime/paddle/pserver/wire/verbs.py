@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs of the wire, with one record each: the contents of a message besides its arrays; `codec` encodes it.
+"""The message types (verbs) of the wire protocol, with one record each for the contents besides arrays.
 
 The length of a record depends on its verb; its fields follow each other without gaps:
 
@@ -31,7 +31,7 @@ ANY_NUMBER = 0
 
 
 class Verb(IntEnum):
-    """The type of a request, or of an answer (64 and above)."""
+    """The type of a message: a request, or from 64 on an answer."""
 
     PING = 1
     HELLO = 2

@@ -179,7 +179,7 @@ class RemoteUpdater(Updater):
 
     def _fetch(self) -> None:
         """Fetch the current dense weights."""
-        self._client.look()
+        self._client.refresh_values()
         self._near = {name for name in self._home if self._client.value_array(name) is not None}
         far = {name: home for name, home in self._home.items() if name not in self._near}
         if far:

@@ -23,7 +23,7 @@ class DigestError(Exception):
 
 
 class Incoming:
-    """A file that is being received.
+    """A file that is being received, written to a temporary file in the cache.
 
     Attributes:
         size: bytes received so far.
@@ -42,7 +42,7 @@ class Incoming:
         self._fd = os.open(self._aside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Append the next bytes.
+        """Append bytes, which must begin at the number of bytes received so far.
 
         Raises:
             DigestError: the bytes do not follow those received so far.
@@ -110,7 +110,7 @@ class Arrivals:
         self._followers: Dict[str, List[Callable[[], object]]] = {}
 
     def get(self, digest: str) -> Optional[Incoming]:
-        """Return the file if it is being received, otherwise None."""
+        """Return the file with this digest if it is being received, otherwise None."""
         return self._incoming.get(digest)
 
     def size_of(self, digest: str) -> int:
@@ -129,13 +129,13 @@ class Arrivals:
         return incoming
 
     def write(self, incoming: Incoming, offset: int, data: memoryview) -> None:
-        """Append to a file. Raises the same errors as `Incoming.write`."""
+        """Append bytes to a file. Raises DigestError or OSError, as `Incoming.write`."""
         incoming.write(offset, data)
         self._count(len(data))
         self.changed(incoming.digest)
 
     def publish(self, incoming: Incoming) -> None:
-        """Publish a complete file.
+        """Verify a complete file and move it into the cache.
 
         Raises:
             DigestError: the file does not match its digest, and was removed.
@@ -149,7 +149,7 @@ class Arrivals:
         self.changed(incoming.digest)
 
     def put(self, digest: str, data: memoryview) -> None:
-        """Add a complete small file.
+        """Verify a small file and add it to the cache.
 
         Raises:
             DigestError: the bytes do not match the digest.
@@ -180,7 +180,7 @@ class Arrivals:
         self._followers.setdefault(digest, []).append(callback)
 
     def wake(self) -> None:
-        """Call the callbacks of all readers that wait for more bytes of any file."""
+        """Notify all readers that wait for more bytes of any file."""
         for digest in list(self._followers):
             self.changed(digest)
 
@@ -189,6 +189,6 @@ class Arrivals:
         self._took()
 
     def changed(self, digest: str) -> None:
-        """Call the callbacks of the readers that wait for more bytes of this file."""
+        """Notify the readers that wait for more bytes of this file."""
         for callback in self._followers.pop(digest, ()):
             callback()

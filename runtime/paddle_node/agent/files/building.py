@@ -27,7 +27,7 @@ _LENGTH = 8
 
 
 class Builder:
-    """Builds trees below one folder.
+    """The builder of trees below one folder.
 
     Args:
         folder: a directory on the trees' file system that only the builder uses.
@@ -60,7 +60,7 @@ class Builder:
         yield from self._publish(final, lambda aside: self._fill(aside, entries, files, collect))
 
     def unpack(self, final: str, bundle: str) -> Iterator[None]:
-        """Unpack a bundle's files to a tree and publish it as `final`.
+        """Unpack a bundle's files to a tree, step by step, and publish it as `final`.
 
         Raises:
             OSError: for example, the disk is full; nothing remains on disk.
@@ -69,7 +69,7 @@ class Builder:
         yield from self._publish(final, partial(_unpack, bundle))
 
     def install(self, final: str, wheels: List[Tuple[str, str]], limit: int) -> Iterator[None]:
-        """Unpack wheels to a directory that Python can import from, and publish it as `final`.
+        """Unpack wheels, step by step, to a directory that Python can import from, and publish it as `final`.
 
         Args:
             wheels: the name and path of each wheel.
@@ -104,7 +104,7 @@ class Builder:
             self._asides.discard(aside)
 
     def drop(self) -> None:
-        """Remove an incomplete tree."""
+        """Remove the incomplete tree, if there is one."""
         for aside in self._asides:
             disk.remove_tree(aside)
 

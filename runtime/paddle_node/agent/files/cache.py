@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cache of files below ROOT_DIR, by digest, so that each file is sent to a node only once.
+"""A cache of files by digest, below ROOT_DIR, so that each file is sent to a node only one time.
 
 A file appears completely or not at all: it is written under a temporary name, verified by its digest, and renamed. It
 is verified again before each use, unless it is unchanged since the last verification and the machine has not restarted.
@@ -52,7 +52,7 @@ class Verified:
                 self._marks = dict(line.split(" ", 1) for line in lines)
 
     def holds(self, digest: str, status: os.stat_result) -> bool:
-        """Return whether this file was verified and has not changed since."""
+        """Return whether the file with this digest was verified and has not changed since, by its stat result."""
         known, now = self._marks.get(digest, ""), _mark(status)
         if not self.is_settled(digest):
             return known == now
@@ -61,11 +61,11 @@ class Verified:
         return known == now or (status.st_nlink == 1 and known.rpartition(" ")[0] == now.rpartition(" ")[0])
 
     def is_settled(self, digest: str) -> bool:
-        """Return whether this file was unchanged when all processes that could write to it had exited."""
+        """Return whether this file was still unchanged when all processes that could write to it had exited."""
         return self._marks.get(digest, "").endswith(_SETTLED)
 
     def note(self, digest: str, status: os.stat_result, settled: bool = False) -> None:
-        """Record that this file matches this digest."""
+        """Record that the file with this stat result was verified to have this digest."""
         self._marks[digest] = _mark(status) + (_SETTLED if settled else "")
         self._changed = True
 
@@ -105,7 +105,7 @@ _SILENT = ("tmpfs", "ramfs")  # a write through mapped memory does not change a 
 
 
 class Cache:
-    """The cache of one root directory, created on first use."""
+    """The file cache of one root directory, created on first use."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -138,7 +138,7 @@ class Cache:
         return "%s/%s/%s" % (self._folder, digest[:1], digest)
 
     def has(self, digest: str, size: int) -> bool:
-        """Return whether the file is present, judged by its size."""
+        """Return whether the cache has a file with this digest and size; its content is not verified."""
         try:
             return os.stat(self.path(digest), follow_symlinks=False).st_size == size
         except OSError:
@@ -201,7 +201,7 @@ class Cache:
         return self._aside + "/" + os.urandom(16).hex()
 
     def put(self, digest: str, data: memoryview) -> None:
-        """Add a file whose digest was already verified.
+        """Add a file to the cache, whose digest was already verified.
 
         Raises:
             OSError: for example, the disk is full; nothing remains on disk.
@@ -277,7 +277,7 @@ class Cache:
             return False
 
     def adopt(self, aside: str, digest: str) -> None:
-        """Add a verified file that was written to a path from `aside`."""
+        """Move a verified file from a path that `aside` returned into the cache."""
         if digest[:1] not in self._folders:
             os.makedirs(os.path.dirname(self.path(digest)), mode=0o700, exist_ok=True)
             self._folders.add(digest[:1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes the digest that identifies files: blake2b, from the interpreter's built-in module if there is one.
+"""Computes the digests that identify files: blake2b, from the interpreter's built-in module if there is one.
 
 Importing `hashlib` would load OpenSSL, which takes longer than digesting all small files of a job.
 """
@@ -21,7 +21,7 @@ _PIECE = 1 << 20
 
 
 def digest_of(path: str) -> Generator[None, None, str]:
-    """Compute the digest of a file's current content, one piece per step.
+    """Compute the digest of a file's current content, one piece per step; the generator returns hexadecimal digits.
 
     Raises:
         OSError: the file cannot be read.

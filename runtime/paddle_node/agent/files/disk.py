@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries free disk space, and creates the folders and small files that a job directory needs besides its tree."""
+"""Disk operations: free space, and the folders and small files that a job directory needs besides its tree."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOP_OF_TREES = 0x00020000  # FS_TOPDIR_FL, T of chattr(1)
 
 
 def deepest(path: str) -> str:
-    """Return the deepest existing directory on a path."""
+    """Return the deepest existing directory on a path, for queries about its disk."""
     while path != "/" and not os.path.isdir(path):
         path = os.path.dirname(path) or "/"
     return path
@@ -141,7 +141,7 @@ def write_text(path: str, content: str) -> None:
 
 
 def ready_folder(path: str, empty: bool) -> None:
-    """Create a directory, or empty an existing one except for hidden files.
+    """Create a directory if it does not exist; with `empty`, remove the content of an existing one except hidden files.
 
     Raises:
         NotADirectoryError: the path is not a directory, or is a link to one; nothing was changed.
@@ -165,7 +165,7 @@ def ready_folder(path: str, empty: bool) -> None:
 
 
 def write_at(fd: int, data: Union[bytes, memoryview], offset: int) -> None:
-    """Write all of `data` at the given offset."""
+    """Write all of `data` to a descriptor at the given offset. Raises OSError."""
     written = os.pwrite(fd, data, offset)
     if written == len(data):
         return

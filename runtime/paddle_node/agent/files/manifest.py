@@ -21,7 +21,7 @@ class ManifestError(ValueError):
 
 
 def parse(body: bytes) -> Dict[str, Entry]:
-    """Parse one part of a manifest.
+    """Parse one part of a manifest, and return its entries by path.
 
     Raises:
         ManifestError: an entry is malformed, a path leaves the tree, or a path occurs twice.
@@ -48,7 +48,7 @@ def add(entries: Dict[str, Entry], entry: Entry) -> None:
 
 
 def check_tree(entries: Dict[str, Entry]) -> None:
-    """Check a whole tree.
+    """Check that the entries of a whole tree fit together.
 
     Raises:
         ManifestError: a path is below a file or a link, or a link leads out of the tree.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PADDLE_CHECKPOINT_DIR: the directory in which a job's scripts save their checkpoints.
+"""The directory PADDLE_CHECKPOINT_DIR, in which a job's scripts save their checkpoints.
 
 It is next to the job directories, because it outlives its job: all jobs with the same checkpoint name share it. Files
 that match a pattern are collected under `checkpoints/`. If it is empty and has no name, it is removed with its job.
@@ -50,7 +50,7 @@ class SavedFiles:
         return self.path + "/" + rest if folder == FOLDER else None
 
     def add_to(self, found: Listing) -> None:
-        """Add the files to collect, with their stat results."""
+        """Add the files to collect from this directory, with their stat results, to a listing."""
         count = 0
         for at, _, names in (
             os.walk(self.path, onerror=lambda error: found.note(error.filename, error))

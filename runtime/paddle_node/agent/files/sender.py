@@ -41,7 +41,7 @@ class _Stage(Enum):
 
 
 class Sender:
-    """Sends one job's files to the launcher.
+    """The sender of one job's logs and output files to the launcher.
 
     Args:
         absolute: function that returns the absolute path of a collected file.
@@ -141,7 +141,7 @@ class Sender:
         self._outbox.pump()
 
     def next_chunk(self) -> Optional[bytes]:
-        """Return the next frame, or None if there is no data to send or no credit."""
+        """Return the next frame, or None if there is nothing to send or the window is full."""
         while not self.is_held and self._unacked + CHUNK + cost(b"") <= WINDOW:
             if self._orders:
                 return self._counted(self._orders.popleft(), b"")

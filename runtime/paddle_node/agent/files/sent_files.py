@@ -26,7 +26,7 @@ def inode(status: os.stat_result) -> Tuple[int, int]:
 
 
 class Tailed:
-    """The progress of sending one file.
+    """The state of sending one growing file.
 
     Attributes:
         changed: the file's modification time in nanoseconds at the last check.
@@ -119,7 +119,7 @@ class Tailed:
 
     @property
     def has_samples(self) -> bool:
-        """Return whether there are samples to compare the file with."""
+        """Return whether there are samples of the sent bytes to compare the file with."""
         return bool(self._head)
 
     def is_beginning_of(self, path: str) -> Optional[bool]:
@@ -135,7 +135,7 @@ class Tailed:
 
 
 class Listing(NamedTuple):
-    """The files and links to send, by path relative to the job directory.
+    """A list of the files and links to send, by path relative to the job directory.
 
     Attributes:
         files: every file, listed once, with its stat result.

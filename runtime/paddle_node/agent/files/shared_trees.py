@@ -11,7 +11,7 @@ from paddle_node.agent.files.tree import Tree
 
 
 class SharedTrees:
-    """The relay's interface to the trees.
+    """The relay's interface to the trees of a job.
 
     Args:
         trees: the trees between manifest and commit, by name; changed by their owner.
@@ -58,7 +58,7 @@ class SharedTrees:
         return wanted
 
     def relayed(self, tree: Tree) -> int:
-        """Return how many bytes of a tree other nodes have provided."""
+        """Return the number of bytes of a tree that other nodes have provided."""
         return sum(self.given.get(digest, 0) for digest in tree.files)
 
     def size_of(self, digest: str) -> Optional[int]:
@@ -71,7 +71,7 @@ class SharedTrees:
         return self._cache.path(digest) if size is not None and self._cache.has(digest, size) else None
 
     def expects(self, digest: str) -> bool:
-        """Return whether a missing file is still expected."""
+        """Return whether a missing file is still expected from another node."""
         return any(digest in tree.files for tree in self._trees.values() if not tree.failed)
 
     def arrived(self, digest: str, size: int) -> None:

@@ -43,7 +43,7 @@ def mount_of(path: str) -> Optional[Mount]:
     return found
 
 
-def look(path: str, write: bool) -> Dict[str, Any]:
+def examine(path: str, write: bool) -> Dict[str, Any]:
     """Return the free space, type and flags of the file system of `path`, which need not exist.
 
     With `write`, also try to write there.

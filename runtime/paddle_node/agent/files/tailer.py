@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches the collected directories and passes growing files to the sender.
+"""Watches the collected directories for new and changed files, and passes them to the sender.
 
 A renamed log is recognized by its inode and the digests of the sent bytes: `moved` reports the new name, and sending
 continues at the same position. Any other file that is replaced, shrinks, or is rewritten in place is sent again from
@@ -71,7 +71,7 @@ class Tailer:
         self._timer = self._loop.after(SCAN_S, self._scan_again)
 
     def poke(self, path: str) -> None:
-        """Report a write to a file, so that it need not wait for the next scan."""
+        """Note that a file was written to, so that it need not wait for the next scan."""
         self._poked[path] = None
         if self._poke_timer is None:
             self._poke_timer = self._loop.after(POKE_S, self._look_at_poked)
@@ -85,7 +85,7 @@ class Tailer:
         self.sender.finish()
 
     def scan(self) -> bool:
-        """Check every file; return True if any changed."""
+        """Scan all collected directories; return whether any file changed."""
         if not self.sender.is_watching:
             return False
         self.sender.is_held = True  # data sent after this exceeds what was listed

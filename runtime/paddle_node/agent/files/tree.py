@@ -12,7 +12,7 @@ Piece = Tuple[str, int, memoryview, bool]
 
 
 class Tree:
-    """The state of one tree's transfer.
+    """A tree of files in transfer: its manifest, and the files that are still missing.
 
     Attributes:
         unpacked: the unpacked size of its files in bytes; None if the tree consists of the files themselves.
@@ -43,7 +43,7 @@ class Tree:
         return sum(entry.size for entry in self.entries.values() if isinstance(entry, File))
 
     def check(self) -> None:
-        """Check that the files are valid for the kind of tree.
+        """Check that the files suit the kind of tree: a bundle, wheels, or the files themselves.
 
         Raises:
             ManifestError: a bundle has other files, or wheels have no size limit.
@@ -81,7 +81,7 @@ class Tree:
 
 
 def pieces(asked: Blob, body: bytes) -> List[Piece]:
-    """Return the pieces that a `blob` carries, as (digest, offset, bytes, last).
+    """Decode a `blob` and its body into pieces: (digest, offset, bytes, last).
 
     Raises:
         ValueError: the message names no file, or its lengths do not match the body.

@@ -93,7 +93,7 @@ class Trees:
             self._loop.work(self._guarded("manifest", name, tree, self._compare(name, tree)))
 
     def blob(self, asked: Blob, body: bytes) -> None:
-        """Handle a piece of a file, or several small files."""
+        """Store the piece of a file, or the small files, that a `blob` carries."""
         name = asked.tree
         found = pieces(asked, body)
         tree = self._trees.get(name)
@@ -120,7 +120,7 @@ class Trees:
             self._build_soon(name, tree, extras)
 
     def drop(self) -> None:
-        """Discard incomplete trees."""
+        """Discard all incomplete trees."""
         self._arrivals.drop_all()
         self._builder.drop()
 

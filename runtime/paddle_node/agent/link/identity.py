@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's description of itself in its greeting.
+"""The description of a node in its greeting.
 
 It is part of the agent's greeting, so it imports only modules that load fast.
 """
@@ -12,7 +12,7 @@ from paddle_node.linux import proc
 
 
 def describe_node() -> "dict[str, object]":
-    """Return the fields of the agent's `hello`: integers, floats, strings and None."""
+    """Return the fields of the agent's `hello` about this node: integers, floats, strings and None."""
     system = os.uname()
     return {
         "pid": os.getpid(),

@@ -28,7 +28,7 @@ class Timer:
         self.callback: Optional[Callback] = callback
 
     def cancel(self) -> None:
-        """Cancel the timer's callback."""
+        """Cancel the timer, so that its callback is not called."""
         self.callback = None
 
 
@@ -82,7 +82,7 @@ class Loop:
         self._work.append(steps)
 
     def reap(self) -> None:
-        """Call back for every child process that has exited."""
+        """Reap every child process that has exited, and call its callback."""
         # -1: orphans of the job become our children too, and must not stay zombies
         while True:
             try:

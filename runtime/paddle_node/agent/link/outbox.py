@@ -134,7 +134,7 @@ class Outbox:
 
     @property
     def empty(self) -> bool:
-        """Return whether all frames have been handed to the operating system."""
+        """Return whether all frames have been passed to the operating system."""
         waiting = self._control or (not self._is_finished and (self._newest or self._lines))
         return self._written == self._sent.end and not waiting
 
@@ -143,7 +143,7 @@ class Outbox:
         self._keeps = True
 
     def acknowledged(self, position: int) -> None:
-        """Handle the acknowledgement of the given number of bytes.
+        """Handle the launcher's acknowledgement of `position` bytes.
 
         Raises:
             ValueError: the number exceeds the bytes sent.

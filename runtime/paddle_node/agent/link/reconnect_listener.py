@@ -27,7 +27,7 @@ VISIT_S = 5.0  # seconds in which a visitor must have sent its request
 
 
 class ReconnectListener:
-    """Listens for new connections of one launcher.
+    """The local socket on which the agent accepts new connections of its launcher.
 
     Args:
         key: the key from the launcher's `hello`.

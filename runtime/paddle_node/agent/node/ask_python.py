@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the job's Python once to get its version and the versions of modules."""
+"""Runs the job's Python to determine its version and the versions of modules."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class _Numbers(NamedTuple):
     pass_id: Whole = 0
 
 
-def look(folder: str, root_dir: str) -> Dict[str, List[Any]]:
+def list_all(folder: str, root_dir: str) -> Dict[str, List[Any]]:
     """Return the parts of pserver checkpoints in `folder` (none for ""), and scripts' checkpoints below ROOT_DIR."""
     return {"parts": pserver_parts(folder) if folder else [], "scripts": script_directories(root_dir)}
 

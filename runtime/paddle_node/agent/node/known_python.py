@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Caches the identity of the job's Python on this node, which is not queried again while its program is unchanged.
+"""A cache of the identity of the job's Python, which is not queried again while its program is unchanged.
 
 The program and its library are compared by inode, size and times. A program that only runs a different one (a pyenv
 script) is queried each time. So is every request with modules, because packages can be installed and removed without a
@@ -47,7 +47,7 @@ def recall(root_dir: str, python: str, env: Dict[str, str]) -> Optional[str]:
 
 
 def remember(root_dir: str, python: str, env: Dict[str, str], told: str, files: List[str]) -> None:
-    """Cache the identity that a Python reported, so that the next job need not start it to ask.
+    """Cache the identity of a Python, so that the next job need not start it.
 
     Args:
         files: the program that answered, and the libraries that belong to it.

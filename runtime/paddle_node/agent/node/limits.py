@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This machine's limits for a user's processes: ulimits, control groups, memory, cores, load; from /proc and /sys."""
+"""The limits of this machine for a user's processes (ulimits, control groups, memory, cores), from /proc and /sys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GROUPS = "/sys/fs/cgroup"
 _HUGE = 1 << 60  # a larger number means no limit: control groups version 1 report nearly 2**63
 
 
-def look() -> Dict[str, Any]:
+def kernel_limits() -> Dict[str, Any]:
     """Return the machine's limits and load by name; None for a limit that the kernel does not report or set."""
     system, memory = os.uname(), _memory()
     return {

@@ -38,7 +38,7 @@ _INSIDE = (
 
 
 class Candidates(NamedTuple):
-    """Candidate addresses, the most likely first.
+    """The candidate addresses of this node for the job's traffic, the most likely first.
 
     Attributes:
         problem: why the requested address is not available, or "".
@@ -51,7 +51,7 @@ class Candidates(NamedTuple):
 def candidates(
     given: Optional[str], nic: Optional[str], login: Optional[str], have: List[Placed]
 ) -> Candidates:
-    """Choose candidates among the node's addresses.
+    """Choose candidate addresses for the job's traffic among those of the node.
 
     Args:
         given: an address that overrides the node's choice, or None.
@@ -78,7 +78,7 @@ def candidates(
 
 
 def busy_ports(addresses: List[str], ports: Sequence[int]) -> List[Any]:
-    """Return the ports in use by address, each with its owner, and other errors that prevent binding."""
+    """Return the ports in use by address, each with its owner or the error that prevents binding."""
     busy: Dict[str, List[List[Any]]] = {}
     problems: List[List[str]] = []
     for address in addresses:

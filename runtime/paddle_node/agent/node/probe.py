@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examines a node before a job changes anything on it.
+"""Examines a node for preflight, before a job changes anything on it.
 
 Checks that can be slow or hang run in parallel outside the loop, each with a deadline; the answer is sent after the
 last one. Only a listener on the job's address stays open until `close`, because other nodes probe the path to this node
@@ -70,53 +70,53 @@ class Probe:
             listen_port=listen_ports.get(chosen.addresses[0], 0),
             listen_ports=listen_ports,
         )
-        look = _ProbeRun(self._loop, found, problems, done)
-        answered = self._python_answered(look)
+        run = _ProbeRun(self._loop, found, problems, done)
+        answered = self._python_answered(run)
         ask = partial(ask_python, self._loop, self._python, modules, asked.limit_s, answered)
         if not modules:
             recall = partial(known_python.recall, self._root_dir, self._python, environment.base(os.environ))
-            look.beside(RECALLED, recall, lambda _, known: answered(known, {}, "", []) if known else ask())
+            run.beside(RECALLED, recall, lambda _, known: answered(known, {}, "", []) if known else ask())
         other_disks = {"home": os.path.expanduser("~"), "/tmp": "/tmp"}  # noqa: S108 - only looked at
         marked = workspace or self._root_dir
-        look.beside(
+        run.beside(
             "root_dir",
             partial(_root_dir, self._root_dir, marked, asked.token, asked.node_id),
-            self._root_dir_seen(look, asked.need_bytes, asked.need_files),
+            self._root_dir_seen(run, asked.need_bytes, asked.need_files),
         )
         for name, path in other_disks.items():
-            look.beside(name, partial(storage.look, path, write=False), look.disk)
+            run.beside(name, partial(storage.examine, path, write=False), run.disk)
         if workspace:
-            look.beside(
+            run.beside(
                 "workspace",
                 partial(workspace_problem, workspace, entry, asked.module, self._root_dir),
-                look.workspace,
+                run.workspace,
             )
             if asked.code:
-                look.beside("code", partial(code_of, workspace, entry), look.keep)
+                run.beside("code", partial(code_of, workspace, entry), run.keep)
         if asked.write_to is not None:
-            look.beside("checkpoint_dir", partial(folder_problem, asked.write_to), look.trouble)
+            run.beside("checkpoint_dir", partial(folder_problem, asked.write_to), run.trouble)
         if asked.resumed_from is not None:
-            look.beside(
-                "checkpoints", partial(pserver_parts, os.path.expanduser(asked.resumed_from)), look.keep
+            run.beside(
+                "checkpoints", partial(pserver_parts, os.path.expanduser(asked.resumed_from)), run.keep
             )
-        look.beside("machine", limits.look, look.keep)
-        look.beside("ports", partial(network.busy_ports, list(listen_ports), asked.ports), look.ports)
-        look.beside("gpus", _ask_gpus if asked.gpus else _look_for_gpus, look.gpus)
-        look.begin()
+        run.beside("machine", limits.kernel_limits, run.keep)
+        run.beside("ports", partial(network.busy_ports, list(listen_ports), asked.ports), run.ports)
+        run.beside("gpus", _ask_gpus if asked.gpus else _look_for_gpus, run.gpus)
+        run.begin()
         if modules:
             ask()
 
-    def _python_answered(self, look: "_ProbeRun") -> Told:
+    def _python_answered(self, run: "_ProbeRun") -> Told:
         begun = time.monotonic()
 
         def answered(told: Optional[str], versions: Dict[str, Any], problem: str, files: List[str]) -> None:
             if problem:
-                look.problems.append(["python", problem])
+                run.problems.append(["python", problem])
             if told and files:
                 self._python_answer = told, files
             version, *kind = told.split("|") if told else [None]
-            look.found.update(python_version=version, python_kind=kind, modules=versions)
-            look.finish("python", time.monotonic() - begun)
+            run.found.update(python_version=version, python_kind=kind, modules=versions)
+            run.finish("python", time.monotonic() - begun)
 
         return answered
 
@@ -151,7 +151,7 @@ class Probe:
             storage.remove_mark(self._mark)
             self._mark = ""
 
-    def _root_dir_seen(self, look: "_ProbeRun", need: float, need_files: float) -> Callable[[str, Any], None]:
+    def _root_dir_seen(self, run: "_ProbeRun", need: float, need_files: float) -> Callable[[str, Any], None]:
         def seen(name: str, facts: Any) -> None:
             problem, unsafe = facts.pop("write_problem"), facts.pop("unsafe")
             self._mark = facts.pop("mark")
@@ -165,13 +165,13 @@ class Probe:
                         disk.size_text(free),
                     )
                 )
-                look.problems.append(["root_dir", text])
+                run.problems.append(["root_dir", text])
             elif unsafe:
                 text = "other users could change a job in %s: %s (ROOT_DIR in conf.py)" % (
                     self._root_dir,
                     unsafe,
                 )
-                look.problems.append(["root_dir", text])
+                run.problems.append(["root_dir", text])
             if free < need:
                 text = (
                     "%s has %s free, but %s are needed; free some space, or set a different ROOT_DIR in conf.py"
@@ -181,13 +181,13 @@ class Probe:
                         disk.size_text(need),
                     )
                 )
-                look.problems.append(["disk", text])
+                run.problems.append(["disk", text])
             inodes = facts["free_inodes"]
             if inodes is not None and inodes < need_files:
                 text = "%s has %d free inodes, but %d are needed; remove files, or set a different ROOT_DIR"
-                look.problems.append(["disk", text % (self._root_dir, inodes, need_files)])
-            look.found.update(free_bytes=free, writable=problem is None)
-            look.keep(name, facts)
+                run.problems.append(["disk", text % (self._root_dir, inodes, need_files)])
+            run.found.update(free_bytes=free, writable=problem is None)
+            run.keep(name, facts)
 
         return seen
 
@@ -281,7 +281,7 @@ def _known_at_once(variables: Sequence[str]) -> Dict[str, Any]:
 
 
 def _root_dir(root_dir: str, marked: str, token: Optional[str], node_id: int) -> Dict[str, Any]:
-    found = storage.look(root_dir, write=True)
+    found = storage.examine(root_dir, write=True)
     found["unsafe"] = ownership.problem(root_dir)
     found["mark"] = storage.leave_mark(marked, token, node_id) if token else ""
     return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs checks in a child process, so that a check that hangs, for example on a dead file server, cannot block the loop.
+"""Runs checks in a child process, so that a check that hangs, as on a dead file server, cannot block the loop.
 
 One child runs the checks one after another, because a fork costs more than most checks. If a check does not finish
 soon, it keeps that child, and a new child continues with the remaining checks. Results are sent as JSON over a pipe. A

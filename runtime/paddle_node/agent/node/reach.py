@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes the paths between nodes, before and during a job: listens for other nodes' probes, and probes them.
+"""Probes the network paths between nodes, before and during a job, and listens for other nodes' probes.
 
 There is one listener per address. A probe opens a TCP connection and sends FULL_BYTES: the peer's kernel acknowledges
 them only if full-size packets arrive. On a path that drops these (a smaller MTU without an ICMP message), connections
@@ -75,7 +75,7 @@ class Listeners:
             self._open.remove(listener)
 
     def close(self) -> None:
-        """Close all listeners."""
+        """Close the listeners and the connections that they accepted."""
         for caller in list(self._callers):
             caller.close()
         for listener in self._open:
@@ -124,7 +124,7 @@ class _Caller:
 
 
 class Reach:
-    """Probes all peers in parallel: opens a TCP connection to each and sends full-size packets.
+    """The probes of all peers, in parallel: a TCP connection to each, and full-size packets over it.
 
     Args:
         peers: (node ID, address, port) of each peer; a peer may be listed with several addresses.

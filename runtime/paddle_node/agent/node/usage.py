@@ -120,15 +120,15 @@ class Usage:
 
     Args:
         pids: returns the running processes, by name.
-        tell: called with a frame kind, an empty process name, and the fields.
+        send: called with a frame kind, an empty process name, and the fields.
     """
 
     def __init__(
-        self, loop: Loop, pids: Callable[[], Dict[str, int]], tell: Callable[[str, str, Fields], None]
+        self, loop: Loop, pids: Callable[[], Dict[str, int]], send: Callable[[str, str, Fields], None]
     ) -> None:
         self._loop = loop
         self._pids = pids
-        self._send = tell
+        self._send = send
         self._gpus: Optional[GpuUsage] = None
         self._next = Timer(0.0, lambda: None)
         self._at = 0.0

@@ -28,7 +28,7 @@ Problems = Dict[str, str]
 
 
 def reading(folder: str, paths: Sequence[str]) -> Iterator[Tuple[int, int, Problems]]:
-    """Read all files of the parts once; yield the bytes read, the total bytes and the problems so far.
+    """Read all files of checkpoint parts; yield the bytes read, the total bytes and the problems so far.
 
     Yields at the start, at least every _READ bytes, and at the end.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks existing directories on a node: the one that a job will run in (--job_workspace), and those it will write to.
+"""Checks existing directories on a node: the one a job will run in (--job_workspace), and those it will write to.
 
-Digests show the launcher whether all nodes have the same code. Only code is compared: data may be distributed over
-the nodes, and reading it would take too long for a preflight.
+Digests show the launcher whether all nodes have the same code. Only code is compared: data may be distributed over the
+nodes, and reading it would take too long for a preflight.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _NEVER = ("__pycache__",)  # and hidden folders
 
 
 def folder_problem(path: str) -> str:
-    """Return why no files can be written below `path`, or ""; missing parts of the path would be created."""
-    found = storage.look(path, write=True)
+    """Return why no files can be written below `path`, or "". Missing directories of the path would be created."""
+    found = storage.examine(path, write=True)
     parent, problem = found["parent"], found["write_problem"]
     missing = os.path.relpath(path, disk.deepest(path)).split("/")[0]
     in_the_way = os.path.join(parent, missing)

@@ -21,7 +21,7 @@ _PROCS = "/cgroup.procs"
 
 
 def make(marks: Dict[str, str]) -> str:
-    """Create a job's group below this process's own; return its directory, or "" if this is not possible."""
+    """Create the control group of a job below this process's own; return its directory, or "" if that fails."""
     for path in _places(marks):
         try:
             os.makedirs(path, exist_ok=True)
@@ -50,12 +50,12 @@ def members(path: str) -> List[FoundProcess]:
     for folder, _, _ in os.walk(path):
         with contextlib.suppress(OSError, ValueError), open(folder + _PROCS, encoding="ascii") as file:
             pids.update(int(line) for line in file)
-    found = [process_tree.look(pid) for pid in pids if pid > 1]
+    found = [process_tree.process_of(pid) for pid in pids if pid > 1]
     return [one for one in found if one is not None and one.is_alive]
 
 
 def remove(marks: Dict[str, str]) -> None:
-    """Remove a job's group if it is empty."""
+    """Remove the control group of a job if it is empty."""
     for path in _places(marks):
         for folder, _, _ in os.walk(path, topdown=False):
             with contextlib.suppress(OSError):

@@ -33,7 +33,7 @@ def complete(own: Mapping[str, str], given: Mapping[str, str]) -> Dict[str, str]
 
 
 def program(name: str, env: Mapping[str, str]) -> Optional[str]:
-    """Return the path of a program on PATH, like `shutil.which` but without its imports of compressors."""
+    """Return the path of a program on PATH, or None; like `shutil.which`, without its imports."""
     for folder in filter(None, env["PATH"].split(os.pathsep)):
         path = os.path.join(folder, name)
         if os.path.isfile(path) and os.access(path, os.X_OK):

@@ -33,7 +33,7 @@ class MonitoredProcess:
 
 
 class Health:
-    """Monitors all processes that `monitored` returns at the time of a check."""
+    """The monitor of all processes that `monitored` returns at the time of a check."""
 
     def __init__(
         self, loop: Loop, outbox: Outbox, monitored: Callable[[], Dict[str, MonitoredProcess]]
@@ -80,7 +80,7 @@ class Health:
         self._loop.after(LOOK_S, self._check)
 
     def _judge(self, name: str, monitored: MonitoredProcess, now: float) -> None:
-        found = process_tree.look(monitored.pid)
+        found = process_tree.process_of(monitored.pid)
         if found is None:
             return
         stall = monitored.detector.judge(now, found.state, is_traced(monitored.pid))
@@ -103,7 +103,7 @@ class Health:
 
 
 class MemoryKills:
-    """Detects out-of-memory kills by the counters of this process's cgroup, or else of the machine.
+    """A detector of out-of-memory kills, by the counters of this process's cgroup or else of the machine.
 
     A counter shows that a kill happened, not which process was killed. Therefore, an increase is reported only with a
     process that failed shortly afterwards: the killed one, or a shell or loader that waited for it. The counters of the
@@ -116,7 +116,7 @@ class MemoryKills:
         self.sample()
 
     def sample(self) -> None:
-        """Record the current counters; about once a second is enough."""
+        """Record the current values of the counters; called about once a second."""
         now = time.monotonic()
         self._samples.append((now, self._read()))
         while len(self._samples) > 1 and self._samples[1][0] <= now - RECENT_S:

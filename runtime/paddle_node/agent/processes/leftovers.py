@@ -25,7 +25,7 @@ Identity = Tuple[int, int]
 
 
 class Traces(NamedTuple):
-    """A job's record that an agent wrote on this node since the node booted.
+    """The traces of a job on this node since boot, by which its remaining processes are found.
 
     Attributes:
         agents: the pid and start time of the agent proper, its guard and its watcher, as far as they are recorded.
@@ -47,7 +47,7 @@ NOTHING = Traces("", (), {}, "", "", 0)
 
 
 def traces(record: JobFile, is_ours_alone: bool) -> Traces:
-    """Return the traces in a job's record.
+    """Return the traces that a job's record contains.
 
     Args:
         is_ours_alone: whether only this job uses the job's directory.
@@ -65,13 +65,13 @@ def traces(record: JobFile, is_ours_alone: bool) -> Traces:
 
 
 def own_agent() -> Agent:
-    """Return this process, with its guard and its watcher."""
-    own = process_tree.look(os.getpid())
+    """Return the record of this process as an agent, with its guard and its watcher."""
+    own = process_tree.process_of(os.getpid())
     outer: List[Identity] = []
-    one = process_tree.look(own.parent) if own is not None else None
+    one = process_tree.process_of(own.parent) if own is not None else None
     while one is not None and len(outer) < 2 and proc.command(one.pid) == proc.command(os.getpid()):
         outer.append((one.pid, one.start))  # a fork has the same command line
-        one = process_tree.look(one.parent)
+        one = process_tree.process_of(one.parent)
     return Agent(os.getpid(), own.start if own is not None else 0, tuple(outer), proc.boot_id())
 
 

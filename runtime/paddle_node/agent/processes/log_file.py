@@ -25,7 +25,7 @@ class LogFile:
     Args:
         path: the path of the file; created if it does not exist.
         name: the name that users know the file by.
-        tell: function that is called with a message for the user; lose: with a message about lost output.
+        report: function that is called with a message for the user; lose: with a message about lost output.
         written: function that is called after every write, and before and after files are renamed.
         limit: the size in bytes at which the file is rotated; 0: never.
     """
@@ -34,14 +34,14 @@ class LogFile:
         self,
         path: str,
         name: str,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         lose: Callable[[str], None],
         written: Callable[[bool], None],
         limit: int = 0,
     ) -> None:
         self._path = path
         self._name = name
-        self._report = tell
+        self._report = report
         self._lose = lose
         self._written = written
         self._limit = limit
@@ -167,7 +167,7 @@ class LogFile:
 
 
 class Tap:
-    """Captures the data that is written to a log while the tap is open, up to a limit."""
+    """A capture of the data that is written to a log, up to a limit, until it is closed."""
 
     def __init__(self, limit: int, remove: Callable[[Tap], None]) -> None:
         self.data = b""
@@ -175,7 +175,7 @@ class Tap:
         self._remove = remove
 
     def take(self, data: bytes) -> None:
-        """Save as much of the data as the limit allows."""
+        """Capture data, as far as the limit allows."""
         self.data += data[: self._limit - len(self.data)]
 
     def close(self) -> bytes:

@@ -31,7 +31,7 @@ class LogProgress:
         patterns: regular expressions. A named group matches the number of that name; groups `name` and `value` match a
             number of any name.
         take: function that is called with the numbers found: name -> number.
-        tell: function that is called with a message if a pattern takes too long, or is not valid in this Python
+        report: function that is called with a message if a pattern takes too long, or is not valid in this Python
             version.
     """
 
@@ -40,22 +40,22 @@ class LogProgress:
         loop: Loop,
         patterns: Sequence[str],
         take: Callable[[Dict[str, float]], None],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._loop = loop
         self._take = take
-        self._report = tell
+        self._report = report
         self._patterns = [one for one in map(self._compiled, patterns) if one is not None]
         self._data = b""
         self._timer: Optional[Timer] = None
 
     def heard(self, data: bytes) -> None:
-        """Buffer output until it is searched."""
+        """Buffer output of the process until it is searched."""
         self._data = (self._data + data)[-TAIL_BYTES:] if len(data) < TAIL_BYTES else data[-TAIL_BYTES:]
         if self._timer is None and self._patterns:
-            self._timer = self._loop.after(EVERY_S, self.look)
+            self._timer = self._loop.after(EVERY_S, self.search)
 
-    def look(self) -> None:
+    def search(self) -> None:
         """Search the complete lines that arrived since the last search."""
         if self._timer is not None:
             self._timer.cancel()

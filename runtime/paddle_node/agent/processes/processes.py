@@ -46,7 +46,7 @@ class LongValues:
         self._size = 0
 
     def learn(self, body: bytes) -> None:
-        """Store the pieces in a `start`.
+        """Decode and store the pieces in the body of a `start`.
 
         Raises:
             ValueError: the body is malformed, or there are too many pieces.
@@ -163,7 +163,7 @@ class Output:
             self._log.close()
 
     def tail(self) -> str:
-        """Return the last lines as text."""
+        """Return the last lines of the output as text, for failure reports."""
         lines = self._tail.split(b"\n")[-TAIL_LINES - 1 :]
         return b"\n".join(lines).decode("utf-8", "replace")
 
@@ -217,7 +217,7 @@ HUNG_START_LIMIT_S = 1.0  # after a start that hung: many such starts together m
 
 
 class Running:
-    """A process that was started and has not been reaped yet."""
+    """A process that was started and has not been reaped yet, with its output, reports and monitoring."""
 
     def __init__(
         self, output: Output, report: Report, monitored: MonitoredProcess, progress: LogProgress
@@ -263,7 +263,7 @@ class Processes:
         return {running.pid for running in self._running.values()}
 
     def pids(self) -> Dict[str, int]:
-        """Return the running processes, by name."""
+        """Return the process IDs of the running processes, by name."""
         return {name: running.pid for name, running in self._running.items()}
 
     def sessions(self, name: str) -> Set[int]:
@@ -282,11 +282,11 @@ class Processes:
         marks = {os.fsencode("%s=%s" % (PROC, name)) for name in ended}
         deadline = max(ended.values(), default=0.0)
 
-        def look() -> None:
+        def check() -> None:
             found = scope.find() if marks else []
             left = [one.pid for one in found if not marks.isdisjoint(proc.environ(one.pid))]
             if left and time.monotonic() < deadline:
-                self._loop.after(SETTLE_S / 20, look)
+                self._loop.after(SETTLE_S / 20, check)
                 return
             if left:
                 self._outbox.notice(
@@ -296,7 +296,7 @@ class Processes:
                 )
             then()
 
-        look()
+        check()
 
     def start(self, asked: Start, body: bytes, job_dir: str) -> int:
         """Start the process of a `start` message, whose body is pieces of long values; return its pid.
@@ -338,7 +338,7 @@ class Processes:
         log = LogFile(
             job_dir + "/" + asked.log,
             asked.log,
-            tell=self._outbox.notice,
+            report=self._outbox.notice,
             lose=self._outbox.loss,
             written=lambda rotated: self._logged(asked.log, rotated),
             limit=asked.log_limit,
@@ -378,14 +378,14 @@ class Processes:
             ready=lambda fields: self._outbox.send("ready", **dict(fields, proc=name)),
             newest=lambda kind, fields: self._outbox.newest(kind, name, fields),
             detector=detector,
-            tell=lambda sentence: self._outbox.notice("%s: %s" % (name, sentence)),
+            report=lambda sentence: self._outbox.notice("%s: %s" % (name, sentence)),
         )
 
     def _ended(self, name: str, status: int) -> None:
         running = self._running.pop(name)
         self._health.forget(name)
         running.output.drain()
-        running.progress.look()
+        running.progress.search()
         running.report.drain()
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = None if number else os.WEXITSTATUS(status)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the JSON lines that a process reports, the records of `contract.facts`, and passes them on.
+"""Reads the reports of a process (JSON lines, the records of `contract.facts`) and passes them on.
 
 A line is accepted if it is a valid record; a number in a trainer's progress, if it is within its limits. All others are
 ignored, and the first one is reported. `step`, `loss`, `samples` and `samples_per_s` that a trainer's script reports,
@@ -44,11 +44,11 @@ class ScriptProgress:
     from its report.
 
     Args:
-        tell: function that is called with a message about each number that is omitted.
+        report: function that is called with a message about each number that is omitted.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._report = tell
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
         self._step = -1
         self._names_steps = False
         self._samples = 0
@@ -60,7 +60,7 @@ class ScriptProgress:
         ] = []  # (time, samples): the start of this window and of the last
 
     def take(self, numbers: Mapping[str, float], now: float) -> Tuple[Optional[Progress], Optional[Points]]:
-        """Return the progress and the curves that the numbers contain; None for each that is missing.
+        """Convert a report to progress and points of curves; None for each that it does not contain.
 
         Args:
             numbers: name -> a finite number; `samples` is the number of samples in all steps so far.
@@ -129,7 +129,7 @@ class Report:
         newest: called with a kind, such as `progress` or `pushes`, and its newest fields, at most 4 times a second per
             kind.
         detector: detector that is notified of heartbeats and steps.
-        tell: called once, with a message, if the process writes an invalid line.
+        report: called once, with a message, if the process writes an invalid line.
     """
 
     def __init__(
@@ -139,14 +139,14 @@ class Report:
         ready: Callable[[Fields], None],
         newest: Callable[[str, Fields], None],
         detector: StallDetector,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._loop = loop
         self._fd = fd
         self._ready = ready
         self._tell_newest = newest
         self._detector = detector
-        self._warn: Optional[Callable[[str], None]] = tell
+        self._warn: Optional[Callable[[str], None]] = report
         self._buffer = b""
         self._newest: Dict[str, Any] = {}
         self._points: Dict[str, Tuple[str, float, float]] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This user's resident agents on this node: finds them by a mark in their environment, lists them and ends them.
+"""Finds, lists and ends this user's resident agents on this node, by a mark in their environment.
 
 Agents that a resident agent forks for a job have the same environment but a different process name: only a resident
 agent is called `paddle-resident`.
@@ -44,7 +44,7 @@ class Resident(NamedTuple):
 
 
 def mark(name: str, port: int, wait_s: float, root_dir: str) -> str:
-    """Return the value of the environment variable MARK."""
+    """Return the value of the environment variable MARK for a resident agent."""
     return "%s %d %g %s" % (name, port, wait_s, root_dir)
 
 

@@ -28,7 +28,7 @@ def spawn(
     limit_s: float = START_LIMIT_S,
     group: str = "",
 ) -> int:
-    """Start a process in a new session and return its pid.
+    """Start a process in a new session, wait until its program runs, and return its pid.
 
     Args:
         argv: the program and its arguments, not interpreted by a shell; the program is searched in env's PATH.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides whether a process makes progress; pure: the clock and the facts from /proc are arguments.
+"""Decides whether a process makes progress. Pure: the clock and the facts from /proc are arguments.
 
 A process is frozen if it is stopped, stuck in the kernel, or no longer sends the heartbeats that it had begun to send.
 It is hung if it has reported steps, but none for too long. While a debugger traces a process, the timers are paused.
@@ -19,7 +19,7 @@ NO_STEP = "no step"
 
 
 class Limits(NamedTuple):
-    """The maximum times in seconds without a heartbeat and without a step; 0 disables a limit."""
+    """The time limits in seconds without a heartbeat and without a step; 0 disables a limit."""
 
     heartbeat_s: float
     step_s: float
@@ -47,7 +47,7 @@ class StallDetector:
         self._state_since = now
 
     def beat(self, now: float) -> None:
-        """Record a heartbeat."""
+        """Record that a heartbeat arrived."""
         self._alive_at = now
 
     def step(self, now: float) -> None:

@@ -23,7 +23,7 @@ LONGEST_LOOK_S = 0.2
 
 
 class Scope:
-    """The set of processes that a stop covers.
+    """The processes that a stop covers: the whole job, or some of its processes.
 
     Args:
         marks: variables in the environment of every process of the job.

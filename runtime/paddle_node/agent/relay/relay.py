@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File transfers between the nodes of one job while its trees are distributed: a listener, senders and a receiver.
+"""Transfers files between the nodes of one job while its trees are distributed: a listener, senders and a receiver.
 
 Only peers with the job's certificate receive files, and only files in the job's own manifests. The listener is closed
 when the distribution has ended.
@@ -19,7 +19,7 @@ from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.relay.channel import Channel
 from paddle_node.agent.relay.taker import Source, Taker
 from paddle_node.agent.relay.tls import Identity, identity
-from paddle_node.agent.relay.wire import AGAIN, CHUNK, DATA, MISSING, WAIT, Want, WantReader, WireError, word
+from paddle_node.agent.relay.wire import AGAIN, CHUNK, DATA, MISSING, WAIT, Want, WantReader, WireError, reply
 from paddle_node.contract import to_agent
 from paddle_node.linux.inet import family_of, usual
 
@@ -65,7 +65,7 @@ class Relay:
         self._send("relaying", address=address, port=listener.getsockname()[1])
 
     def fetch(self, sources: Sequence[Source], wanted: Dict[str, int]) -> None:
-        """Fetch files from other nodes.
+        """Start to fetch files from other nodes.
 
         Args:
             sources: the relays of the nodes to fetch from, 1 to SOURCES, the best first.
@@ -192,7 +192,7 @@ class Giver:
         return self._channel.known
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the other node."""
         self._channel.close()
         self._put_away()
         self._quiet()
@@ -226,7 +226,7 @@ class Giver:
             size += len(data)
         if size:
             self.given += size
-            self._channel.send(word(DATA, b"".join(parts)) + due)
+            self._channel.send(reply(DATA, b"".join(parts)) + due)
         elif due:
             self._channel.send(due)
         elif self._pending:
@@ -243,23 +243,23 @@ class Giver:
                 if self._trees.expects(digest):
                     return b"", b""
                 self._pending.popleft()
-                return b"", word(MISSING)
+                return b"", reply(MISSING)
         if self._open.is_stale():
             self._put_away()
             self._pending[0] = (digest, 0)
-            return b"", word(AGAIN)
+            return b"", reply(AGAIN)
         try:
             data = self._open.read(offset, limit)
         except OSError:  # a disk error: another node may have the file
             self._put_away()
             self._pending.popleft()
-            return b"", word(MISSING)
+            return b"", reply(MISSING)
         self._pending[0] = (digest, offset + len(data))
         if offset + len(data) == self._open.size:
             self._put_away()
             self._pending.popleft()
             # an empty read does not mean that nothing has arrived
-            return data, b"" if data else word(WAIT)
+            return data, b"" if data else reply(WAIT)
         return data, b""
 
     def _open_file(self, digest: str, offset: int) -> "Optional[_Open]":
@@ -290,7 +290,7 @@ class Giver:
     def _say_wait(self) -> None:
         if self._channel.is_open:
             self._timer = self._loop.after(WAIT_S, self._say_wait)
-            self._channel.send(word(WAIT))
+            self._channel.send(reply(WAIT))
 
     def _go_on(self) -> None:
         self._quiet()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receives files from other nodes: from the first source that responds, from the byte where the previous one stopped.
+"""Receives files from other nodes, one source after the other, each from the byte at which the previous one stopped.
 
 A source that disconnects, is silent for STALL_S seconds or sends wrong bytes is not used again. Files that no source
 provides are left to the caller.

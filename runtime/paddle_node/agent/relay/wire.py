@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages that two nodes exchange over TLS: encoding and decoding, without I/O.
+"""The codec of the messages that two nodes exchange over TLS. Performs no I/O.
 
 The receiving node requests files, each from a byte offset: `!I length | JSON [[digest, offset], ...]`. The sending node
 answers with messages, `!BI kind, length | bytes`: the files' bytes, one file after another in the order requested
@@ -30,7 +30,7 @@ class WireError(Exception):
     """Raised when a peer sent a malformed message."""
 
 
-def word(kind: int, body: bytes = b"") -> bytes:
+def reply(kind: int, body: bytes = b"") -> bytes:
     """Encode one message of the sending node: its kind (DATA, MISSING, AGAIN or WAIT) and its bytes."""
     return WORD.pack(kind, len(body)) + body
 
@@ -48,7 +48,7 @@ class WantReader:
         self._buffer = bytearray()
 
     def feed(self, data: memoryview) -> List[Want]:
-        """Parse bytes and return the requests that they complete.
+        """Parse further bytes, and return the requests that they complete.
 
         Raises:
             WireError: the bytes are not a valid request.
@@ -80,7 +80,7 @@ class MessageReader:
         self._left = 0  # bytes of a DATA still to be received
 
     def feed(self, view: memoryview) -> List[Tuple[int, memoryview]]:
-        """Parse bytes and return the messages, or parts of DATA, in them.
+        """Parse further bytes, and return the messages that they complete as (kind, bytes), and parts of DATA.
 
         Raises:
             WireError: the bytes are not valid messages.

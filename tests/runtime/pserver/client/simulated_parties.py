@@ -99,7 +99,9 @@ class Trainer:
         """Look at the clock."""
         if not self.is_done:
             knows = lambda index: bool(self.stamps[index])  # noqa: E731
-            self.history.send(self, self.conversation.look(self.history.now, lambda index: "", knows))
+            self.history.send(
+                self, self.conversation.check_deadlines(self.history.now, lambda index: "", knows)
+            )
 
     def numbered(self, out: Outgoing) -> Message:
         """Return a message as it travels."""

@@ -25,7 +25,10 @@ def conversation(wait_s: float = math.inf) -> Conversation:
 
 
 def look(talk: Conversation, now: float) -> list[Verb]:
-    return [each.message.verb for each in talk.look(now, lambda server: "check it", lambda server: True)]
+    return [
+        each.message.verb
+        for each in talk.check_deadlines(now, lambda server: "check it", lambda server: True)
+    ]
 
 
 def moments(until: float) -> Iterator[float]:

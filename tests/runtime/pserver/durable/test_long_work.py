@@ -186,10 +186,10 @@ def test_what_comes_meanwhile_is_carried_out_afterwards_in_order() -> None:
     assert attended.handle(b"a", Message(Ping(), session=3, request=9))[0].message.verb is Verb.OK
     attended.handle(b"a", hello)  # said again, as its sender does: it counts once
     assert attended.handle(b"a", Message(Leave(), session=3, request=2, stamp=7)) == []
-    assert attended.go_on() == attended.tick() == []
+    assert attended.resume() == attended.tick() == []
     gate.set()
     thread.join()
-    replies = attended.go_on()
+    replies = attended.resume()
     assert [each.message.request for each in replies] == [1, 2]
     assert all(isinstance(each.message.record, Ok) for each in replies)
     assert not attended.is_at_work

@@ -109,4 +109,4 @@ def waiting(sock: socket.socket) -> int:
 
 def went_on(handshake: Handshake) -> bool:
     """Go on with what was sent: twice, since a greeting and the piece behind it are read one after the other."""
-    return handshake.go_on() or handshake.go_on()
+    return handshake.advance() or handshake.advance()

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from paddle.pserver.client.links import Links
-from paddle.pserver.client.reachability import Sight, look
+from paddle.pserver.client.reachability import Sight, probe
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.transports.zmq import ZmqListener
 from paddle.pserver.wire.codec import encode
@@ -89,7 +89,7 @@ def test_who_only_looks_whether_somebody_listens_is_no_stranger(keys: WireKeys |
         for _ in range(5):
             socket.create_connection(("127.0.0.1", router.port)).close()
             assert (
-                look(f"127.0.0.1:{router.port}", is_encrypted=False, timeout_s=ANSWER_S).sight
+                probe(f"127.0.0.1:{router.port}", is_encrypted=False, timeout_s=ANSWER_S).sight
                 is not Sight.MUTE
             )
         links = stack.enter_context(contextlib.closing(Links([f"127.0.0.1:{router.port}"], keys)))

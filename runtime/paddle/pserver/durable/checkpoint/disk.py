@@ -87,7 +87,7 @@ class SpareMemory:
         return copy
 
     def close(self) -> None:
-        """Stop allocating spare memory."""
+        """Stop the thread that allocates spare memory."""
         self._is_closed.set()
 
     def _find(self, nbytes: int) -> None:

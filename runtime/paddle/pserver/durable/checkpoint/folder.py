@@ -68,7 +68,7 @@ def checking(root: Path, files: Iterable[DataFile]) -> ServiceThread[None]:
 
 
 def check_all(found: Checkpoint) -> None:
-    """Compare all of a checkpoint's files with its manifests.
+    """Verify all files of a checkpoint against its manifests.
 
     Raises:
         CheckpointError: a file is missing or differs.

@@ -56,7 +56,7 @@ _DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file that contains pieces of parameters.
+    """A data file of a checkpoint, which contains pieces of parameters.
 
     Attributes:
         path: relative to the folder of all checkpoints.
@@ -70,7 +70,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The description of one server's part of a checkpoint.
+    """The manifest of one server's part of a checkpoint.
 
     Attributes:
         job: id of the job that wrote it, or empty.
@@ -98,13 +98,13 @@ class Manifest:
         return f"v{self.version:012d}{dot}{self.job}/part-{self.server}-of-{self.count}"
 
     def to_bytes(self) -> bytes:
-        """Return the contents of the manifest's file."""
+        """Encode the manifest as JSON with a checksum, for its file."""
         body = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
         return json.dumps({"crc32": crc32(body.encode()), "body": body}).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
-        """Parse the output of `to_bytes` strictly.
+        """Decode the contents of a manifest's file.
 
         Raises:
             CheckpointError: the bytes are not a manifest, or have a different format version.
@@ -146,7 +146,7 @@ class _Described(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Part of a parameter with all of its state.
+    """A piece of a checkpoint: a part of a parameter with all of its state.
 
     Attributes:
         place: for a dense piece: `size`, `block`, `first`, `stride` as in `DenseShare`, and `at`, the position among
@@ -166,7 +166,7 @@ class Piece:
 
 
 def frames(piece: Piece, at: int = 0) -> list[bytes | memoryview]:
-    """Return a piece's bytes as several buffers; contiguous arrays are not copied.
+    """Encode a piece as several buffers; contiguous arrays are not copied.
 
     Args:
         at: position of the piece in its file, which is needed to align its arrays at multiples of 64.
@@ -185,7 +185,7 @@ def frames(piece: Piece, at: int = 0) -> list[bytes | memoryview]:
 
 
 def head_of(data: bytes) -> tuple[int, int]:
-    """Return the lengths in bytes of a piece's description and arrays, from its first HEAD.size bytes.
+    """Decode the head of a piece (HEAD.size bytes); return the lengths of its description and arrays in bytes.
 
     Raises:
         CheckpointError: the bytes do not begin a piece.
@@ -199,7 +199,7 @@ def head_of(data: bytes) -> tuple[int, int]:
 
 
 def piece_of(description: bytes, arrays: memoryview) -> Piece:
-    """Assemble a piece from its bytes; its arrays are views. Raises CheckpointError if the bytes are invalid."""
+    """Decode a piece; its arrays are views. Raises CheckpointError if the bytes are invalid."""
     try:
         return _read(description, arrays)
     except (ValueError, KeyError) as error:

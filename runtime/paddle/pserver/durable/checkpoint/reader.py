@@ -60,7 +60,7 @@ def open_file(root: Path, file: DataFile) -> io.FileIO:
 
 
 def compare(file: DataFile, crc: int) -> None:
-    """Compare the CRC-32 of a file with its manifest. Raises CheckpointError if they differ."""
+    """Check a file's CRC-32 against its manifest. Raises CheckpointError if they differ."""
     if file.crc32 not in (None, crc):
         raise CheckpointError(f"{file.path}: damaged: expected checksum {file.crc32:08x}, got {crc:08x}")
 
@@ -154,7 +154,7 @@ class Filled(NamedTuple):
 
 
 class Pool:
-    """Memory that is reused for one file after another: blocks, and spare memory of any size."""
+    """A pool of memory that is reused for one file after another: blocks, and spare memory of any size."""
 
     def __init__(self) -> None:
         self._blocks: queue.SimpleQueue[Memory | None] = queue.SimpleQueue()
@@ -279,7 +279,7 @@ class PieceBytes:
         self.at = self.crc = 0
 
     def take(self, count: int, *, stays: bool = False) -> memoryview:
-        """Return the next bytes.
+        """Return the next `count` bytes as a view.
 
         Args:
             stays: whether the bytes remain valid after the next call, until the result of `used_up` is returned to the

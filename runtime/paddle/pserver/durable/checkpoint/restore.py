@@ -28,15 +28,15 @@ Columns = dict[str, npt.NDArray[Any]]
 
 
 def load(
-    store: Store, root: Path, parts: Sequence[Manifest], told: Callable[[str], None] = lambda _: None
+    store: Store, root: Path, parts: Sequence[Manifest], report: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Load a checkpoint into a new store, or into a store into which loading another checkpoint failed.
+    """Load a checkpoint into a new store, or into one into which loading another checkpoint failed.
 
     Args:
         root: folder with the files of `parts`.
         parts: the parts of all servers that wrote the checkpoint; if the placement is unchanged, this server's part
             suffices.
-        told: function that is called with a description of the progress, once per file.
+        report: function that is called with a description of the progress, once per file.
 
     Raises:
         CheckpointError: a file is missing, damaged, or of a different model. The store is then unusable.
@@ -60,7 +60,7 @@ def load(
             for file, piece in reading:
                 if file is not last:
                     number, last = number + 1, file
-                    told(f"{number} of {len(files)} files")
+                    report(f"{number} of {len(files)} files")
                 # every file contains whole dense parameters, but only the rows that changed since the previous file
                 loader.take(piece, is_latest=file in latest)
         loader.finish([part.numbers for part in parts])

@@ -40,7 +40,7 @@ _LARGE_BYTES = 16 << 20  # memory for copies of smaller ones is found at once
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The server and job that write checkpoints, as recorded in a manifest."""
+    """The writer of a checkpoint part, as recorded in its manifest: the server and the job."""
 
     job: str
     server: int
@@ -85,12 +85,12 @@ class Series:
         return self._snapshot is not None and self._sink is not None and self._sink.backlog < _MAX_BACKLOG
 
     def dense(self, elements: Elements) -> None:
-        """Wait until the snapshot in progress has copied these dense elements, which are about to change."""
+        """Copy these dense elements for the snapshot in progress, before they change; blocks until they are copied."""
         if self._snapshot is not None:
             self._snapshot.dense(elements)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
-        """Copy rows for the snapshot in progress before they change, and record them for the next part."""
+        """Copy rows (n,) that are about to change for the snapshot in progress, and record them for the next part."""
         if self._snapshot is not None:
             self._snapshot.rows(name, rows)
         self._changed[name][rows] = True
@@ -113,7 +113,7 @@ class Series:
         )
 
     def advance(self) -> None:
-        """Copy a small part of the store; finish the part of the checkpoint after the last one."""
+        """Copy a small part of the store; once all of it is copied, finish the part of the checkpoint."""
         if self._snapshot is None or self._sink is None or self._manifest is None:
             return
         self._snapshot.advance()
@@ -122,7 +122,7 @@ class Series:
             self._sink.finish(self._manifest, () if self._is_whole else self.parts[-1].files)
 
     def outcome(self) -> Manifest | OSError | None:
-        """Return, once, the finished part or the reason why it was not written; None if there is nothing new."""
+        """Return, one time, the finished part or the error that prevented it; None if there is nothing new."""
         outcome = None if self._sink is None else self._sink.outcome()
         if outcome is None:
             return None
@@ -139,7 +139,7 @@ class Series:
         return outcome
 
     def abandon(self) -> None:
-        """Abandon the checkpoint in progress; complete ones are retained."""
+        """Abandon the checkpoint in progress; complete ones are retained on disk."""
         if self._sink is not None:
             if self._snapshot is not None:
                 self._snapshot.cancel()  # otherwise its thread would copy to the end
@@ -206,10 +206,10 @@ class Periodic:
         )
 
     def fall_due(self) -> bool:
-        """Return whether a checkpoint must begin now that a batch has ended; log each checkpoint that is skipped.
+        """Return whether a checkpoint must begin now, at the end of a batch; log each checkpoint that is skipped.
 
-        A skipped checkpoint begins when there is room for it, provided that no batch followed and no table was
-        shrunk. After a shrink it would lack the rows that other servers' checkpoints of this batch contain.
+        A skipped checkpoint begins when there is room for it, provided that no batch followed and no table was shrunk.
+        After a shrink it would lack the rows that other servers' checkpoints of this batch contain.
         """
         version = self._store.version
         if version == self._begun or version % self._period:
@@ -231,7 +231,7 @@ class Periodic:
         _log.warning("%s%s", text, remedy)
 
     def begin(self, engine: Mapping[str, Any]) -> None:
-        """Begin a checkpoint of the present state; `engine` is the engine's state as JSON types."""
+        """Begin a checkpoint of the present state; the manifest stores `engine`, the engine's state as JSON types."""
         self._begun, self._begun_at = self._store.version, time.monotonic()
         self.series.begin(engine)
 
@@ -257,7 +257,7 @@ class Periodic:
         return self.series.is_busy
 
     def close(self) -> None:
-        """Abandon a checkpoint in progress."""
+        """Abandon the checkpoint in progress, if any."""
         self._spare.close()
         self.series.abandon()
 

@@ -63,7 +63,7 @@ class Copying:
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether there are pieces that no thread has begun."""
+        """Return whether there are pieces that no thread has begun to write."""
         with self._changed:
             return bool(self._left)
 
@@ -74,7 +74,7 @@ class Copying:
             return self._written is None and not self._left
 
     def write(self, writer: PartWriter) -> None:
-        """Write all pieces that the owner has not taken; called in the part's thread."""
+        """Write all pieces that the owner has not taken; called in the thread of the part."""
         while (nbytes := self._next_bytes()) is not None:
             # A thread that waits for the piece in progress then waits for a copy in memory, not for the disk.
             writer.make_room(nbytes)
@@ -98,7 +98,7 @@ class Copying:
             self._give(taken[1])
 
     def finish(self, parameter: str, start: int, stop: int) -> None:
-        """Wait until these elements are no longer needed: write waiting pieces, and wait for the piece in progress."""
+        """Write the waiting pieces of elements `start` to `stop`, and wait for the one in progress, before a change."""
         for number in range(start // self._length, -(-stop // self._length)):
             with self._changed:
                 piece = self._take(parameter, number)
@@ -185,16 +185,16 @@ class Snapshot:
 
     @property
     def is_over(self) -> bool:
-        """Return whether everything is copied."""
+        """Return whether the whole store has been copied."""
         return self._dense.is_over and not self._cursor and not self._growing
 
     def dense(self, elements: Elements) -> None:
-        """Wait until these dense elements, which are about to change, have been copied."""
+        """Copy these dense elements, which are about to change; blocks until they are copied."""
         if elements.version >= self.version:  # otherwise they are elsewhere in the copied state
             self._dense.finish(elements.parameter, elements.start, elements.stop)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
-        """Copy rows of a sparse parameter that are not copied yet, before they change."""
+        """Copy those of the given rows (n,) of a sparse parameter that are not copied yet, before they change."""
         if name in self._cursor:
             left = rows[self._todo[name][rows]]
             self._copy_rows(name, left, left)
@@ -268,7 +268,7 @@ def _dense_pieces(store: Store) -> Iterator[Piece]:
 
 
 def numbers_of(store: Store) -> Numbers:
-    """Return a store's numbers: its state without the arrays."""
+    """Return the scalar state of a store and of its parameters, by name: everything except the arrays."""
     numbers: Numbers = {
         STORE: {
             "version": store.version,
@@ -285,7 +285,7 @@ def numbers_of(store: Store) -> Numbers:
 
 
 def size_of(store: Store) -> int:
-    """Estimate the bytes of a store's arrays."""
+    """Return an estimate of the size of a store's arrays, in bytes."""
     dense = sum(updater_bytes(updater) for updater in store.updaters) + store.slab.nbytes
     rows = sum(array.nbytes for t in store.tables.values() for array in t.columns.values())
     return dense + rows + sum(each.table.nbytes + each.table.disk_bytes for each in store.growing.values())
@@ -298,5 +298,5 @@ def dense_size_of(store: Store) -> int:
 
 
 def updater_bytes(updater: DenseUpdater) -> int:
-    """Return the number of bytes of an update rule's state."""
+    """Return the size of an update rule's state, in bytes."""
     return sum(array.nbytes for array in updater.columns.values())

@@ -50,7 +50,7 @@ _JOIN_S = 5.0
 
 
 class DiskOutput:
-    """A file that survives a machine crash; a thread writes it through a few blocks. Used by one thread.
+    """An output file that survives a machine crash; its own thread writes it through a few blocks. Used by one thread.
 
     Every method except `close` may raise OSError; then `close` must be called.
 
@@ -82,7 +82,7 @@ class DiskOutput:
             raise self._error
 
     def write(self, frame: bytes | memoryview) -> None:
-        """Write bytes; their memory can be reused afterwards."""
+        """Append bytes, whose memory can be reused afterwards. Raises OSError if an earlier write failed."""
         rest = np.frombuffer(frame, np.uint8)
         self.nbytes += len(rest)
         while len(rest):
@@ -157,7 +157,7 @@ class DiskOutput:
 
 
 class MemoryOutput:
-    """A file in memory that survives the process, with the interface of `DiskOutput` but without a checksum."""
+    """An output file in memory that survives the process, with the interface of `DiskOutput` but without a checksum."""
 
     crc = None
 
@@ -170,7 +170,7 @@ class MemoryOutput:
         """Return immediately: memory never blocks."""
 
     def write(self, frame: bytes | memoryview) -> None:
-        """Write bytes to the file in memory."""
+        """Append bytes to the file in memory."""
         rest = memoryview(frame)
         while rest:
             rest = rest[os.write(self._file, rest) :]
@@ -186,7 +186,10 @@ class MemoryOutput:
 
 
 class PartWriter:
-    """One part in progress. Used by one thread. If a method raises OSError, `abandon` must be called."""
+    """A checkpoint part that is being written. Used by one thread.
+
+    If a method raises OSError, `abandon` must be called.
+    """
 
     def __init__(self, root: Path, server: int, *, durable: bool) -> None:
         """Begin a part.
@@ -212,7 +215,7 @@ class PartWriter:
         self._output.make_room(min(nbytes, ROOM))
 
     def write(self, piece: Piece) -> None:
-        """Write a piece; its arrays can be reused afterwards."""
+        """Append a piece, whose arrays can be reused afterwards."""
         self.make_room(piece.nbytes)
         for frame in frames(piece, self._output.nbytes):
             self._output.write(frame)
@@ -266,7 +269,7 @@ Job: TypeAlias = Callable[[PartWriter], None]
 
 
 class Sink:
-    """Writes one part for a caller that must not fail; `outcome` reports disk errors.
+    """The output of one checkpoint part for a caller that must not fail; `outcome` reports disk errors.
 
     Attributes:
         has_thread: whether a separate thread writes the part, so that `defer` returns immediately.
@@ -297,7 +300,7 @@ class Sink:
         return self._given - self._written if self._outcome is None else 0
 
     def give(self, piece: Piece) -> None:
-        """Write a piece; its arrays need not be valid after the call."""
+        """Append a piece; its arrays need not be valid after the call."""
         self._given += piece.nbytes
         if self._outcome is None:
             if spare := self._spare:
@@ -311,7 +314,7 @@ class Sink:
             (self._jobs.put if self.has_thread else self._carry_out)(job)
 
     def finish(self, manifest: Manifest, earlier: Sequence[DataFile]) -> None:
-        """Publish the pieces: see `PartWriter.publish`."""
+        """Publish the part with the pieces given so far; see `PartWriter.publish`."""
         self.defer(partial(self._publish, manifest, earlier))
 
     def outcome(self) -> Outcome:
@@ -319,7 +322,7 @@ class Sink:
         return self._outcome
 
     def abandon(self) -> None:
-        """Remove the part; waits 5 s at most."""
+        """Remove the part; wait for its thread for at most 5 s."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join(_JOIN_S)

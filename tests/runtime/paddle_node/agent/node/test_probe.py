@@ -291,8 +291,8 @@ def test_a_disk_or_limit_of_nearly_2_63_fits_a_message(
     status = os.statvfs_result((block, block, blocks, blocks, blocks, inodes, inodes, inodes, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: status)
     monkeypatch.setattr(resource, "getrlimit", lambda which: ((1 << 63) - 1, -1))
-    found = storage.look(str(tmp_path), write=False)
+    found = storage.examine(str(tmp_path), write=False)
     fields = {"path": found["path"], "free_bytes": found["free_bytes"], "free_inodes": found["free_inodes"]}
     assert read(Disk, fields, "disk", "a node").free_bytes >= 1 << 61
     assert disk.free_bytes(str(tmp_path)) == found["free_bytes"]
-    assert set(limits.look()["limits"].values()) == {None}
+    assert set(limits.kernel_limits()["limits"].values()) == {None}

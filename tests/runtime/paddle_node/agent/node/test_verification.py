@@ -104,7 +104,7 @@ def test_a_folder_that_no_server_wrote_and_a_strange_date_cost_no_list(folder: P
     (saved / "x").write_bytes(b"x")
     for path in (folder / PART, saved / "x"):
         os.utime(path, (0, -5.0))
-    found = checkpoints.look(str(folder), str(folder))
+    found = checkpoints.list_all(str(folder), str(folder))
     message = json.loads(json.dumps(found))
     answer: CheckpointsFound = read_message("checkpoints_found", message, "a node")
     assert [part.path for part in answer.parts] == [PART, BASE.rpartition("/")[0]]

@@ -140,7 +140,7 @@ def test_a_pattern_that_this_python_does_not_take_is_said_and_the_others_are_sea
     patterns = [r"(?P<f1>\d++", r"loss=(?P<loss>\d)"]
     progress = log_progress.LogProgress(Loop(), patterns, found.append, told.append)
     progress.heard(b"loss=3\n")
-    progress.look()
+    progress.search()
     assert found == [{"loss": 3.0}]
     assert [f"Python {sys.version_info[0]}" in one for one in told] == [True]
 
@@ -162,7 +162,7 @@ def test_the_work_of_other_threads_is_no_fault_of_a_pattern(monkeypatch: pytest.
     found: list[dict[str, float]] = []
     progress = log_progress.LogProgress(Loop(), [r"loss=(?P<loss>\d)"], found.append, told.append)
     progress.heard(b"loss=3\n")
-    progress.look()
+    progress.search()
     assert (found, told) == ([{"loss": 3.0}], [])
 
 
