@@ -156,7 +156,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
                     f"unknown argument {token!r}. Separate several values with commas and no spaces: {joined}"
                     + _ESCAPE
                 )
-            _refuse_what_is_ours(token)
+            _reject_unknown_option(token)
             runs[-1].append(token)
             continue
         if option.metavar and value is None and position < len(tokens):
@@ -241,7 +241,7 @@ def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
         yield Flag(name, value)
 
 
-def _refuse_what_is_ours(token: str) -> None:
+def _reject_unknown_option(token: str) -> None:
     """Reject a misspelled option or another launcher's option, which would otherwise silently go to the trainers."""
     if token[:2] in {f"-{short}" for short in _SHORT if _SHORT[short].metavar}:
         option = _SHORT[token[1]]

@@ -258,15 +258,15 @@ class Layers:
             (f"--{row.flag}", self.arguments.flag(row.flag) if row.flag else None),
             (f"--{row.name}", given),
         )
-        for where, told in overrides:
-            if told is None:
+        for where, raw in overrides:
+            if raw is None:
                 continue
             self.origins[key] = where
             try:
-                if told is not given:
-                    value = row.read(values.from_text(told, row.default))
+                if raw is not given:
+                    value = row.read(values.from_text(raw, row.default))
                 else:
-                    value = row.read(told) if row.split else told
+                    value = row.read(raw) if row.split else raw
             except values.ValueMismatchError as error:
                 self.add(where, str(error))
         return value

@@ -21,7 +21,7 @@ ALLOCATED = "SLURM_JOB_NODELIST"
 
 
 class NodeRequest(NamedTuple):
-    """The settings from which an engine determines its nodes.
+    """The user's settings from which an engine determines the job's nodes.
 
     Attributes:
         nnodes: --nnodes, or None.

@@ -64,7 +64,7 @@ class HostList:
         )
 
     def ids(self, reference: str) -> Sequence[int]:
-        """Return the IDs of the nodes written as `reference`; if there are none, of the nodes with this host name."""
+        """Return the IDs of the nodes whose entry in the list is `reference`, or else of those with this host name."""
         return self._ids.get(reference, ())
 
     def node_of(self, reference: str | int) -> int:

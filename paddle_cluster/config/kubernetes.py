@@ -51,7 +51,7 @@ def mount_path(value: object) -> str:
 
 
 def claims(value: object) -> dict[str, Any]:
-    """Validate a dictionary from volume claims to mount paths, which must be distinct."""
+    """Validate a dictionary of volume claim -> mount path; the mount paths must be distinct."""
     read = dictionary(mount_path, "volume claims and their mount paths, such as {'datasets': '/data'}")(value)
     if len(set(read.values())) < len(read):
         raise values.mismatch("a different mount path for each volume claim", value)

@@ -148,7 +148,7 @@ class JobSettings:
         flags: the same tokens parsed as flags; the last one takes precedence.
         threads: thread variables set in the user's own environment; they apply to every process.
         variables: variables that the user adds to the environment of every process.
-        host_variables: node ID -> the same, for the processes of nodes that have their own variables.
+        host_variables: node ID -> variables that the user adds for the processes of this node only.
         env_files: the files from which the variables were read.
         nproc_per_node: trainers on each trainer node.
         max_restarts: maximum number of restarts of each process after failures.

@@ -18,7 +18,7 @@ _LINE, _NO_LINE = 13, 15  # kinds of its entries: a line without columns, and no
 
 
 def compiled(source: bytes, path: str) -> CodeType:
-    """Compile a module of the agent, without what a node does not need.
+    """Compile a module of the agent without docstrings, assertions, annotations and column positions.
 
     Args:
         path: the file name for tracebacks.

@@ -155,10 +155,11 @@ class PackedAgent:
     digest: str
 
     def rest_for(self, magic: object) -> bytes:
-        """Return the body of the `modules` frame.
+        """Return the body of the `modules` frame: bytecode if the interpreter can load it, else source.
 
         Args:
-            magic: the magic number of the agent's interpreter, in hexadecimal digits.
+            magic: the magic number of the agent's interpreter, in hexadecimal digits; EVERYTHING: the agent needs no
+                modules.
         """
         if magic == EVERYTHING:
             return b""

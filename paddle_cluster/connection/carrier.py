@@ -190,7 +190,7 @@ class Carrier:
         return self.stream.fileno()
 
     def report_to(self, arrived: Callable[[], None]) -> bool:
-        """Call `arrived` whenever there is data to read, or return False: poll `fileno` instead."""
+        """Register `arrived` to be called when data can be read; return False if `fileno` must be polled instead."""
         return self.stream.report_to(arrived)
 
     def may_block(self) -> bool:

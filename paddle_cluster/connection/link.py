@@ -197,7 +197,7 @@ class Link:
 
     @property
     def bytes_sent(self) -> int:
-        """Return the number of bytes of frames passed to a stream."""
+        """Return the number of frame bytes written to the link's streams so far."""
         return self._outgoing.bytes_sent
 
     @property
@@ -388,5 +388,5 @@ def unstarted(fault: str, said: str, ended: str) -> str:
     )
 
 
-def _on_one_line(told: str) -> str:
-    return " | ".join(map(visible, told.splitlines()))
+def _on_one_line(text: str) -> str:
+    return " | ".join(map(visible, text.splitlines()))

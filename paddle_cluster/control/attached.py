@@ -59,7 +59,7 @@ class ViewEnd:
 
 @dataclass(frozen=True)
 class _Detached:
-    """The user pressed Ctrl+\\ to detach."""
+    """Event: the user pressed Ctrl+\\ to detach."""
 
 
 def follow(

@@ -313,16 +313,16 @@ class ControlServer:
                 with contextlib.suppress(OSError):
                     self.path.unlink()
         deadline = time.monotonic() + CLOSE_S
-        told: set[_Client] = set()
+        notified: set[_Client] = set()
         while self._clients and time.monotonic() < deadline:
             for client in list(self._clients):
                 self._show(client)
-                if len(client.buffer) < BUFFER_LIMIT and client not in told:
-                    told.add(client)
+                if len(client.buffer) < BUFFER_LIMIT and client not in notified:
+                    notified.add(client)
                     client.position = None
                     client.buffer += self._end or b""
                 self._flush(client)
-                if client in told and not client.buffer:
+                if client in notified and not client.buffer:
                     self._drop(client)
             for key, events in self._selector.select(0.05):
                 if key.data is not None:

@@ -77,7 +77,7 @@ class LoginRecord(NamedTuple):
         )
 
     def settings(self) -> SshSettings:
-        """Return the recorded SSH settings."""
+        """Return the recorded settings as `SshSettings`, for further logins to the job's nodes."""
         return SshSettings(
             config=Path(self.config),
             known_hosts=Path(self.known_hosts),

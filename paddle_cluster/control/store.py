@@ -213,11 +213,11 @@ def read_status(fields: dict[str, Any] | None) -> dict[str, Any]:
 def _table(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table of texts from its JSON form; its first rows are failures."""
     headers, rows = _texts(fields.get("headers")), fields.get("rows")
-    told = [_texts(row) for row in rows[:ROWS]] if isinstance(rows, list) else []
+    texts = [_texts(row) for row in rows[:ROWS]] if isinstance(rows, list) else []
     wrong = fields.get("wrong")
     return {
         "headers": headers,
-        "rows": [row for row in told if len(row) == len(headers)],
+        "rows": [row for row in texts if len(row) == len(headers)],
         "wrong": wrong if type(wrong) is int else 0,
     }
 

@@ -82,7 +82,7 @@ def search(job: KnownJob, text: str, process: str) -> dict[str, Any]:
 
 
 def whole(job: KnownJob, process: str) -> Iterator[bytes]:
-    """Yield the lines of a job, process or role as bytes, in chunks of a few thousand lines."""
+    """Yield the complete log of a job, process or role as UTF-8, in chunks of a few thousand lines."""
     lines = log_lines.lines_of(job, process)
     while part := list(itertools.islice(lines, PART)):
         yield "".join(f"{line}\n" for line in part).encode("utf-8", "backslashreplace")

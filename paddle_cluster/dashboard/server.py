@@ -118,7 +118,7 @@ class DashboardServer(HTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """A request."""
+    """The handler of one HTTP request."""
 
     server: DashboardServer
     timeout = QUIET_S

@@ -101,7 +101,7 @@ class Engine(ABC):
 
     @abstractmethod
     def connect(self, node: Target) -> Stream:
-        """Start an agent on a node and return the stream to it. Raises ConnectError."""
+        """Start an agent on a node and return the stream to it. Raises ConnectError if that fails."""
 
     def remark(self, node_id: int) -> str:
         """Return a note for the log about how a node was connected, or ""."""

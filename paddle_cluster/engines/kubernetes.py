@@ -231,9 +231,9 @@ class KubernetesJob:
         if trouble is None:
             self._troubles.pop(what, None)
             return None
-        told = self._troubles.get(what, "")
+        earlier = self._troubles.get(what, "")
         if trouble.is_final:  # it may be less specific than the one before: "Back-off pulling image"
-            return trouble.text + (f" ({told})" if told and told not in trouble.text else "")
+            return trouble.text + (f" ({earlier})" if earlier and earlier not in trouble.text else "")
         self._troubles[what] = trouble.text
         return None
 

@@ -142,8 +142,8 @@ def _states(status: Object, kind: str) -> Iterator[Object]:
                 yield state
 
 
-def _why(told: Object) -> str:
-    reason, message = str(told.get("reason") or ""), str(told.get("message") or "")
+def _why(condition: Object) -> str:
+    reason, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
     return _cut(": ".join(filter(None, (reason, message))) or "no reason given")
 
 

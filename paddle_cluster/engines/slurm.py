@@ -127,8 +127,8 @@ def srun(hosts: Sequence[str]) -> Tool:
 
 def node_addresses(hosts: Sequence[str]) -> tuple[str, ...]:
     """Return Slurm's NodeAddr of some nodes, because node names may not resolve."""
-    told = asked("scontrol", "--oneliner", "show", "node", ",".join(sampled(hosts)))
-    return tuple(_NODE_ADDR.findall(told))
+    answer = asked("scontrol", "--oneliner", "show", "node", ",".join(sampled(hosts)))
+    return tuple(_NODE_ADDR.findall(answer))
 
 
 class Batch(NamedTuple):

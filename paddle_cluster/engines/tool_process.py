@@ -79,7 +79,11 @@ class ToolProcess:
         self._unreached: set[int] = set()
 
     def start(self, invite: Invite, ended: CallbackAgentsEnded) -> None:
-        """Start the tool; `ended` is called when it exits."""
+        """Start the tool, which starts the callback agents.
+
+        Args:
+            ended: called with the reason when the tool exits or cannot start.
+        """
         callback_agent = invite(self._tool.routes or self.hosts, self._tool.ranks)
         try:
             self._process = subprocess.Popen(

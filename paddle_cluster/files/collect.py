@@ -136,7 +136,7 @@ class Collector:
             self._remove_blocking(node, target)
             copy = self._copies[target] = Copy(node_id, target, whole_only, start=0 if reset else offset)
             node.files += 1
-        told, before = copy.lost, copy.stored
+        was_lost, before = copy.lost, copy.stored
         is_whole = eof and whole_only
         if not is_whole:
             self._make_room(target, copy)
@@ -146,7 +146,7 @@ class Collector:
             copy.publish(mtime_ns)
         if is_whole:  # most are never written again
             copy.close()
-        if copy.lost and not told and self._losses < MOST_REPORTED:
+        if copy.lost and not was_lost and self._losses < MOST_REPORTED:
             self._losses += 1
             return f"{target}: {copy.problem}; the copy here is incomplete, the node still has the file"
         return self._warning(node_id, node) or self._other_name(path, target, reset)
@@ -207,7 +207,7 @@ class Collector:
         return fitting(rest, self._root / OUTPUT), True
 
     def move(self, node_id: int, path: str, to: str) -> str:
-        """Rename a log's copy, replacing a log with the new name."""
+        """Rename the local copy of a log; a copy that already has the new name is replaced."""
         check_move(node_id, path, to)
         (source, _), (target, _) = self._place(node_id, path), self._place(node_id, to)
         node = self._nodes.setdefault(node_id, _Node())

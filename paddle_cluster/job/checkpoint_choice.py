@@ -67,11 +67,11 @@ def choose(
         best = checkpoints.newest_whole(checkpoints.together(found, nodes))
     for node_id, parts in found.items():
         roster.nodes[node_id].reports.take_parts(parts)
-    told = plan.aligned(job, machines.Machines(parts=found)).message
+    message = plan.aligned(job, machines.Machines(parts=found)).message
     if best is None and (is_damaged or checkpoints.unreadable(found, nodes)):
-        raise PreflightError(f"{told}. No server was started, because the job would train from scratch")
-    if told:
-        console.note(told)
+        raise PreflightError(f"{message}. No server was started, because the job would train from scratch")
+    if message:
+        console.note(message)
 
 
 def _is_cut(parts: tuple[Part, ...]) -> bool:

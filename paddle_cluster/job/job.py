@@ -279,8 +279,8 @@ def discards(roster: Roster) -> list[str]:
     found = sorted((one for one in found if one[0]), key=lambda one: (-one[0], one[2]))
     if not found:
         return []
-    told, rest = found[:_MOST_LISTED], found[_MOST_LISTED:]
-    parts = [f"trainer {trainer}: {discarded} of {pushed}" for discarded, pushed, trainer in told]
+    listed, rest = found[:_MOST_LISTED], found[_MOST_LISTED:]
+    parts = [f"trainer {trainer}: {discarded} of {pushed}" for discarded, pushed, trainer in listed]
     parts[0] += " gradients were discarded as too old"
     if rest:
         discarded, pushed, _ = map(sum, zip(*rest, strict=True))

@@ -211,10 +211,10 @@ class Recovery:
             self._note(f"the job ends: {decision.refusal}")
             raise JobFailed
         cause = first_cause(failures)
-        told = list(failures)
+        failed = list(failures)
         failures.clear()
         if decision.leave_out:
-            self._leave_out(decision.leave_out, told)
+            self._leave_out(decision.leave_out, failed)
         self._part([*decision.revive, *decision.restart, *decision.leave_out])
         if decision.revive:
             self._revive(decision.revive, cause)

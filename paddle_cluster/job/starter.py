@@ -20,7 +20,7 @@ HOOKS = "paddle/hooks"  # of the runtime; the first entry of PYTHONPATH
 
 
 class Starter:
-    """Sends the requests to start one job's processes.
+    """The client that sends start requests for one job's processes to the nodes' agents.
 
     Args:
         key: the job's secret.

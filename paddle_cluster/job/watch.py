@@ -176,11 +176,11 @@ class Watch:
         if not self._all_wait(failures):
             return
         first = min(self._roster.processes[one.process].stepped_at for one in failures)
-        told = {one.process for one in failures}
+        reported = {one.process for one in failures}
         for record in self._roster.trainers():
             went_on = record.stepped_at > first + WENT_ON_S
             is_suspect = (
-                record.state is ProcessState.RUNNING and record.process.name not in told and not went_on
+                record.state is ProcessState.RUNNING and record.process.name not in reported and not went_on
             )
             if is_suspect and not waits_for_peers(record.stacks):
                 what = "hung: the others wait for it, but it waits for none of them"

@@ -62,8 +62,8 @@ def lines(examined: Examined, took_s: float, width: int) -> list[str]:
         odd = [(reply.name, values[name][reply.name]) for reply in answered]
         odd = [(node, value) for node, value in odd if value and value != usual[name]]
         if odd and FACTS[name].measure is None:
-            told = "; ".join(f"{node} {value}" for node, value in odd)
-            said += wrapped(f"{name}: {usual[name] or 'unknown'} on most; {told}", width)
+            texts = "; ".join(f"{node} {value}" for node, value in odd)
+            said += wrapped(f"{name}: {usual[name] or 'unknown'} on most; {texts}", width)
     said += wrapped(f"addresses: {examined.choice.why}", width)
     slow = _slowest(answered)
     said += wrapped(slow, width) if slow else []

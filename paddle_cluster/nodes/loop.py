@@ -51,7 +51,7 @@ class Handlers:
 
 
 class Loop:
-    """The event loop of a job: handles events while it waits for a condition."""
+    """The event loop of a job, which dispatches events to handlers until a condition holds or a timeout passes."""
 
     def __init__(
         self, events: queue.SimpleQueue[Any], roster: Roster, lease_s: float, handlers: Handlers

@@ -72,7 +72,7 @@ class Contact:
         self.is_silent = True
 
     def drop(self, error: LauncherError | None) -> None:
-        """Record that the link was lost or is no longer needed."""
+        """Close the link, which was lost because of `error`, or is no longer needed (None)."""
         if self.link is not None:
             self.link.close()
         self.link, self.error, self.is_silent = None, error, False
@@ -222,7 +222,7 @@ class NodeRecord:
         self._compare_clocks()
 
     def drop(self, error: LauncherError | None) -> None:
-        """Drop the link, which was lost, could not be made, or is no longer needed."""
+        """Close the link, which was lost or could not be made because of `error`, or is no longer needed (None)."""
         self.contact.drop(error)
 
     def _compare_clocks(self) -> None:

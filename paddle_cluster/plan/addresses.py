@@ -25,7 +25,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 @dataclass(frozen=True)
 class Common:
-    """A network in which all nodes have an address, by node ID."""
+    """A network in which all nodes have an address, and these addresses by node ID."""
 
     network: Network
     addresses: Mapping[int, str]

@@ -93,7 +93,7 @@ def resume_hint(settings: Settings) -> list[str]:
     ]
 
 
-_NEWEST_TOLD = 3
+_NEWEST_LISTED = 3
 
 
 @dataclass(frozen=True)
@@ -215,14 +215,14 @@ def choose(
     if not all_there or best is all_there[0]:
         return ResumeChoice()  # each server finds the same one
     newer = all_there[: all_there.index(best)] if best is not None else all_there
-    told = "; ".join(_lacking(one, names) for one in newer[:_NEWEST_TOLD])
-    if len(newer) > _NEWEST_TOLD:
-        told += f"; and {len(newer) - _NEWEST_TOLD} more"
+    lacking = "; ".join(_lacking(one, names) for one in newer[:_NEWEST_LISTED])
+    if len(newer) > _NEWEST_LISTED:
+        lacking += f"; and {len(newer) - _NEWEST_LISTED} more"
     if best is None:
-        return ResumeChoice(message=f"--resume={resume}: no checkpoint is complete on all nodes: {told}")
+        return ResumeChoice(message=f"--resume={resume}: no checkpoint is complete on all nodes: {lacking}")
     return ResumeChoice(
         best.first.name,
-        f"--resume={resume}: {told}: the job continues from batch {best.first.version}, the "
+        f"--resume={resume}: {lacking}: the job continues from batch {best.first.version}, the "
         "newest one complete on all nodes",
     )
 
@@ -295,4 +295,4 @@ def _lacking(one: Checkpoint, names: Mapping[int, str]) -> str:
 
 
 def _named(nodes: Sequence[int], names: Mapping[int, str]) -> str:
-    return some([names.get(node, f"node {node}") for node in nodes], _NEWEST_TOLD)
+    return some([names.get(node, f"node {node}") for node in nodes], _NEWEST_LISTED)

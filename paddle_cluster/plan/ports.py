@@ -105,7 +105,7 @@ class ServicePorts:
         return tuple(dict.fromkeys(places[at % len(places)] for at in tried))
 
     def asked(self, node_id: int) -> list[int]:
-        """Return the ports to query on a node."""
+        """Return the ports that a node must check for being free."""
         return self._by_node.get(node_id, [])
 
     @cached_property
@@ -162,7 +162,7 @@ class PserverPorts:
 
     @property
     def asked(self) -> tuple[int, ...]:
-        """Return the ports to query on a pserver's node."""
+        """Return the ports that a pserver's node must check for being free."""
         return (*self.configured, *self.spare)
 
     def choose(self, busy: Mapping[int, Taken]) -> int:

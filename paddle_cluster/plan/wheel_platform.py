@@ -31,7 +31,7 @@ class WheelPlatform:
     Attributes:
         version: Python's version, with all known parts: "3.11.2".
         flags: ABI flags, such as "t" of a free-threaded Python.
-        machine: the machine in the notation of wheels.
+        machine: the machine as in wheel tags: "x86_64".
         libc: "glibc-2.36" or "musl".
     """
 

@@ -99,7 +99,7 @@ class View:
         return TICK_S
 
     def finish(self) -> None:
-        """Leave the screen in its final state."""
+        """Stop updating the screen, and leave its final lines there."""
 
 
 class Drawer:

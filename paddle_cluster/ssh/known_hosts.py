@@ -40,7 +40,7 @@ class UnknownHostKeyError(HostKeyError):
 
 
 class CertifiedHostError(HostKeyError):
-    """Raised when known_hosts has no key for the host, but an authority that certifies it."""
+    """Raised when known_hosts has only a certificate authority for the host, not the host's own key."""
 
     def __init__(self, name: str, key: paramiko.PKey, line: KnownLine) -> None:
         super().__init__(name, key)

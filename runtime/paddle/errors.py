@@ -65,8 +65,8 @@ class CheckpointError(PaddleError):
 
 
 class NotAvailableError(PaddleError, NotImplementedError):
-    """Raised for a feature of the original that this runtime does not have."""
+    """Raised for a feature of the original PaddlePaddle that this runtime does not provide."""
 
 
 class MissingNameError(PaddleError, AttributeError):
-    """Raised for a name of the original module that this runtime does not provide."""
+    """Raised for a name of the original PaddlePaddle module that this runtime does not provide."""

@@ -67,7 +67,7 @@ def takes(arguments: str) -> Callable[[Callable[[dict[str, Any]], T]], Callable[
 
 
 def renamed(given: Mapping[str, Any], names: str) -> dict[str, Any]:
-    """Return a call's arguments for another function: with "size act=gate_act", `size`, and `gate_act` as `act`."""
+    """Return selected arguments of a call under new names: "size act=gate_act" is `size`, and `gate_act` as `act`."""
     pairs = (each.partition("=") for each in names.split())
     return {name: given[source or name] for name, _, source in pairs}
 

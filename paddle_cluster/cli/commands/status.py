@@ -100,12 +100,12 @@ def _ask_nodes(where: StatePlaces, given: CommandArguments) -> ExitCode:
             raise UsageError(f"no node has a record of job {job_id!r}")
     node_jobs.rebuild(where, jobs, login, conf)
     if "--json" in given.switches:
-        told: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "jobs": [asdict(job) for job in jobs],
             "residents": [asdict(resident) for resident in residents],
             "failed": {one.node.name: one.error for one in failed},
         }
-        answer(json.dumps(told, indent=1))
+        answer(json.dumps(facts, indent=1))
     else:
         answer("\n".join(status_text.on_nodes(known._replace(jobs=jobs), time.time())))
     return ExitCode.LOST if failed else ExitCode.DONE

@@ -26,8 +26,8 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
 
 def _root_dir(reply: Reply) -> Iterator[Finding]:
     answer = reply.answer
-    told = any(what == "root_dir" for what, _ in answer.problems)
-    if not answer.writable and not told:
+    is_reported = any(what == "root_dir" for what, _ in answer.problems)
+    if not answer.writable and not is_reported:
         text = f"{answer.root_dir} is not writable ({size_text(answer.free_bytes)} free); set ROOT_DIR in conf.py"
         yield Finding(reply.name, "root_dir", text)
     root = answer.facts.root_dir

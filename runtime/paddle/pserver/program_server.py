@@ -326,9 +326,9 @@ def refuse_trainers(
 
 
 def _refuse(router: BaseListener, text: str, trainers: int, deadline: float) -> set[int]:
-    told: set[int] = set()
+    notified: set[int] = set()
     listening: set[bytes] = set()
-    while (now := time.monotonic()) < deadline and (len(told) < trainers or listening):
+    while (now := time.monotonic()) < deadline and (len(notified) < trainers or listening):
         router.poller.wait(deadline - now)
         while (received := router.receive()) is not None:
             address, frames = received
@@ -338,12 +338,14 @@ def _refuse(router: BaseListener, text: str, trainers: int, deadline: float) -> 
                 continue
             was_sent = router.send(address, _refusal(asked, text))
             if was_sent and asked.verb is Verb.HELLO and asked.trainer < trainers:
-                told.add(asked.trainer)
+                notified.add(asked.trainer)
                 listening.add(address)
                 # A trainer whose connection breaks before it has read the message assumes that the server is dead.
-                deadline = min(deadline, time.monotonic() + _READING_S) if len(told) == trainers else deadline
+                deadline = (
+                    min(deadline, time.monotonic() + _READING_S) if len(notified) == trainers else deadline
+                )
         listening.difference_update(router.lost())
-    return told
+    return notified
 
 
 def _refusal(asked: Message, text: str) -> Message:

@@ -259,7 +259,9 @@ def _for_new_process(request: Message) -> Message:
     return request._replace(record=push._replace(in_place=False)) if isinstance(push, PushPull) else request
 
 
-def _load(store: Store, found: Checkpoint, configuration: Configuration, told: Callable[[str], None]) -> None:
+def _load(
+    store: Store, found: Checkpoint, configuration: Configuration, report: Callable[[str], None]
+) -> None:
     """Load a checkpoint into a store, verifying its files while they are read, and those of other servers meanwhile.
 
     Raises:
@@ -271,7 +273,7 @@ def _load(store: Store, found: Checkpoint, configuration: Configuration, told: C
     own = [file for part in mine for file in part.files]
     others = checking(found.root, [file for file in found.files if file not in own])
     try:
-        load(store, found.root, mine, told)
+        load(store, found.root, mine, report)
     except CheckpointError as error:
         others.finish()
         checking(found.root, own).finish()

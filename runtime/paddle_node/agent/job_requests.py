@@ -124,9 +124,9 @@ class JobRequests:
         """Answer `end_job`: end a job on this node."""
         name = asked.job_id
 
-        def done(told: List[str], left: List[FoundProcess], unsure: str) -> None:
+        def done(reports: List[str], left: List[FoundProcess], unsure: str) -> None:
             named = [[one.pid, proc.command(one.pid)] for one in left]
-            self._outbox.send("job_ended", job_id=name, told=told, left=named, unsure=unsure)
+            self._outbox.send("job_ended", job_id=name, told=reports, left=named, unsure=unsure)
 
         End(self._loop, self._root(), {JOB_ID: name}, asked.grace_s, done)
 

@@ -55,7 +55,7 @@ class Limit:
         self._convert = convert
 
     def __call__(self, value: Any) -> Any:
-        """Check a value."""
+        """Return the value, converted if the limit has a conversion. Raises Misfit if it is invalid."""
         if not self._accepts(value):
             raise Misfit(self.what, value, self._secret)
         return value if self._convert is None else self._convert(value)
@@ -74,7 +74,7 @@ class Rows:
         self.make = make
 
     def __call__(self, value: Any) -> Any:
-        """Check a list."""
+        """Return the result of `make` for the checked rows. Raises Misfit if the value or a row is invalid."""
         if type(value) is not list:
             raise Misfit("a list", value)
         try:

@@ -124,8 +124,8 @@ class Watch:
                 self._await_notices(left_s)
                 if rank in self.left:
                     self._unequal(rank)
-            except CollectiveError as told:
-                return told
+            except CollectiveError as failure:
+                return failure
         return self._late(rank) if late else self._lost(rank, str(error))
 
     def report(self, error: CollectiveError) -> None:
@@ -151,37 +151,37 @@ class Watch:
     def _read_notices(self, rank: int) -> None:
         stream = self._links[rank]
         try:
-            told = stream.take_note_if_there(News)
+            notice = stream.take_note_if_there(News)
         except (OSError, WireError) as error:
             del self._links[rank]
             stream.close()
             if rank not in self.left:
                 raise self._lost(rank, str(error)) from None
             return
-        if told is None:
+        if notice is None:
             return
-        if told.news == "where":
+        if notice.news == "where":
             if not self._idle:  # a rank without work is waited for
                 self._send(News("waiting", self.rank), self._links)
-        elif told.news == "waiting":
+        elif notice.news == "waiting":
             self._waiting.add(rank)
-        elif told.news == "overdue":
+        elif notice.news == "overdue":
             raise self._call_roll()
         else:
-            self._take(rank, told)
+            self._take(rank, notice)
 
-    def _take(self, rank: int, told: News) -> None:
+    def _take(self, rank: int, notice: News) -> None:
         """Process one notice."""
-        if told.news == "call" and told.number <= self.called:
+        if notice.news == "call" and notice.number <= self.called:
             return
         if self.rank == 0:
-            self._send(told, {each: link for each, link in self._links.items() if each != rank})
-        if told.news == "left":
-            self.left[told.rank or 0] = told.done
-        elif told.news == "call":
-            self.called = told.number
+            self._send(notice, {each: link for each, link in self._links.items() if each != rank})
+        if notice.news == "left":
+            self.left[notice.rank or 0] = notice.done
+        elif notice.news == "call":
+            self.called = notice.number
         else:
-            raise _KINDS.get(told.news, PeerLost)(told.why, told.rank)
+            raise _KINDS.get(notice.news, PeerLost)(notice.why, notice.rank)
 
     def _lost(self, rank: int, why: str) -> PeerLost:
         return PeerLost(f"{self.name(rank)} was lost: {why}", rank)
@@ -208,8 +208,8 @@ class Watch:
         while missing and (left_s := until - time.monotonic()) > 0:
             try:
                 self._await_notices(left_s)
-            except CollectiveError as told:
-                return told
+            except CollectiveError as error:
+                return error
             missing = set(self._links) - self._waiting
         return self._late(min(missing, default=None))
 

@@ -60,7 +60,9 @@ class Client:
         within_node: bool = True,
         wire_dtype: str = "float32",
     ) -> None:
-        """Connect. Arguments that are not given are taken from the job's environment, as set by `paddle.py`.
+        """Connect to all servers of a job.
+
+        Arguments that are not given are taken from the job's environment, as set by `paddle.py`.
 
         Args:
             endpoints: "ip:port" of each server, the same list in every trainer.
@@ -69,9 +71,9 @@ class Client:
             num_trainers: trainers in the job; default 1.
             job_key: secret of the job, for the wire "curve".
             wire: "curve" or "plain"; by default curve if there is a key.
-            timeout_s: maximum silence of a server.
-            wait_s: maximum time of one request, including the wait for other trainers.
-            patience_s: how long to wait for a server that is being restarted; by default the job's setting.
+            timeout_s: maximum silence of a server, in seconds.
+            wait_s: maximum time of one request in seconds, including the wait for other trainers.
+            patience_s: time in seconds to wait for a server that is being restarted; by default the job's setting.
             within_node: whether to share memory with servers of this node; False: everything is sent.
             wire_dtype: "float16" or "bfloat16" halves the bytes of sparse tensors' rows and gradients on the wire;
                 servers compute in float32.

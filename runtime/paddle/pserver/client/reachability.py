@@ -163,7 +163,7 @@ class Reaching:
         return self._text(index) + (f" (nor did {listed(others)} answer)" if others else "")
 
     def close(self) -> None:
-        """Wait for running probes, which takes about a second."""
+        """Wait for running probes to end, for about a second."""
         deadline = time.monotonic() + _JOIN_S + self._probe_s
         for thread in self._probes.values():
             thread.join(max(deadline - time.monotonic(), 0.0))

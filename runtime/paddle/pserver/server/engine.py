@@ -78,7 +78,7 @@ class Engine:
         self._sessions = Sessions(options.num_trainers)
         self._keeper = keeper
         self._service = serve(
-            EngineInterface(options, self._sessions.left, self._answer_trainer, self._tell_trainer, keeper)
+            EngineInterface(options, self._sessions.left, self._answer_trainer, self._send_to_trainer, keeper)
         )
         self.long = self._service.long
         self._readers = Readers(self._service, stamp, clock)
@@ -284,8 +284,8 @@ class Engine:
             waiting = self._service.waiting()
             text = self._describe(waiting[0]) if waiting else "no trainer is waiting"
             waits = any(trainer in each.barrier.arrived and {*each.missing} - {trainer} for each in waiting)
-            told = Message(Waits(is_idle=not waits), sections=(Section.text("", text),))
-            self._send(address, message, told)
+            waits_message = Message(Waits(is_idle=not waits), sections=(Section.text("", text),))
+            self._send(address, message, waits_message)
 
     def _on_chunk(self, address: bytes, message: Message) -> None:
         """Store a chunk of the push in progress; ignore a late chunk of another request or of a refused one."""
@@ -357,12 +357,12 @@ class Engine:
         if session is not None and session.reply is None:
             self._answer(session, message)
 
-    def _tell_trainer(self, trainer: int, message: Message) -> None:
+    def _send_to_trainer(self, trainer: int, message: Message) -> None:
         """Send a trainer a message about its newest request that is not the reply."""
         session = self._sessions.get(trainer)
         if session is not None:
-            told = message.numbered(trainer, session.id, session.last, self.stamp)
-            self._out.append(Reply(session.address, told))
+            numbered = message.numbered(trainer, session.id, session.last, self.stamp)
+            self._out.append(Reply(session.address, numbered))
 
     def _answer(self, session: Session, message: Message) -> None:
         """Answer the session's newest request, and save the reply, which may have to be sent again."""

@@ -79,7 +79,7 @@ class Attended:
             work.thread.finish()
 
     def resume(self) -> list[Reply]:
-        """If the work has ended, execute the requests that waited for it; return the replies that are due."""
+        """Execute the requests that waited for the long work, if it has ended; return the replies that are due."""
         work = self._work
         if work is None or work.thread.is_alive or isinstance(work.thread.error, PaddleError):
             return []
@@ -102,7 +102,7 @@ class Attended:
         return self.resume()
 
     def lose(self, address: bytes) -> None:
-        """Record that the connection from an address broke; see `Engine.lose`."""
+        """Record that a peer's connection broke, which may be restored; see `Engine.lose`."""
         if self._work is None:
             self.engine.lose(address)
         else:

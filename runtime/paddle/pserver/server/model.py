@@ -188,9 +188,10 @@ class Model:
         return gate
 
     def _settable(self, trainer: int) -> Store:
-        """Return the store for values from this trainer.
+        """Return the store, in which this trainer may set values.
 
-        Raises PserverError: another trainer sets them, or training began.
+        Raises:
+            PserverError: another trainer sets the values, or training has begun.
         """
         store = self.configured()
         if trainer != self._creator or self.is_ready:
@@ -242,7 +243,7 @@ def values_of(store: Store) -> Message:
 
 
 def _part_of_values(store: Store, message: Message) -> Message:
-    """Return the answer to PULL."""
+    """Return the answer to PULL: all dense values, the requested part, or the slab's number if memory is shared."""
     asked = message.expect(Pull)
     if asked.in_place:
         return Message(Ok(store.version, store.pass_id, store.slab_number))
@@ -274,7 +275,7 @@ class PushAnswers:
 
 
 def _part_of_table(store: Store, message: Message) -> Message:
-    """Return the answer to PULL_TABLE."""
+    """Return the answer to PULL_TABLE: the requested rows of a sparse parameter, updated with pending decay."""
     asked, name = message.expect(PullTable), message.section("name").as_text()
     if not asked.start:
         _log.info("pserver: getParameter")

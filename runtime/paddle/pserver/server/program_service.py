@@ -231,7 +231,7 @@ class ProgramService(Service):
                 yield trainer, sections
 
     def take_up_sent(self, trainer: int, sections: Sequence[Section]) -> None:
-        """Restore gradients that an earlier process's `sent` yielded."""
+        """Restore a trainer's gradients from sections that `sent` of an earlier process yielded."""
         self._sent.setdefault(trainer, Arriving()).take(sections, self._program.check)
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:

@@ -246,11 +246,11 @@ def _sections(store: Store, slab: Slab) -> list[Section | None]:
 
 @dataclass(slots=True)
 class AsyncPush:
-    """A push of one trainer in asynchronous training, as far as it has arrived.
+    """The received part of one trainer's push in asynchronous training.
 
     Attributes:
-        gradient: the part that has arrived.
-        messages: the messages received, which a new process must execute to reach this process's state.
+        gradient: the received part of the gradient.
+        messages: the received messages, which a new server process must execute again.
     """
 
     gradient: Gradient

@@ -118,7 +118,7 @@ class Training(Service):
             return []
 
     def shown(self) -> ReaderView | None:
-        """Return the model and values for readers; see `Service.shown`."""
+        """Return the model and its values for readers, or None until the values are set; see `Service.shown`."""
         return self._model.shown()
 
     def values(self, trainer: int) -> Message:

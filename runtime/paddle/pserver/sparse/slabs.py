@@ -195,9 +195,10 @@ class Slabs:
         self._num_free = needed
 
     def surplus(self) -> tuple[int, Numbers] | None:
-        """Return a lower end for the row numbers, and the free numbers before it.
+        """Return the new number of row numbers after releasing memory at the end, and the free row numbers below it.
 
-        None if this would release too little memory. Enough rows stay free for a batch as large as the latest ones.
+        Returns None if this would release too little memory. Enough rows remain free for a batch as large as the latest
+        ones.
         """
         spare = max(len(self) >> _SPARE_SHIFT, self._need, self._needed)
         end = len(self) + spare

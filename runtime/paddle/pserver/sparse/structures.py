@@ -84,12 +84,12 @@ class ComingRows(NamedTuple):
 
 
 class Scoring(NamedTuple):
-    """The change of rows' scores in one batch.
+    """The update of row scores in one batch: decay, then addition of the gradients' weights.
 
     Attributes:
         at: position of the score among the floats of the values part.
         weights: (m,) float32: weight of each gradient; None: each row with gradients counts 1.
-        powers: (31,) float64: factor of a score after 2^k batches.
+        powers: (31,) float64: element k is the decay factor for 2^k batches.
     """
 
     at: int

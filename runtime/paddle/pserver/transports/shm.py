@@ -122,7 +122,7 @@ class ShmConnection(Connection):
             return False
 
     def take(self) -> Message | None:
-        """Send queued data, and return the next message or None; see `Connection.take`."""
+        """Return the next message from the socket, or None if none is available; see `Connection.take`."""
         try:
             packet = self._sock.recv(MAX_PACKET)
         except BlockingIOError:

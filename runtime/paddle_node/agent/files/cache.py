@@ -298,7 +298,7 @@ def _unwritten(path: str) -> os.stat_result:
     """Return the file's stat at a moment when no process has it open for writing or mapped.
 
     Raises:
-        OSError: a process has; or the file system cannot tell.
+        OSError: a process has the file open for writing, or the file system cannot report that.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

@@ -22,7 +22,7 @@ _TOP_OF_TREES = 0x00020000  # FS_TOPDIR_FL, T of chattr(1)
 
 
 def deepest(path: str) -> str:
-    """Return the deepest existing directory on a path, for queries about its disk."""
+    """Return the deepest existing directory on a path, to query the disk that a new file would use."""
     while path != "/" and not os.path.isdir(path):
         path = os.path.dirname(path) or "/"
     return path

@@ -27,7 +27,7 @@ def describe_node() -> "dict[str, object]":
 
 
 def login_address() -> "str | None":
-    """Return the address of this node at which the login arrived, or None without a login."""
+    """Return the address of this node to which the SSH client connected, or None without an SSH login."""
     parts = os.environ.get("SSH_CONNECTION", "").split()
     return parts[2] if len(parts) == 4 else None
 

@@ -43,7 +43,11 @@ class Outbox:
     """
 
     def __init__(self, loop: Loop, fd: int, on_broken: Callable[[], None]) -> None:
-        """Args: on_broken: called once per connection, when the other end reads no more."""
+        """Start with an empty queue for the descriptor `fd`.
+
+        Args:
+            on_broken: called once per connection, when the other end stops reading.
+        """
         self.pace_s = PACE_S
         self.losses: List[str] = []
         self.next_chunk: Callable[[], Optional[bytes]] = lambda: None

@@ -46,7 +46,7 @@ def recall(root_dir: str, python: str, env: Dict[str, str]) -> Optional[str]:
     return None
 
 
-def remember(root_dir: str, python: str, env: Dict[str, str], told: str, files: List[str]) -> None:
+def remember(root_dir: str, python: str, env: Dict[str, str], identity: str, files: List[str]) -> None:
     """Cache the identity of a Python, so that the next job need not start it.
 
     Args:
@@ -56,7 +56,7 @@ def remember(root_dir: str, python: str, env: Dict[str, str], told: str, files: 
         OSError: the cache cannot be written.
     """
     if files and files[0] == _program(python, env):
-        known = Answer(told, tuple(map(_traces, files)), _libraries(env))
+        known = Answer(identity, tuple(map(_traces, files)), _libraries(env))
         path = root_dir + FILE
         disk.own_folder(os.path.dirname(path))
         disk.write_text(path + ".new", json.dumps(known._asdict()))

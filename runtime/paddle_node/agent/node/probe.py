@@ -101,7 +101,7 @@ class Probe:
             )
         run.beside("machine", limits.kernel_limits, run.keep)
         run.beside("ports", partial(network.busy_ports, list(listen_ports), asked.ports), run.ports)
-        run.beside("gpus", _ask_gpus if asked.gpus else _look_for_gpus, run.gpus)
+        run.beside("gpus", _ask_gpus if asked.gpus else _gpus_of_driver, run.gpus)
         run.begin()
         if modules:
             ask()
@@ -109,12 +109,14 @@ class Probe:
     def _python_answered(self, run: "_ProbeRun") -> Told:
         begun = time.monotonic()
 
-        def answered(told: Optional[str], versions: Dict[str, Any], problem: str, files: List[str]) -> None:
+        def answered(
+            identity: Optional[str], versions: Dict[str, Any], problem: str, files: List[str]
+        ) -> None:
             if problem:
                 run.problems.append(["python", problem])
-            if told and files:
-                self._python_answer = told, files
-            version, *kind = told.split("|") if told else [None]
+            if identity and files:
+                self._python_answer = identity, files
+            version, *kind = identity.split("|") if identity else [None]
             run.found.update(python_version=version, python_kind=kind, modules=versions)
             run.finish("python", time.monotonic() - begun)
 
@@ -296,7 +298,7 @@ _QUERY = ["--query-gpu=driver_version,name", "--format=csv,noheader"]
 _DRIVER = "/proc/driver/nvidia"
 
 
-def _look_for_gpus() -> Dict[str, Any]:
+def _gpus_of_driver() -> Dict[str, Any]:
     """Return the number of GPUs and the driver version from the driver's files, which do not contain GPU names."""
     driver = ""
     try:
@@ -323,7 +325,7 @@ def _ask_gpus() -> Dict[str, Any]:
     env = environment.base(os.environ)
     program = environment.program("nvidia-smi", env)
     if program is None:
-        return _look_for_gpus()
+        return _gpus_of_driver()
     try:
         ended = subprocess.run(
             [program, *_QUERY],

@@ -58,10 +58,10 @@ class Health:
         """Send the `stacks` of a process once they have been captured."""
         monitored = self._monitored()[name]
 
-        def told(text: str) -> None:
+        def captured(text: str) -> None:
             self._outbox.send("stacks", proc=name, stacks=text)
 
-        Stacks(self._loop, monitored.pid, monitored.log, told)
+        Stacks(self._loop, monitored.pid, monitored.log, captured)
 
     def forget(self, name: str) -> None:
         """Stop monitoring a process that has ended."""

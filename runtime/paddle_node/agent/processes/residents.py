@@ -38,9 +38,9 @@ class Resident(NamedTuple):
 
     def end(self) -> bool:
         """Ask the agent to accept no further jobs; a current job continues. Return whether the agent existed."""
-        told = process_tree.send(self.process, signal.SIGTERM)
+        was_sent = process_tree.send(self.process, signal.SIGTERM)
         process_tree.send(self.process, signal.SIGCONT)  # if stopped, it would remain
-        return told
+        return was_sent
 
 
 def mark(name: str, port: int, wait_s: float, root_dir: str) -> str:

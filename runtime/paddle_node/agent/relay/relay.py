@@ -281,7 +281,7 @@ class Giver:
             self._open = None
 
     def _wait(self) -> None:
-        """Tell the peer to wait, at intervals, and continue once more has arrived."""
+        """Send WAIT at intervals, and continue once more bytes of the file have arrived."""
         self._channel.want_room(False)
         self._trees.arrivals.follow(self._pending[0][0], self._go_on)
         self._quiet()

@@ -31,7 +31,7 @@ class WireError(Exception):
 
 
 def reply(kind: int, body: bytes = b"") -> bytes:
-    """Encode one message of the sending node: its kind (DATA, MISSING, AGAIN or WAIT) and its bytes."""
+    """Encode a message from the sending node; its kind is DATA, MISSING, AGAIN or WAIT."""
     return WORD.pack(kind, len(body)) + body
 
 

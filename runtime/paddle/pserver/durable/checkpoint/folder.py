@@ -119,9 +119,9 @@ def newest(
         _log.info("checkpoint %s is complete", folder)
         return found
     what = "no complete checkpoint" if version is None else f"no complete checkpoint of batch {version}"
-    told = "".join(f"; {text}" for text in wrong[:5])
+    details = "".join(f"; {text}" for text in wrong[:5])
     raise CheckpointError(
-        f"{what} in {root}{told}. Give the --checkpoint_dir of an earlier job; with --resume=auto, a job without a "
+        f"{what} in {root}{details}. Give the --checkpoint_dir of an earlier job; with --resume=auto, a job without a "
         "checkpoint starts from scratch"
     )
 

@@ -273,7 +273,7 @@ class PieceBytes:
         self._used_up: list[Memory] = []
 
     def begin(self, data: Input) -> None:
-        """Continue with another file; the previous one must have been taken completely."""
+        """Begin to read another file; all bytes of the previous one must have been taken."""
         self._leave()
         self._data = data
         self.at = self.crc = 0
