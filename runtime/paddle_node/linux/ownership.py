@@ -199,7 +199,7 @@ def nfs4_writers(data: bytes, inherited: bool = False) -> List[Writer]:
     except (struct.error, UnicodeDecodeError):
         raise ValueError("the NFSv4 form is truncated at %d bytes" % len(data)) from None
     if at != len(data):
-        raise ValueError("the NFSv4 form has %d bytes, but its entries end at %d" % (len(data), at))
+        raise ValueError("expected an NFSv4 ACL of %d bytes for its entries, got %d" % (at, len(data)))
     return found
 
 

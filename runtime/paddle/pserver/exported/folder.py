@@ -264,7 +264,8 @@ def folders_of(path: Path) -> list[Path]:
             and any(since > clock for since, clock in zip(said.since, at.clocks, strict=True))
         ):
             raise ConfigError(
-                f"{delta} has the changes after batch {min(said.since)}, but {chain[-1].name} ends before that batch"
+                f"{delta} has the changes after batch {min(said.since)}, but {chain[-1].name} ends before that batch: "
+                "add the folder with the changes between them, or export all rows (without since)"
             )
         if are_different(said.follows, at.generations):
             raise ConfigError(

@@ -280,7 +280,7 @@ def _rows(shown: ReaderView, address: bytes, message: Message) -> Message:
     widths |= {each.spec.name: each.spec.width for each in share.growing}
     if len(message.sections) != 1:
         raise PserverError(
-            f"a reader may request rows of only one tensor at a time, but requested {len(message.sections)}"
+            f"expected the rows of one tensor in a reader's request, got those of {len(message.sections)}"
         )
     asked = message.sections[0]
     if asked.name in widths:

@@ -135,7 +135,7 @@ class ShmConnection(Connection):
         """Return the slab to which an in-place answer refers; see `SharedSlabs.values`."""
         which = reply.expect(Ok).slab
         if not 0 <= which < len(self._values):
-            raise WireError(f"a reply names slab {which}, but there are only {len(self._values)}")
+            raise WireError(f"expected a slab number below {len(self._values)} in a reply, got {which}")
         return self._values[which]
 
     def carries(self, message: Message) -> bool:

@@ -244,7 +244,7 @@ def _unpack(bundle: str, folder: str) -> Iterator[None]:
             start = end
             yield
     if start != len(data):
-        raise ValueError("a bundle has %d bytes, but its manifest specifies %d" % (len(data), start))
+        raise ValueError("expected a bundle of %d bytes as in its manifest, got %d" % (start, len(data)))
 
 
 def _write(path: str, mode: int, content: memoryview) -> None:

@@ -97,5 +97,5 @@ def pieces(asked: Blob, body: bytes) -> List[Piece]:
         found.append((digest, 0, view[start : start + size], True))
         start += size
     if start != len(body):
-        raise ValueError("the files take %d bytes, but the body has %d" % (start, len(body)))
+        raise ValueError("expected a body of %d bytes for the listed files, got %d" % (start, len(body)))
     return found

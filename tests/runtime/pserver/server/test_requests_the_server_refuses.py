@@ -138,7 +138,7 @@ REQUESTS: dict[str, tuple[Record, tuple[Section, ...], str]] = {
     "more rows to come than ids": (
         PushPull(1, asked=2),
         (slab(),),
-        "a push has 1 arrays, but claims that 2 of them",
+        "expected at least 2 arrays in a push",
     ),
     "rows to come twice": (
         PushPull(1, asked=2),

@@ -216,5 +216,5 @@ def _read(description: bytes, data: memoryview) -> Piece:
         arrays[name] = np.frombuffer(data[at : at + nbytes], dtype).reshape(shape)
         at += nbytes
     if at != len(data):
-        raise ValueError(f"the arrays of a piece need {at} bytes, but the piece has {len(data)}")
+        raise ValueError(f"expected a piece of {at} bytes for its arrays, got {len(data)}")
     return Piece(said.parameter, said.place, arrays)

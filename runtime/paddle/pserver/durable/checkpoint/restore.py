@@ -133,7 +133,8 @@ class _Loader:
         if set(columns) | {IDS} != set(piece.arrays):
             raise CheckpointError(
                 f"parameter {piece.parameter}: expected {sorted(columns)} for each row, but the "
-                f"checkpoint has {sorted(set(piece.arrays) - {IDS})}"
+                f"checkpoint has {sorted(set(piece.arrays) - {IDS})}: the optimizer has changed since. Resume with the "
+                "old optimizer, or start from scratch"
             )
         for name, column in columns.items():
             array = piece.arrays[name]
