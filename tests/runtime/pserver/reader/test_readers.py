@@ -180,7 +180,7 @@ def test_what_a_reader_may_not_do_is_refused_by_its_name() -> None:
                 Message(PullRows(), sections=(Section("emb", np.zeros(90_000, np.int64)),)),
                 "a reader may request at most 87381 rows of emb at a time, not 90000",
             ),
-            (Message(PullRows()), "only one tensor at a time, but requested 0"),
+            (Message(PullRows()), "rows of one tensor in a reader's request, got those of 0"),
         ):
             with pytest.raises(PserverError, match=refused):
                 asked(job, message)
