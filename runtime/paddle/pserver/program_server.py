@@ -233,7 +233,9 @@ class ProgramServer:
         if self._engine.is_over:
             self._over.set()
 
-    def wait(self, on_queue: Callable[[Queue], None] = lambda _: None, *, ends_deserted: bool = False) -> bool:
+    def wait(
+        self, on_queue: Callable[[Queue], None] = lambda _: None, *, ends_deserted: bool = False
+    ) -> bool:
         """Wait until every trainer has connected and left, or until `stop` is called.
 
         Args:

@@ -94,7 +94,7 @@ def read_gradient(message: Message) -> Gradient:
     push = message.expect(PushPull)
     if push.asked > len(message.sections):
         raise WireError(
-            f"expected at least {push.asked} arrays in a push, for the ids of requested rows, got {len(message.sections)}"
+            f"expected at least {push.asked} arrays in a push, for ids of requested rows, got {len(message.sections)}"
         )
     end = len(message.sections) - push.asked
     pushed, asked = message.sections[:end], message.sections[end:]
