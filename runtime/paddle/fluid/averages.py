@@ -146,10 +146,7 @@ class ModelAverage(_Averages):
         return [each.name for kept in self._kept.values() for each in kept.values()]
 
     def load(self, stat_dict: Mapping[str, Any]) -> None:
-        """Load sums and counts into the current scope from a mapping of names to arrays; see `Optimizer.load`.
-
-        See `Optimizer.load`.
-        """
+        """Load sums and counts into the current scope from a mapping of names to arrays; see `Optimizer.load`."""
         load_values([each for kept in self._kept.values() for each in kept.values()], stat_dict)
 
     def backward(

@@ -174,7 +174,7 @@ class EditDistance(MetricBase):
         self.instance_error = 0
 
     def update(self, distances: npt.ArrayLike, seq_num: int) -> None:
-        """Add the distances of a minibatch, and its number of sequences."""
+        """Add the distances of a minibatch, (n, 1) or (n,), and its number of sequences."""
         each = np.asarray(distances)
         self.total_distance += float(each.sum())
         self.seq_num += int(np.asarray(seq_num).reshape(-1)[0])

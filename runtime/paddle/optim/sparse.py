@@ -23,7 +23,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient, rate_of
 
 
 class Since(NamedTuple):
-    """The numbers of batches since each of n rows was last updated and decayed.
+    """The history of n rows: the numbers of batches since each was last updated and decayed.
 
     Attributes:
         elapsed: (n, 1) float32, the batches since its last gradient, including this one.

@@ -58,9 +58,9 @@ def wrap_param_default(
 
 
 def wrap_name_default(name_prefix: str | None = None, name_param: str = "name") -> Decorator:
-    """Return a decorator that generates omitted names, such as `__NAME_0__`; the default prefix is the function's name.
+    """Return a decorator that generates omitted names, such as `__NAME_0__`.
 
-    The default prefix is the function's name.
+    The default of `name_prefix` is the function's name.
     """
     return wrap_param_default(
         [name_param], lambda function: model.current().auto_name(name_prefix or function.__name__)

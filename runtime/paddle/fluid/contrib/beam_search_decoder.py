@@ -66,7 +66,7 @@ class TrainingDecoder(_Decoder):
             yield
 
     def step_input(self, x: Variable) -> Variable:
-        """Return the current step's rows of the given sequences; see `layers.DynamicRNN`."""
+        """Return the rows of the given sequences that belong to the current step; see `layers.DynamicRNN`."""
         self._inside("step_input")
         return self.dynamic_rnn.step_input(x)
 

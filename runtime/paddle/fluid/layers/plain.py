@@ -46,7 +46,7 @@ def layer(
     change: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
     returns: str | Callable[[Mapping[str, Any]], str] = "",
 ) -> Callable[..., Variable]:
-    """Return the layer that a row defines.
+    """Create the layer function that a table row defines, and return it.
 
     Args:
         signature: the signature in Python syntax, with literal defaults.

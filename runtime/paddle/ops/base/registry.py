@@ -73,7 +73,7 @@ class GradOp:
 
 @dataclass(frozen=True)
 class OpDef:
-    """One entry of the operator table.
+    """An entry of the operator table: the definition of one operator type.
 
     Attributes:
         in_place: output slot -> input slot whose array the kernel changes and returns. If the slots have different

@@ -257,7 +257,7 @@ def dynamic_recurrent_grad(
     rows: tuple[str, ...],
     names: _Names,
 ) -> tuple[list[Array], list[Array], list[Array], list[Any]]:
-    """Return the gradients of the inputs and initial states, by backpropagation through the steps."""
+    """Return the gradients of inputs, statics, initial states and parameters, by backpropagation through the steps."""
     inputs = [below(x, level) for x in inputs]
     steps = steps_of(inputs, reverse)
     parts = {

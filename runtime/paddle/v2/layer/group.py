@@ -246,7 +246,7 @@ def opened(emitter: Emitter, group: str) -> tuple[Body, list[Variable]]:
     inputs = [each for each in members if each.type == "group_input"]
     seen = _outer_values(emitter, inputs)
     boots = (emitter.sequence(each.inputs[0].layer) for each in memories if each.inputs)
-    # Memories have as many entries as there are sequences: those of an input that goes step by step, if there is one.
+    # Memories have as many entries as there are sequences: those of a step input, if there is one.
     steps = [seen[each.name] for each in inputs if each.attrs["kind"] == "step"]
     like = next(iter([*steps, *seen.values(), *boots]))
     first = {each.name: _first_value(emitter, each, like) for each in memories}

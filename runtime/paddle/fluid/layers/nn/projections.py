@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers with weights or tables: fc, bilinear_tensor_product, embedding; also one_hot and continuous_value_model.
-
-One_hot, continuous_value_model.
-"""
+"""Layers with weights or tables: fc, bilinear_tensor_product, embedding; also one_hot and continuous_value_model."""
 
 from __future__ import annotations
 
