@@ -61,7 +61,7 @@ def sliced(variable: Variable, item: Any) -> Variable:
     """Append a slice of a variable and return its output; an integer index removes its axis.
 
     Raises:
-        FluidTypeError: an index has an unsupported type, or a step is not 1.
+        FluidTypeError: an index has an unsupported type, or an axis of unknown size has a step other than 1.
         IndexError: an index is out of range, or there are more indices than axes.
     """
     items = list(item) if isinstance(item, tuple) else [item]
@@ -78,8 +78,8 @@ def sliced(variable: Variable, item: Any) -> Variable:
         size = variable.shape[axis]
         if isinstance(each, slice):
             if each.step not in (None, 1):
-                raise FluidTypeError(f"{variable.name}: the step of a slice must be 1, got {each.step}")
-            if each != slice(None):
+                variable = _stepped(variable, axis, each)
+            elif each != slice(None):
                 start, end = each.start or 0, _END if each.stop is None else each.stop
                 spans.append((axis, int(start), int(end)))
         elif isinstance(each, (int, np.integer)) and not isinstance(each, bool):
@@ -101,6 +101,20 @@ def sliced(variable: Variable, item: Any) -> Variable:
     out = _temporary(variable)
     attrs = {"axes": axes, "starts": starts, "ends": ends, "decrease_axis": tuple(left_out)}
     _block(variable).append_op("slice", {"Input": variable}, {"Out": out}, attrs)
+    return out
+
+
+def _stepped(variable: Variable, axis: int, each: slice) -> Variable:
+    """Append slices of single rows of an axis, and their concatenation; return it."""
+    places = range(*each.indices(max(variable.shape[axis], 0)))
+    if not places:
+        raise FluidTypeError(
+            f"{variable.describe()}: {each} of axis {axis} selects nothing, or the size of the axis is unknown"
+        )
+    before = (slice(None),) * axis
+    rows = [sliced(variable, (*before, slice(place, place + 1))) for place in places]
+    out = _temporary(variable)
+    _block(variable).append_op("concat", {"X": rows}, {"Out": out}, {"axis": axis})
     return out
 
 
@@ -220,7 +234,7 @@ class Variable(graph.Variable):
     def __getitem__(self, item: Any) -> Any:
         """Append a slice operator and return its output.
 
-        The index has integers or slices of step 1 for the first axes.
+        The index has integers or slices for the first axes.
         """
         return sliced(self, item)
 

@@ -256,3 +256,19 @@ def test_a_layer_takes_its_programs_as_in_0_11() -> None:
     assert sorted(op_types(startup)) == ["fill_constant", "uniform_random"]
     assert not op_types(fluid.default_main_program())
     assert not op_types(fluid.default_startup_program())
+
+
+def test_slices_of_a_variable_take_steps() -> None:
+    x = fluid.layers.data("x", [4, 5], append_batch_size=False)
+    x.stop_gradient = False
+    taken = [x[::2], x[::-1], x[1:, 4:0:-3], x[-1, ::2]]
+    grads: Any = fluid.gradients(fluid.layers.reduce_sum(taken[2]), [x])
+    value = np.arange(20, dtype="float32").reshape(4, 5)
+    *found, slope = fluid.Executor().run(feed={"x": value}, fetch_list=[*taken, *grads])
+    for got, expected in zip(
+        found, (value[::2], value[::-1], value[1:, 4:0:-3], value[-1, ::2]), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(slope, [[0] * 5, *[[0, 1, 0, 0, 1]] * 3])
+    with pytest.raises(TypeError, match=r"rows.*of axis 0.*unknown"):
+        fluid.layers.data("rows", [2])[::2]
