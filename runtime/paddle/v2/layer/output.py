@@ -375,12 +375,12 @@ def or_zeros(bias_attr: BiasAttr) -> BiasAttr:
 
 
 def add_bias(layer_name: str, dims: Sequence[int], bias_attr: BiasAttr) -> str:
-    """Register a bias and return its name, which is empty if there is no bias (False or None).
+    """Register a bias and return its name, which is empty if there is no bias (False, None or, in old scripts, "").
 
     A Param without ``initial_*`` starts as N(0, 1/sqrt(dims[0])), so a plain ``Param(learning_rate=2)`` on a
     [1, size] bias is N(0, 1), as in the original.
     """
-    if bias_attr is None or bias_attr is False:
+    if not bias_attr:
         return ""
     bias_attr = ZEROS if bias_attr is True else bias_attr
     return model.current().add_parameter(f"_{layer_name}.wbias", dims, weight_attr(bias_attr, "bias_attr"))

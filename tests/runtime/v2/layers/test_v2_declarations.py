@@ -283,3 +283,10 @@ def test_local_training_needs_no_zmq() -> None:
     subprocess.run(
         [sys.executable, "-c", script], check=True, timeout=60, env={"PYTHONPATH": str(ROOT / "runtime")}
     )
+
+
+@pytest.mark.parametrize("none", [False, 0, "", None])
+def test_an_empty_bias_attribute_of_pooling_means_no_bias(none: Any) -> None:
+    rows = layer.data("rows", data_type.dense_vector_sequence(3))
+    parameters = paddle.parameters.create(layer.pooling(layer.fc(rows, 2, bias_attr=False), bias_attr=none))
+    assert len(parameters.names()) == 1
