@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes samples as pickles of protocol 2, which every Python and numpy can read; `pickled` lists the types."""
+"""Writes samples as pickles of protocol 2, which every Python and numpy can read; `pickled` lists the types.
+
+`text` writes plain values as pickles of protocol 0, which the original's messages contain.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,42 @@ def dumps(value: Any) -> bytes:
     _write(value, out)
     out.append(b".")
     return b"".join(out)
+
+
+def text(value: Any) -> str:
+    """Return None, booleans, numbers, strings, and lists, tuples and dictionaries of them as a pickle of protocol 0.
+
+    Raises:
+        TypeError: the value contains an unsupported type.
+    """
+    return f"{_text(value)}."
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "N"
+    if isinstance(value, bool):
+        return f"I0{int(value)}\n"
+    if isinstance(value, (int, float)):
+        return f"I{value}\n" if isinstance(value, int) else f"F{value!r}\n"
+    if isinstance(value, str):
+        return f"V{''.join(map(_escaped, value))}\n"
+    if isinstance(value, (list, tuple)):
+        parts = [*map(_text, value)]
+        return (
+            f"({''.join(parts)}t"
+            if isinstance(value, tuple)
+            else f"(l{''.join(f'{each}a' for each in parts)}"
+        )
+    if isinstance(value, Mapping):
+        return f"(d{''.join(f'{_text(key)}{_text(each)}s' for key, each in value.items())}"
+    raise TypeError(f"cannot write a {type(value).__name__} as text")
+
+
+def _escaped(letter: str) -> str:
+    if " " <= letter <= "~" and letter != "\\":
+        return letter
+    return f"\\u{ord(letter):04x}" if ord(letter) < 1 << 16 else f"\\U{ord(letter):08x}"
 
 
 def _write(value: Any, out: list[bytes]) -> None:

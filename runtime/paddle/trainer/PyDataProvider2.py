@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from paddle.reader import pickled
 from paddle.v2.data_type import (
     DataType,
     InputType,
@@ -278,8 +279,11 @@ def provider(
 
 
 def deserialize_args(args: Any) -> Any:
-    """Parse arguments from JSON; the original used pickles, which this runtime never loads."""
-    return json.loads(args) if isinstance(args, (str, bytes)) else args
+    """Parse arguments from JSON or, as the original writes them, from a pickle, which is read as data."""
+    if not isinstance(args, (str, bytes)):
+        return args
+    raw = args.encode("latin-1", "replace") if isinstance(args, str) else args
+    return pickled.loads(raw) if raw[:1] in (b"(", b"\x80") else json.loads(args)
 
 
 def _yielded(generator: Generate, obj: Any, filename: Any) -> Iterator[Any]:

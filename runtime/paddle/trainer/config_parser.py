@@ -14,6 +14,7 @@ from paddle import protobuf
 from paddle.errors import PaddleError
 from paddle.flags import parse_bool
 from paddle.proto.TrainerConfig_pb2 import MESSAGES
+from paddle.reader import pickling
 from paddle.trainer_config_helpers.configuration import Configuration, DataSource, current, reading
 from paddle.v2 import model
 from paddle.v2.errors import UsageError, python2_hint
@@ -110,8 +111,16 @@ def _data(source: DataSource, is_test: bool) -> dict[str, Any]:
         "for_test": is_test,
         "load_data_module": source.module,
         "load_data_object": source.provider,
-        "load_data_args": str(dict(source.arguments)) if source.arguments else None,
+        "load_data_args": _text(source.arguments),
     }
+
+
+def _text(arguments: Mapping[str, Any]) -> str | None:
+    """Return the arguments of a provider as the original does, as a pickle of protocol 0; None if it has no form."""
+    try:
+        return pickling.text(arguments) if arguments else None
+    except TypeError:
+        return None
 
 
 def parse_config(trainer_config: str | Callable[[], None], config_arg_str: str = "") -> TrainerConfig:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paddle.reader import pickled
 from paddle.trainer_config_helpers.configuration import DataSource, current
 from paddle.v2.errors import UsageTypeError
 
@@ -36,6 +37,8 @@ def define_py_data_sources2(
 def _source(files: Files | None, module: str, provider: str, arguments: Any) -> DataSource | None:
     if files is None:
         return None
+    if isinstance(arguments, (str, bytes)):  # which old scripts pickled
+        arguments = pickled.loads(arguments.encode("latin-1") if isinstance(arguments, str) else arguments)
     if arguments is not None and not isinstance(arguments, Mapping):
         raise UsageTypeError(
             f"define_py_data_sources2: args must be a dict, got {arguments!r:.80}; init_hook "

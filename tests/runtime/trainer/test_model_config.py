@@ -293,6 +293,7 @@ def test_the_message_of_a_configuration_has_its_settings(workspace: Path) -> Non
     assert (chosen.average_window, chosen.max_average_window) == (0.5, 100)
     assert chosen.gradient_clipping_threshold == read.default_values.gradient_clipping_threshold == 3.0
     assert (read.data_config.type, read.data_config.load_data_object) == ("py2", "process")
+    assert read.data_config.load_data_args == "(dVa\nI1\ns."
     assert not read.HasField("test_data_config")
     network = network_in(config.SerializeToString())
     assert network.outputs == ("out",)

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from paddle.reader import pickling
 from paddle.trainer.PyDataProvider2 import (
     CacheType,
     dense_vector,
@@ -19,7 +21,8 @@ from paddle.trainer.PyDataProvider2 import (
     provider,
 )
 from paddle.trainer.sample_pool import SampleSource
-from paddle.trainer_config_helpers.configuration import DataSource
+from paddle.trainer_config_helpers import define_py_data_sources2
+from paddle.trainer_config_helpers.configuration import DataSource, current
 from paddle.v2.errors import UsageError
 
 PLAIN = """
@@ -227,7 +230,27 @@ def test_a_hook_without_keyword_arguments_is_told_which_it_gets(workspace: Path)
     assert "end its parameters with **kwargs" in caught.value.__notes__[0]
 
 
-def test_arguments_are_never_a_pickle() -> None:
-    assert deserialize_args('{"a": 1}') == {"a": 1}
-    with pytest.raises(ValueError, match=r"JSON|Expecting|utf"):
-        deserialize_args(b"\x80\x04N.")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"a": 1, "words": {"x": 0, "é\\\n": 1 << 40}, "rate": 0.25, "is_train": True, "none": None},
+        {"list": [1, (2.5, "b")], "nested": {"c": [{}]}},
+    ],
+)
+def test_arguments_are_pickles_of_text_that_every_python_reads(arguments: dict[str, object]) -> None:
+    text = pickling.text(arguments)
+    assert text.isascii()
+    assert pickle.loads(text.encode("ascii")) == arguments
+    assert deserialize_args(text) == arguments
+    define_py_data_sources2(["x"], None, "provider", "process", text)
+    source = current().train
+    assert source is not None
+    assert source.arguments == arguments
+
+
+def test_pickled_arguments_are_never_executed() -> None:
+    assert deserialize_args('{"a": "\u4e2d"}') == {"a": "\u4e2d"}
+    assert deserialize_args(b"\x80\x04N.") is None
+    with pytest.raises(ValueError, match=r"posix\.system"):
+        deserialize_args("(cposix\nsystem\n(S'true'\ntRt.")
