@@ -50,7 +50,7 @@ def test100() -> Reader[Sample]:
 
 
 def convert(path: str) -> None:
-    """Write all readers to recordio files of 1,000 samples in the folder `path`, with the original's file names."""
+    """Convert the data set to recordio files of 1,000 samples in the folder `path`, with the original's file names."""
     convert_reader(path, train100(), 1000, "cifar_train100")
     convert_reader(path, test100(), 1000, "cifar_test100")
     convert_reader(path, train10(), 1000, "cifar_train10")

@@ -67,7 +67,7 @@ def test() -> Reader[tuple[list[int], ...]]:
 
 
 def convert(path: str) -> None:
-    """Write all readers to recordio files of 1,000 samples in a folder, with the original's file names."""
+    """Convert the data set to recordio files of 1,000 samples in the folder `path`, with the original's file names."""
     convert_reader(path, test(), 1000, "conl105_train")
     convert_reader(path, test(), 1000, "conl105_test")
 

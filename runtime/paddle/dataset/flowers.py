@@ -77,7 +77,7 @@ def valid(mapper: Mapper = test_mapper, buffered_size: int = 1024, use_xmap: boo
 
 
 def convert(path: str) -> None:
-    """Write all readers to recordio files of 1,000 samples in the folder `path`."""
+    """Convert the data set to recordio files of 1,000 samples in the folder `path`."""
     convert_reader(path, train(), 1000, "flowers_train")
     convert_reader(path, test(), 1000, "flowers_test")
     convert_reader(path, valid(), 1000, "flowers_valid")

@@ -59,7 +59,7 @@ def test(word_idx: dict[str, int]) -> Reader[Sample]:
 
 
 def convert(path: str) -> None:
-    """Write all readers to recordio files of 1,000 samples in a folder, with the original's file names."""
+    """Convert the data set to recordio files of 1,000 samples in the folder `path`, with the original's file names."""
     words = word_dict()
     convert_reader(path, train(words), 1000, "imdb_train")
     convert_reader(path, test(words), 1000, "imdb_test")

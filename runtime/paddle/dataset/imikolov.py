@@ -74,7 +74,7 @@ def test(
 
 
 def convert(path: str) -> None:
-    """Write all readers to recordio files of 1,000 samples in a folder, with the original's file names."""
+    """Convert the data set to recordio files of 1,000 samples in the folder `path`, with the original's file names."""
     words = build_dict()
     convert_reader(path, train(words, 5), 1000, "imikolov_train")
     convert_reader(path, test(words, 5), 1000, "imikolov_test")

@@ -46,7 +46,7 @@ def fetch() -> None:
 
 
 def convert(path: str) -> None:
-    """Write all readers to recordio files of 1,000 samples in a folder, with the original's file names."""
+    """Convert the data set to recordio files of 1,000 samples in the folder `path`, with the original's file names."""
     convert_reader(path, train(), 1000, "minist_train")
     convert_reader(path, test(), 1000, "minist_test")
 

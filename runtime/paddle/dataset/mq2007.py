@@ -189,7 +189,7 @@ def fetch() -> str:
 
 
 def convert(path: str) -> None:
-    """Write the pairs of both parts to recordio files of 1,000 samples in a folder."""
+    """Convert the pairs of both parts to recordio files of 1,000 samples in the folder `path`."""
     convert_reader(path, train, 1000, "mq2007_train")
     convert_reader(path, test, 1000, "mq2007_test")
 

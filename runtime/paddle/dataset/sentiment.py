@@ -47,7 +47,7 @@ def test() -> Iterator[Sample]:
 
 
 def convert(path: str) -> None:
-    """Write both parts to recordio files of 1,000 samples in a folder, with the original's file names."""
+    """Convert both parts to recordio files of 1,000 samples in the folder `path`, with the original's file names."""
     convert_reader(path, train, 1000, "sentiment_train")
     convert_reader(path, test, 1000, "sentiment_test")
 

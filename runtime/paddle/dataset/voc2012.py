@@ -50,7 +50,7 @@ def val() -> Reader[Sample]:
 
 
 def convert(path: str) -> None:
-    """Write all readers to recordio files of 200 samples in a folder."""
+    """Convert the data set to recordio files of 200 samples in the folder `path`."""
     convert_reader(path, train(), 200, "voc2012_train")
     convert_reader(path, test(), 200, "voc2012_test")
     convert_reader(path, val(), 200, "voc2012_val")

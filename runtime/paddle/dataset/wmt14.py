@@ -70,7 +70,7 @@ def model() -> Parameters:
 
 
 def convert(path: str) -> None:
-    """Write all readers to recordio files of 1,000 samples in a folder, with the original's file names."""
+    """Convert the data set to recordio files of 1,000 samples in the folder `path`, with the original's file names."""
     convert_reader(path, train(30000), 1000, "wmt14_train")
     convert_reader(path, test(30000), 1000, "wmt14_test")
 

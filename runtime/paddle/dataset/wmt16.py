@@ -65,7 +65,7 @@ def fetch() -> None:
 
 
 def convert(path: str, src_dict_size: int, trg_dict_size: int, src_lang: str) -> None:
-    """Write all readers to recordio files of 1,000 samples in a folder, with the original's file names."""
+    """Convert the data set to recordio files of 1,000 samples in the folder `path`, with the original's file names."""
     for reader, name in ((train, "train"), (test, "test"), (validation, "validation")):
         convert_reader(path, reader(src_dict_size, trg_dict_size, src_lang), 1000, f"wmt16_{name}")
 

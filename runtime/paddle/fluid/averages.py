@@ -247,7 +247,7 @@ class ExponentialMovingAverage(_Averages):
                 "ExponentialMovingAverage: update was called twice, so each step would count twice. Call it once"
             )
         helper = LayerHelper("moving_average")
-        # The product of all decays: the share that the first 0 still has.
+        # The product of all decays: the weight of the initial 0.
         self._rest = _kept(helper, f"{self._name}ema_rest", (1,), "float32", 1.0)
         with self._program._optimized_guard([]), name_scope("moving_average"):
             decay = self._decay if self._steps is None else self._bounded(helper, self._steps)

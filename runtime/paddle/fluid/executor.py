@@ -247,7 +247,7 @@ class Executor:
         )
         if not is_alone or not isinstance(self.place, CPUPlace):
             threads = 1
-        # The sections are kept: another pass neither compiles again nor draws the same random numbers.
+        # The sections are cached: another pass neither compiles them again nor draws the same random numbers.
         for number in range(len(self._others) + 1, threads):
             self._others.append(other := Executor.__new__(Executor))
             other._set_up(self.place, number)

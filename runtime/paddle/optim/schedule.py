@@ -90,7 +90,7 @@ def read_segments(text: str) -> tuple[list[int], list[float]]:
 
 
 def _noam(lr: float, t: int, a: _Arguments) -> float:
-    n = t + 1  # Vaswani and others, 2017, count from 1
+    n = t + 1  # Vaswani et al., 2017, count from 1
     return float(a["d_model"] ** -0.5 * min(n**-0.5, n * a["warmup_steps"] ** -1.5))
 
 

@@ -32,7 +32,7 @@ __all__ = ["client", "get_c_lib"]
 PASS_END = -2
 READ_ERROR = -1
 _LEAST_TIMEOUT_S = 60.0
-_POLL_S = 0.1  # while the tasks of the pass before are leased
+_POLL_S = 0.1  # while tasks of the previous pass are leased
 
 _Chunk = tuple[str, list[int]]  # path, the byte at which it begins
 

@@ -97,7 +97,7 @@ class LayerConfig:
 GRADIENT = "@GRAD"
 """Suffix of a layer's name: the gradient of the cost with respect to its value."""
 
-READS_AROUND_GROUPS = frozenset({"group_input", "memory"})  # what a group sees, and where its memories begin
+READS_AROUND_GROUPS = frozenset({"group_input", "memory"})  # inputs of groups; first values of memories
 
 
 @dataclass(frozen=True)

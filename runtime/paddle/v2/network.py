@@ -47,7 +47,7 @@ _ModelConfig: Any = MESSAGES["ModelConfig"]
 
 @dataclass(frozen=True)
 class Network:
-    """The layers, parameters and evaluators that given outputs need, by name, in order of creation."""
+    """A network: the layers, parameters and evaluators that its outputs need, by name, in order of creation."""
 
     layers: Mapping[str, LayerConfig]
     parameters: Mapping[str, ParameterConfig]
@@ -294,7 +294,7 @@ def network_of(space: Model, outputs: Sequence[str], extra: Sequence[str] = ()) 
     """
     needed = _needed(space.layers, [*outputs, *extra])
     known = set(needed)
-    for name, layer in space.layers.items():  # those that are there for evaluators alone
+    for name, layer in space.layers.items():  # layers that only evaluators need
         if layer.type in ("group_output", "ids") and known.issuperset(sources(layer)):
             known.add(name)
     evaluators = tuple(item for item in space.evaluators if known.issuperset(item.inputs))

@@ -121,7 +121,7 @@ class Optimizer:
             is_async=bool(is_async),
             discard_ratio=async_lagged_grad_discard_ratio,
         )
-        # Reading the schedule now shows mistakes at the line that made them.
+        # Parsed now, so that errors are raised at the line that caused them.
         LearningRate(self.spec)
         self._report_ignored(regularization)
         self.model_average = model_average

@@ -211,7 +211,7 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
         ValueError,
         OverflowError,
         zlib.error,
-    ) as error:  # what a damaged header makes of tarfile
+    ) as error:  # errors that tarfile raises for a damaged header
         raise ModelFileError(f"{where} is not a tar of parameters: {error}") from error
 
 

@@ -76,7 +76,7 @@ def polynomial_decay(
     with default_main_program()._lr_schedule_guard():
         step = lr_step_counter(0)
         if cycle:
-            # In the first run t is 0, and steps counts once nevertheless.
+            # In the first run, t is 0; the multiple of steps is at least 1.
             turns = elementwise_max(ceil(step / decay_steps), fill_constant([1], "float32", 1.0))
             share = step / (turns * decay_steps)
         else:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Partition: divides a program's operators into passes, which each place runs, and updates, which run once.
 
-Gradients are summed over the places between the two. Operators that a script applies to gradients, such as a clip of
-its own, are updates, so that they get the sums, as on one place. So are those that a script applies to parameters after
-their update, such as bounds on weights, or to rates of a schedule. Everything else that updates need from a pass, such
-as a copy of a parameter, is equal on all places: it is taken from the first one.
+Gradients are summed over the places between the two. Operators that a script applies to gradients, such as its own
+clipping, are updates, so that they get the sums. Operators that a script applies to updated parameters (such as bounds
+on weights) or to rates of a schedule are updates as well. All other values that updates need from a pass, such as a
+copy of a parameter, are equal on all places, and are taken from the first one.
 
-All passes run before all updates. What a pass computes from a parameter after its update, as the second of two losses
-does, is outdated.
+All passes run before all updates. A value that a pass computes from a parameter after its update, as with a second
+loss, is outdated.
 """
 
 from __future__ import annotations

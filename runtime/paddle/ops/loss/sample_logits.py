@@ -89,7 +89,7 @@ def sample_logits(
 
 @gradient("sample_logits", "Logits Samples SampledLogits@GRAD -> Logits@GRAD")
 def sample_logits_grad(logits: Array, samples: Array, dscores: Array) -> Array:
-    """Return dLogits: the gradient of each score, added at the score's class."""
+    """Return dLogits (rows, classes): the gradient of each score, added at the score's class."""
     rows, count = logits.shape
     places = array_module(logits).arange(rows)[:, None] * count + samples
     flat = scatter_sum(dscores.reshape(-1, 1), places.reshape(-1), rows * count)

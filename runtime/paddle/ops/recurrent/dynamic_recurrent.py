@@ -3,7 +3,7 @@
 
 Sequences are sorted longest first. At each step, the body gets the items of the sequences that have not ended, and the
 same number of entries of the states. An item is a row, or a sequence if the input has two levels. With `level` 1, the
-steps are those of the inner sequences, and the outer level is only kept for the outputs. `Statics` and
+steps are those of the inner sequences, and only the outputs have the outer level. `Statics` and
 `States` have one entry (a row or a sequence) per sequence and are truncated in the same way. Outputs are in the
 original order, and have one more level if a step outputs sequences. Variables have the same names inside and outside
 the body.

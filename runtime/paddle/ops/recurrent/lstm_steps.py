@@ -71,7 +71,7 @@ class Trace(NamedTuple):
 
 
 class StepGradients(NamedTuple):
-    """The gradients of the gates before activation (rows in time order), the weights and the two initial states."""
+    """The gradients of an LSTM's gates before activation (rows in time order), weights and two initial states."""
 
     gates: Array
     recurrent: Array

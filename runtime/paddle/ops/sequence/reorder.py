@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_reverse, _slice, _erase, _enumerate and _scatter: reverse sequences, or select or change some of their rows.
+"""sequence_reverse, _slice, _erase, _enumerate and _scatter: reverse sequences, or select or change their rows.
 
 sequence_enumerate: for each id, the window that begins with it in its sequence.
 """

@@ -34,7 +34,7 @@ class Adagrad(Rule):
 
 @rule(
     "fluid_adagrad",
-    # What the sum of squares starts from is in Moment itself.
+    # Moment contains the initial sum of squares.
     fluid=Fluid(
         "Adagrad(learning_rate, epsilon=1.0e-6, regularization=None, name=None, initial_accumulator_value=0.0)",
         "m += g²;  w −= ηg/(√m + ε).",

@@ -17,7 +17,7 @@ _Class = TypeVar("_Class", bound="type[Rule]")
 
 
 class StateArray(NamedTuple):
-    """A state array of a rule, as declared for Fluid's operator and optimizer.
+    """A state array of an update rule, as declared for Fluid's operator and optimizer.
 
     Attributes:
         name: its name in the rule.
@@ -72,7 +72,7 @@ class Fluid(NamedTuple):
 
     @property
     def op_type(self) -> str:
-        """The type of the rule's operator."""
+        """The type of the rule's operator in Fluid, such as "adam"."""
         return self.operator.partition(":")[0]
 
     @property

@@ -18,7 +18,7 @@ from paddle.graph.operator import Operator
 from paddle.v2.activation import OPERATORS
 from paddle.v2.layer.emitter import Emitter
 
-# operator -> slots of rows, of which each has its own result; what else it reads is the same at every step
+# operator -> slots whose rows have separate results; its other inputs are the same at every step
 _ROW_BY_ROW: Mapping[str, tuple[str, ...]] = {
     **{kind: ("X",) for kind, _ in OPERATORS.values() if kind and not kind.startswith("sequence")},
     "concat": ("X",),
@@ -105,7 +105,7 @@ class Body:
             if is_of_steps:
                 self._around(name, inner)
             else:
-                found = inner.vars.pop(name)  # a name of the block around from now on
+                found = inner.vars.pop(name)  # a name of the enclosing block from now on
                 self._outer.create_var(
                     name,
                     found.shape,

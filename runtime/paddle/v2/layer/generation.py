@@ -124,7 +124,7 @@ def beam_search(
         "max_length": max_length,
         "num_results": results,
     }
-    # A StaticInput that no layer of the step reads can be what decides the number of samples.
+    # A StaticInput that no layer of the step reads can still determine the number of samples.
     kept = [each for each, given in zip(seen, inputs, strict=True) if isinstance(given, StaticInput)]
     needed = dict.fromkeys([out.name, *memories.values(), *(each.name for each in kept)])
     own = PREDICTED if PREDICTED not in space.layers else space.auto_name("beam_search_predict")

@@ -183,10 +183,10 @@ def _step_inputs(group: str) -> list[str]:
 def _output(
     out: LayerOutput, kept: list[str], group: str, reverse: bool, name: str | None = None
 ) -> LayerOutput:
-    # The layers behind memories are needed too, whether or not an output is made of them.
+    # The layers of memories are needed too, even if no output depends on them.
     links = tuple(InputConfig(each) for each in dict.fromkeys([out.name, *kept]))
     attrs: Attrs = {"group_name": group, "reverse": bool(reverse)}
-    if "coeff" in out.config.attrs:  # a cost of the step is one outside
+    if "coeff" in out.config.attrs:  # a cost in the step is a cost of the network
         attrs = {**attrs, "coeff": out.config.attrs["coeff"]}
     name = name or model.current().inner_name(_outside(out.name, group))
     return declare(LayerConfig(name, "group_output", out.size, links, out.activation, attrs=attrs), [out])
@@ -287,7 +287,7 @@ def _outer_values(emitter: Emitter, inputs: Sequence[LayerConfig]) -> dict[str, 
     for each in inputs:
         value = emitter.sequence(each.inputs[0].layer)
         if any(value is other for other in found.values()):
-            # A step sees each under a name, and the same value may be there whole and step by step.
+            # Each input has its own name in a step, because a value can be both a static input and a step input.
             value = emitter.op("assign", {"X": value})
         found[each.name] = value
     return found

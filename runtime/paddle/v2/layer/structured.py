@@ -32,9 +32,9 @@ from paddle.v2.model import Attrs, LayerConfig
 
 __all__ = ["crf", "crf_decoding", "ctc", "hsigmoid", "nce", "warp_ctc"]
 
-_MAY_MISS = 1e-5  # what a sum of float32 chances may miss 1 by
+_MAY_MISS = 1e-5  # tolerance of a sum of float32 probabilities
 _BY_CHANCES = 2  # of the operator's samplers
-_LEAST_PROBABILITY = 1e-30  # ln 0 would leave nothing to go back by
+_LEAST_PROBABILITY = 1e-30  # ln 0 has no finite gradient
 
 
 def _weigh_classes(prefix: str, given: dict[str, Any], made: Made) -> Made:
@@ -236,7 +236,7 @@ def _ctc(emitter: Emitter, config: LayerConfig) -> Variable:
         return _ctc_cost(emitter, config, logits)
     value = emitter.unary("clip", emitter.rows(scores), min=_LEAST_PROBABILITY, max=float("inf"))
     cost = _ctc_cost(emitter, config, emitter.unary("log", value))
-    # What the operator's softmax took off the logarithm of a sequence: ln of each row's sum, added up.
+    # The difference that the operator's softmax makes to a sequence's log probability: Σ ln of the rows' sums.
     logs = {"X": emitter.unary("log", emitter.row_sum(value))}
     taken = emitter.ops("sequence_pool", logs, {"pooltype": "SUM"}, ["Out", "MaxIndex"])[0]
     return emitter.binary("elementwise_sub", cost, taken)

@@ -321,7 +321,7 @@ def _sparse(
     owners = np.repeat(np.arange(len(counts)), counts)
     _check_range(columns, kind, name, lambda at: place(int(owners[at])))
     used, column = np.unique(columns, return_inverse=True)
-    # Operators want at least one row; a zero column changes nothing.
+    # Operators need at least one row; a zero column changes nothing.
     used = used if len(used) else np.zeros(1, np.int64)
     matrix = np.zeros((len(counts), len(used)), np.float32)
     np.add.at(matrix, (owners, column), values)

@@ -56,7 +56,7 @@ class RemoteUpdater(Updater):
         dense = [config for config in trained if not config.sparse_remote_update]
         _check(list(self._sparse), [config.name for config in dense], settings)
         self._ids = {name: machine.lookups(name) for name in self._sparse}
-        self.looks_ahead = bool(self._ids)  # of use where there are rows to fetch
+        self.looks_ahead = bool(self._ids)  # useful only if there are rows to fetch
         self._on_gpu = settings.use_gpu
         self._home = {config.name: self._buffer(config.name) for config in dense}
         self._near: set[str] = set()
