@@ -1,38 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Convolutions without columns: float32, two sides, one group; `ops.conv.direct` lays out what they take.
+ * Direct convolutions without im2col: float32, two spatial dimensions, one group. `ops.conv.direct` prepares the
+ * arguments.
  *
- * Images become lines: each channel of a few images is one line with zeros around the rows. In a line every cell of
- * the kernel lies at a constant distance from its place, so that a convolution is a sum of shifted lines:
+ * Images are stored as lines: each channel of a few images is one line, with zero padding around the rows. In a line,
+ * every cell of the kernel has a constant offset from its output place, so that a convolution is a sum of shifted
+ * lines:
  *
  *     image      its line at padding 1, pitch 3: rows share the zero between them
  *     a b        0 0 0 0 a b 0 c d 0 0 0 ...
  *     c d        place q (of the window) takes q, q+1, q+2, q+3, .., q+8; places of the last column mean nothing
  *
- * Where windows move by more than one, there is a line for each remainder (phase) of rows and columns. No loop looks
- * at indices: arrays have as much after their last place as tiles reach over. */
+ * For strides above one, there is a line for each remainder (phase) of rows and columns. No loop checks indices: arrays
+ * are padded at the end by the size of a tile. */
 #include "tile.h"
 
-/* Products that are summed up before a tile is put down, so that the lines they read stay in the first-level cache;
- * numbers of each line that are multiplied at a time, for the same reason. */
+/* Number of products that are summed before a tile is stored, so that the lines they read stay in the first-level
+ * cache; number of elements of each line that are multiplied at a time, for the same reason. */
 enum { SUMMED = 288, STRETCH = 1024 };
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
 typedef struct { int64_t channels, height, width; } shape;
-typedef struct { int64_t rows, pitch, length; } room;      /* of an image in a line; numbers of a phase */
+typedef struct { int64_t rows, pitch, length; } room;      /* of an image in a line; elements of a phase */
 typedef struct { int64_t stride, padding, phases; } side;  /* row y of phase r is y stride + r - padding */
 typedef struct { int64_t high, step_down, top, wide, step, left; } placed;  /* place y is row y step_down + top */
 
-/* How images become lines, and where places go: `ops.conv.lines.Plan`, in its order. */
+/* The layout of images as lines, and of output places: `ops.conv.lines.Plan`, in its order. */
 typedef struct {
     shape image, made;
     room at;
     side down, across;
     placed where;
     int64_t chunk;                                 /* images at a time */
-    int64_t line_pitch, column_pitch, place_pitch; /* numbers of a line, of a column, of a line of places */
+    int64_t line_pitch, column_pitch, place_pitch; /* elements of a line, of a column, of a line of places */
 } plan;
 
 typedef struct { float *at; int64_t pitch; } matrix;
@@ -52,7 +54,7 @@ static void fill(const float *images, shape s, int64_t first, int64_t count, int
         for (int64_t u = 0; u < down.phases; u++)
             for (int64_t v = 0; v < across.phases; v++) {
                 float *line = lines.at + (channel - begin_channel) * lines.pitch + (u * across.phases + v) * r.length;
-                /* columns x with 0 <= x stride + v - padding < width, rows likewise */
+                /* columns x with 0 <= x * stride + v - padding < width; rows likewise */
                 int64_t begin = MAX(0, -floor_divided(v - across.padding, across.stride));
                 int64_t end = MIN(r.pitch, floor_divided(s.width - 1 + across.padding - v, across.stride) + 1);
                 int64_t top = MAX(0, -floor_divided(u - down.padding, down.stride));
@@ -178,7 +180,7 @@ void KERNEL(conv_gradient)(const plan *p, const float *images, const float *grad
     if (columns) clear(apart, SUMMED);
     for (int64_t begin = first; begin < last; begin += p->chunk) {
         int64_t count = MIN(p->chunk, last - begin);
-        if (begin == first || count < p->chunk) clear(beside, blocks * LEFT); /* images before must not count again */
+        if (begin == first || count < p->chunk) clear(beside, blocks * LEFT); /* not added again */
         fill(images, p->image, begin, count, begin_channel, end_channel, p->at, p->down, p->across, into);
         fill(grads, made, begin, count, 0, made.channels, columns ? (room){made.height, made.width, 0} : p->at, plain,
             plain, beside);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Connectionist temporal classification of one batch, float32 in and out; `ops.loss.ctc` has the plain form, on
- * logarithms. Here chances are numbers of float64 that are scaled to a sum of 1 at each time, which needs no logarithm
- * per state. Where that would lose digits, and where a number is NaN or infinite, the plain form has to do it. */
+ * Connectionist temporal classification (CTC) of one batch, float32 in and out; `ops.loss.ctc` has the numpy form, with
+ * logarithms. Here probabilities are float64, scaled to a sum of 1 at each time step, so that no logarithm per state is
+ * needed. If this would lose precision, or if an input is NaN or infinite, the caller must use the numpy form. */
 #include "exponential.h"
 #include "mathematics.h"
 
 OLDEST(exp);
 OLDEST(log);
 
-enum { APART = 16 }; /* sums that are kept apart, so that they are vectors */
+enum { APART = 16 }; /* number of separate sums, so that they are vectorized */
 static const double LEAST = 1e-100;
 
-/* Put softmax of x (n) into out; return ln of the sum of e^x, NaN if x has NaN or infinity above. */
+/* Write the softmax of x (n) to out; return ln of the sum of e^x, or NaN if x contains NaN or +infinity. */
 static double softmax(const float *restrict x, int64_t n, float *restrict out) {
     float most[APART];
     double sums[APART] = {0}, sum = 0;
@@ -40,8 +40,8 @@ static double scale(double *x, int64_t n) {
     return sum;
 }
 
-/* Gradient (times, classes) and cost of one sequence of at least one time, with labels that fit; 0 if the plain form
- * has to do it. chances and ahead are room for (times, states), back for 2 states. */
+/* Compute the gradient (times, classes) and cost of one sequence of at least one time step, with labels that fit;
+ * return 0 if the numpy form must be used. chances and ahead are work space (times, states), back for 2 * states. */
 static int sequence(const float *x, int64_t times, int64_t classes, const int64_t *labels, int64_t count,
                     int64_t blank, double *chances, double *ahead, double *back, float *grad, double *cost) {
     const int64_t states = 2 * count + 1;

@@ -4,8 +4,8 @@
  *
  *     slot    | id: int64 | floats: (parts, part) | checksum: uint32 |
  *
- * The checksum is CRC-32C of salt, tick, id and floats. Salt and tick are known from memory, so an earlier content of the
- * slot is as invalid as a damaged one.
+ * The checksum is CRC-32C of salt, tick, id and floats. Salt and tick are stored in memory only, so that an outdated
+ * slot is detected like a damaged one.
  */
 #define _GNU_SOURCE
 #include "kernel.h"
@@ -21,7 +21,7 @@
 
 enum { ID_BYTES = 8, CHECKSUM_BYTES = 4, GAP = 2048, TOO_SHORT = -1, NOWAIT = 8 };
 
-/* Rows of n slots: row number order[i] of the arrays is at slots[order[i]], and these slots ascend. */
+/* Rows of n slots: row number order[i] of the arrays is in slot slots[order[i]]; these slots are in ascending order. */
 struct slots {
     int64_t fd, n, parts, part_bytes;
     const uint32_t *slots;
@@ -30,12 +30,12 @@ struct slots {
     const uint32_t *ticks;
     char *rows;         /* (parts, n, part) */
     uint8_t *damaged;   /* (n,), when reading */
-    int64_t *left;      /* (n,), for use when reading */
-    char *buffer;       /* (room,), at least a slot */
+    int64_t *left;      /* (n,), work space for reading */
+    char *buffer;       /* (room,), at least one slot */
     int64_t room, salt;
-    const uint32_t *table; /* (256,) of CRC-32C, for processors without an instruction */
+    const uint32_t *table; /* (256,), the CRC-32C table for processors without the instruction */
     int64_t finds_ids;  /* whether reading returns the ids; otherwise it compares them */
-    int64_t failed;     /* becomes the slot of an error */
+    int64_t failed;     /* set to the slot of an error */
     int64_t num_damaged;
 };
 
@@ -65,7 +65,7 @@ INLINE uint32_t checksum(const struct slots *s, int64_t row, const char *slot) {
     return ~extended(crc, slot, size_of(s) - CHECKSUM_BYTES, s->table);
 }
 
-/* Check a slot and copy its row. */
+/* Verify the checksum of a slot and copy its row. */
 static void unpack(struct slots *s, int64_t row, const char *slot) {
     int64_t id;
     uint32_t stored;
@@ -86,7 +86,8 @@ static void pack(struct slots *s, int64_t row, char *slot) {
     memcpy(slot + size_of(s) - CHECKSUM_BYTES, &crc, CHECKSUM_BYTES);
 }
 
-/* Return how many of n positions (NULL: first, first + 1, ..) have slots that are read together: neighbors, or nearly. */
+/* Return how many of n positions (NULL: first, first + 1, ..) have adjacent or nearly adjacent slots, which are read
+ * together. */
 static ptrdiff_t span_of(const struct slots *s, const int64_t *positions, ptrdiff_t first, ptrdiff_t n, int64_t gap) {
     int64_t size = size_of(s), start = 0, end = 0;
     for (ptrdiff_t i = first; i < n; i++) {
@@ -120,7 +121,7 @@ static int64_t fetch_bytes(int64_t fd, char *to, int64_t left, int64_t at) {
     return 0;
 }
 
-/* Read the slots at n positions; those that are not in the page cache become `left`. Returns their number. */
+/* Read the slots at n positions. Those that are not in the page cache are written to `left`; returns their number. */
 static ptrdiff_t read_cached(struct slots *s) {
     ptrdiff_t left = 0, count;
     int64_t size = size_of(s);
@@ -137,9 +138,9 @@ static ptrdiff_t read_cached(struct slots *s) {
     return left;
 }
 
-/* Read rows, and check them: `damaged` marks those with another id or checksum. Returns errno, 0 if all were read, or -1
- * if the file is too short. Rows in the page cache take one call of the kernel for each span of slots; it is asked for all
- * others before the first of them is read, so that a disk works on many at a time. */
+/* Read rows and verify them: `damaged` marks those with a wrong id or checksum. Returns errno, 0 if all were read, or
+ * -1 if the file is too short. Rows in the page cache take one system call per span of slots; the kernel is asked to
+ * read all others before the first of them is read, so that a disk processes many requests at a time. */
 int64_t KERNEL(disk_read)(struct slots *s) {
     int64_t size = size_of(s);
     ptrdiff_t left = read_cached(s), count;
@@ -153,7 +154,7 @@ int64_t KERNEL(disk_read)(struct slots *s) {
                 continue;
             }
             int has_failed = fetch_bytes(s->fd, s->buffer, end - start, start) != 0;
-            for (ptrdiff_t k = i; k < i + count; k++) { /* one by one after an error, which may be of the gaps */
+            for (ptrdiff_t k = i; k < i + count; k++) { /* one by one after an error, which may be in the gaps */
                 int64_t at = size * (int64_t)slot_at(s, s->left[k]);
                 s->failed = slot_at(s, s->left[k]);
                 int64_t why = has_failed ? fetch_bytes(s->fd, s->buffer + at - start, size, at) : 0;
@@ -164,7 +165,7 @@ int64_t KERNEL(disk_read)(struct slots *s) {
     return 0;
 }
 
-/* Write rows; neighboring slots by one call of the kernel. Returns errno, or 0 if all were written. */
+/* Write rows, adjacent slots with one system call. Returns errno, or 0 if all were written. */
 int64_t KERNEL(disk_write)(struct slots *s) {
     int64_t size = size_of(s);
     ptrdiff_t count;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * e^x of vectors, without a branch, and vectors at the end of a row. */
+ * e^x of vectors without branches, and partial vectors at the end of a row. */
 #ifndef PADDLE_EXPONENTIAL_H
 #define PADDLE_EXPONENTIAL_H
 
@@ -12,12 +12,12 @@ INLINE vector either(places mask, vector a, vector b) {
     return (vector)(((places)a & mask) | ((places)b & ~mask));
 }
 
-/* Return e^x, to two units in the last place; x is held within 80 of 0, and NaN stays NaN. The polynomial is that of
- * Cephes for (e^x - 1 - x) / x^2 on half of ln 2 around 0. */
+/* Return e^x with an error of at most two units in the last place; x is clipped to [-80, 80], and NaN is preserved. The
+ * polynomial is that of Cephes for (e^x - 1 - x) / x^2, for |x| up to half of ln 2. */
 INLINE vector exponential(vector x) {
     x = either(x > all(80.0f), all(80.0f), x);
     x = either(x < all(-80.0f), all(-80.0f), x);
-    const vector y = (vector)((places)x & (x == x)); /* NaN has no integer */
+    const vector y = (vector)((places)x & (x == x)); /* NaN cannot be converted to an integer */
     const places power = __builtin_convertvector(
         y * all(1.44269504088896341f) + either(y > all(0.0f), all(0.5f), all(-0.5f)), places);
     const vector n = __builtin_convertvector(power, vector);
@@ -30,7 +30,7 @@ INLINE vector exponential(vector x) {
     return (series * r * r + r + all(1.0f)) * (vector)((power + 127) << 23);
 }
 
-/* Load and store a vector of which so many numbers are left. */
+/* Load and store a partial vector with the given number of elements. */
 INLINE vector part(const float *from, int64_t left) {
     vector found = {0};
     if (LIKELY(left >= LANES)) return LOAD(from);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Normally distributed numbers from random words: the operations of paddle/pserver/sparse/initial.py, one by one, so both
- * give the same bits on every machine. No branch and no call, so loops over words become vectors.
+ * Normally distributed numbers from random words, with the same operations as paddle/pserver/sparse/initial.py, so that
+ * both give the same bits on every machine. Without branches and calls, loops over words are vectorized.
  */
 #ifndef PADDLE_GAUSS_H
 #define PADDLE_GAUSS_H
@@ -15,10 +15,10 @@ INLINE double of_bits(uint64_t bits) {
     return found;
 }
 
-/* An integer below 2^52 as double, less `less`: there is no instruction for vectors on most processors. */
+/* Convert an integer below 2^52 to double, and subtract `less`; most processors have no vector instruction for this. */
 INLINE double less(uint64_t number, double less) { return of_bits(number | 0x4330000000000000u) - (0x1p52 + less); }
 
-/* ln(n / 2^32) of 1 .. 2^32: n = 2^e m, m from sqrt(1/2) to sqrt(2), and ln m = 2 (s + s^3/3 + ...), s = (m - 1)/(m + 1) */
+/* ln(n / 2^32): n = 2^e m, m in [sqrt(1/2), sqrt(2)), ln m = 2 (s + s^3/3 + ...), s = (m - 1)/(m + 1) */
 INLINE double logarithm(uint64_t n) {
     double whole = less(n, 0.0);
     uint64_t bits;
@@ -38,7 +38,7 @@ INLINE double logarithm(uint64_t n) {
     return less(e, 32.0) * M_LN2 + s * sum;
 }
 
-/* cos and sin of 2 pi n / 2^32: the turn is a number of quarters and up to half of one, a, for which series are short */
+/* cos and sin of 2 pi n / 2^32: the angle is a multiple of pi/2 plus at most pi/4, for which short series suffice */
 INLINE void circle(uint64_t n, double *restrict cosine, double *restrict sine) {
     uint64_t quarter = (n + (1u << 29)) >> 30;
     double a = less((n + (1u << 29)) & ((1u << 30) - 1), 0x1p29) * (M_PI / 0x1p31), y = a * a;
@@ -70,7 +70,7 @@ INLINE void circle(uint64_t n, double *restrict cosine, double *restrict sine) {
 INLINE void bell(uint64_t start, int64_t first, double *restrict even, double *restrict odd) {
     for (int64_t k = 0; k < PAIRS; k++) {
         uint64_t drawn = mix(start + (uint64_t)(first + k + 1) * GAMMA);
-        /* 1 is added, since 0 has no logarithm */
+        /* 1 is added, since the logarithm of 0 is infinite */
         double r = sqrt(-2.0 * logarithm((drawn >> 32) + 1)), cosine, sine;
         circle((uint32_t)drawn, &cosine, &sine);
         even[k] = r * cosine;

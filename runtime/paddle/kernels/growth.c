@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How an index of growing tables gets room: its pieces grow one at a time, by about a fifth, and are split in two when
- * they hold some thousands of ids. So no step moves more than a piece, or a chunk of memory, however large the index is.
+ * Memory management of an index of growing tables: its pieces grow one at a time, by about a fifth, and are split in
+ * two when they contain some thousands of ids. Each step therefore moves at most one piece or one chunk of memory,
+ * however large the index is.
  *
- * Lines lie in chunks of memory, from the first to the last, in huge pages once there are 16 MB of them: a search in 4 kB
- * pages waits as long for a page's address as for the line. A piece that grows leaves its lines behind. Pieces grow in
- * turn, so most of the oldest chunk is left after a while; the rest is moved when all that was left is too much.
+ * Lines are allocated in chunks of memory, from the beginning, in huge pages once there are 16 MB of them: with 4 kB
+ * pages, a TLB miss would take as long as the cache miss for the line. A piece that grows abandons its old lines.
+ * Pieces grow in turn, so after a while most of the oldest chunk is abandoned; its remaining lines are moved when too
+ * much memory is abandoned.
  *
- * One chunk of which all is left is not given back, since the next one is needed soon, and new memory has to be cleared.
+ * One chunk without live lines is retained, because the next one is needed soon, and new memory must be cleared.
  *
  *     chunk   | left | left | piece 7 | left |     | piece 3 | left | piece 9 |     | piece 7 | free ..
  */
@@ -23,14 +25,16 @@ OLDEST(exp2);
 #define HUGE_PAGE ((int64_t)2 << 20)
 #define LEAST_CHUNK ((int64_t)16 << 10)
 
-/* After it grew, a piece's load is between these, by its segment: neighbors then grow at other times. */
+/* The load of a piece after growing is between these, depending on its segment, so that neighbors grow at different
+ * times. */
 #define LOW_LOAD 0.74
 #define HIGH_LOAD 0.81
-/* Ids in a piece: one that would hold more is split; later segments' are split earlier, the last one's at half. */
+/* Maximum number of ids in a piece before it is split; pieces of later segments are split earlier, the last at half of
+ * it. */
 #define MOST_IDS 16384.0
-/* A directory has at most this many entries for each piece, however ids were chosen: then pieces are not split. */
+/* Maximum number of directory entries per piece, however the ids were chosen; beyond it, pieces are not split. */
 #define MOST_ENTRIES 16
-/* What was left behind is at most this part of the lines in use, beside one chunk. */
+/* Abandoned memory is at most this fraction of the lines in use, in addition to one chunk. */
 #define MOST_LEFT 8
 
 static double part_of(const struct index *index, const struct piece *piece) {
@@ -42,7 +46,7 @@ static uint32_t roomy(const struct index *index, const struct piece *piece, int6
     return (uint32_t)((double)ids / load / BUCKETS) + 1;
 }
 
-/* Map memory at a multiple of its kind of page; NULL: there is none. */
+/* Map memory aligned to its page size; NULL if there is none. */
 static char *mapped(int64_t size) {
     int64_t more = size >= HUGE_PAGE ? HUGE_PAGE : 0;
     char *memory = mmap(NULL, (size_t)(size + more), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -66,7 +70,7 @@ static int has_spare(const struct index *index) {
     return index->num_chunks && index->spare != index->current && spare->memory && !spare->live;
 }
 
-/* Begin a chunk that has room for some bytes; return whether there is memory for it. */
+/* Begin a chunk with room for `bytes`; return whether there is memory for it. */
 static int begin_chunk(struct index *index, int64_t bytes) {
     int64_t number = 0, size = index->live / 8, page = size >= HUGE_PAGE ? HUGE_PAGE : LEAST_CHUNK;
     if (size > HUGE_PAGE) size = index->live / 512;
@@ -99,11 +103,11 @@ static int begin_chunk(struct index *index, int64_t bytes) {
     return 1;
 }
 
-/* Give a piece, of which the depth is known, empty lines, or return 0: there is no memory. */
+/* Give a piece, whose depth is set, empty lines; return 0 if there is no memory. */
 static int give_lines(struct index *index, struct piece *piece, uint32_t count, int64_t empty) {
     int64_t bytes = (int64_t)count * (int64_t)sizeof(struct line);
     struct chunk *chunk = index->chunks + index->current;
-    if (index->num_chunks && !chunk->live) chunk->used = 0; /* all of it was left while it was the current one */
+    if (index->num_chunks && !chunk->live) chunk->used = 0; /* all its lines were abandoned */
     if (!index->num_chunks || chunk->used + bytes > chunk->size) {
         if (!begin_chunk(index, bytes)) return 0;
         chunk = index->chunks + index->current;
@@ -133,13 +137,13 @@ static void leave_lines(struct index *index, const struct piece *piece) {
         index->spare = piece->chunk;
 }
 
-/* Write a piece to all its entries, from the first on. */
+/* Write a piece to all its directory entries, beginning with the first. */
 static void publish(struct index *index, struct piece *entry, struct piece piece) {
     for (int64_t k = 0; k < (int64_t)1 << (index->bits - piece.depth); k++) entry[k] = piece;
 }
 
-/* Put what lines hold into a piece, or, if there are two, into that which the key's next bit says. Homes keep their
- * order, so old and new lines are both gone through. */
+/* Insert the contents of lines into a piece or, if there are two, into the one that the next bit of the key selects.
+ * Home lines keep their order, so old and new lines are both traversed sequentially. */
 static void move(const struct index *index, const struct piece *old, int64_t empty, struct piece *pieces, int two) {
     for (uint32_t at = 0; at < old->count; at++)
         for (unsigned place = 0; place < BUCKETS; place++) {
@@ -162,7 +166,7 @@ static int resize(struct index *index, struct piece *piece, uint32_t count) {
     return 1;
 }
 
-/* Let the directory use one more bit. */
+/* Double the directory, which then uses one more bit of the key. */
 static int double_directory(struct index *index) {
     int64_t entries = (int64_t)1 << index->bits;
     struct piece *directory = malloc(2 * (size_t)entries * sizeof *directory);
@@ -174,7 +178,7 @@ static int double_directory(struct index *index) {
     return 1;
 }
 
-/* Give the upper half of a piece's keys a piece of its own. */
+/* Split a piece: the upper half of its keys moves to a new piece. */
 static int split(struct index *index, struct piece *piece) {
     int64_t number = piece - index->directory;
     if (piece->depth == index->bits) {
@@ -203,14 +207,15 @@ static int split(struct index *index, struct piece *piece) {
     return 1;
 }
 
-/* The bytes that pieces left behind, but those of the spare chunk. */
+/* The number of abandoned bytes, without those of the spare chunk. */
 static int64_t left_of(const struct index *index) {
     const struct chunk *current = index->chunks + index->current;
     int64_t spare = has_spare(index) ? index->chunks[index->spare].size : 0;
     return index->size - index->live - (current->size - current->used) - spare;
 }
 
-/* If too much was left behind, move what one chunk still holds to the current one. Pieces that are about to grow do. */
+/* If too much memory is abandoned, move the live lines of one chunk to the current one; pieces that are about to grow
+ * do grow. */
 static void settle(struct index *index) {
     const struct chunk *current = index->chunks + index->current, *least = NULL;
     if (left_of(index) <= index->live / MOST_LEFT + LEAST_CHUNK) return;
@@ -243,7 +248,7 @@ int KERNEL(index_make_room)(struct index *index, uint64_t key) {
     return 1;
 }
 
-/* Let a segment hold nothing, in little memory. Without memory for that it stays as it is: 0 is returned. */
+/* Empty a segment and reduce its memory. Returns 0, without a change, if there is no memory for the new lines. */
 int64_t KERNEL(index_clear)(struct index *index, int64_t segment) {
     int64_t shift = index->bits - SEGMENT_BITS;
     struct piece *piece = index->directory + (segment << shift), *end = piece + ((int64_t)1 << shift);
@@ -265,7 +270,7 @@ void KERNEL(index_free)(struct index *index) {
     free(index);
 }
 
-/* Return the address of an empty index, or 0: there is no memory. */
+/* Return the address of an empty index, or 0 if there is no memory. */
 uintptr_t KERNEL(index_new)(const uint64_t salt[2]) {
     struct index *index = calloc(1, sizeof *index);
     if (!index) return 0;
@@ -282,7 +287,7 @@ uintptr_t KERNEL(index_new)(const uint64_t salt[2]) {
     return 0;
 }
 
-/* Write how many ids there are, and the bytes of lines and directory, to out (2,). */
+/* Write the number of ids, and the bytes of lines and directory, to out (2,). */
 void KERNEL(index_facts)(const struct index *index, int64_t *out) {
     out[0] = 0;
     for (int64_t at = 0; at < (int64_t)1 << index->bits; at += (int64_t)1 << (index->bits - index->directory[at].depth))

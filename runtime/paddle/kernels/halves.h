@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * IEEE 754 binary16 and float32: paddle/pserver/sparse/halves.py is the plain form. Narrowing rounds to the nearest, ties
- * to even; from 65520 on it gives infinity. A NaN keeps its sign and the upper bits of its payload, and becomes quiet, as
- * processors do it. All levels give the same bits.
+ * Conversion between IEEE 754 binary16 and float32; paddle/pserver/sparse/halves.py is the numpy form. Narrowing rounds
+ * to nearest, ties to even, and gives infinity from 65520. A NaN keeps its sign and the upper bits of its payload, and
+ * becomes quiet, as on processors. All speed levels give the same bits.
  */
 #ifndef PADDLE_HALVES_H
 #define PADDLE_HALVES_H
@@ -59,7 +59,7 @@ INLINE uint16_t narrowed(float x) {
     if (bits > 0x7F800000) return (uint16_t)(sign | 0x7E00 | (bits >> 13 & 0x3FF));
     if (bits >= 0x477FF000) return (uint16_t)(sign | 0x7C00);
     if (bits >= 0x38800000) return (uint16_t)(sign | (bits + 0xFFF + (bits >> 13 & 1) - 0x38000000) >> 13);
-    /* Numbers from 0.5 to 1 are multiples of 2^-24, as the smallest halves are: the sum is rounded to one. */
+    /* Floats from 0.5 to 1 are multiples of 2^-24, like the smallest halves, so the sum is rounded to one of these. */
     memcpy(&x, &bits, 4);
     x += 0.5f;
     memcpy(&bits, &x, 4);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops over the buckets of an index of growing tables; those of a whole batch are in table.c.
+ * Loops over the index of growing tables; those for a whole batch are in table.c.
  */
 #include "index.h"
 
@@ -13,7 +13,8 @@ void KERNEL(index_find)(const struct index *index, const int64_t *ids, ptrdiff_t
     }
 }
 
-/* Add ids (n,), none of them there and none twice, with their numbers (n,); return how many there was memory for. */
+/* Insert ids (n,), which are new and distinct, with their numbers (n,); return how many were inserted before memory ran
+ * out. */
 int64_t KERNEL(index_insert)(struct index *index, const int64_t *ids, const uint32_t *numbers, ptrdiff_t n) {
     uint64_t keys[AHEAD] = {0};
     for (ptrdiff_t i = -AHEAD; i < n; i++) {
@@ -30,7 +31,7 @@ int64_t KERNEL(index_insert)(struct index *index, const int64_t *ids, const uint
     return n;
 }
 
-/* Change the numbers of ids (n,); return how many of them are not there, of which nothing is changed. */
+/* Change the numbers of ids (n,); return how many of the ids do not exist; these are ignored. */
 int64_t KERNEL(index_put)(const struct index *index, const int64_t *ids, const uint32_t *numbers, ptrdiff_t n) {
     int64_t absent = 0;
     for (ptrdiff_t i = 0; i < n; i++) {
@@ -46,7 +47,7 @@ int64_t KERNEL(index_put)(const struct index *index, const int64_t *ids, const u
     return absent;
 }
 
-/* Remove ids (n,); return how many of them are not there. */
+/* Remove ids (n,); return how many of them did not exist. */
 int64_t KERNEL(index_remove)(struct index *index, const int64_t *ids, ptrdiff_t n) {
     int64_t absent = 0;
     for (ptrdiff_t i = 0; i < n; i++) {
@@ -58,14 +59,14 @@ int64_t KERNEL(index_remove)(struct index *index, const int64_t *ids, ptrdiff_t 
             absent++;
             continue;
         }
-        for (; home != line; home = next_of(home, piece)) home->passed--; /* nobody is sent on for its sake any more */
+        for (; home != line; home = next_of(home, piece)) home->passed--; /* one overflow less */
         line->ids[place] = empty_of(piece, index);
         piece->held--;
     }
     return absent;
 }
 
-/* Return how many ids a segment holds; if there are arrays for them, write ids and numbers there, in no order. */
+/* Return the number of ids of a segment; if arrays are given, write its ids and numbers to them, in any order. */
 int64_t KERNEL(index_segment)(const struct index *index, int64_t segment, int64_t *ids, uint32_t *numbers) {
     int64_t found = 0, shift = index->bits - SEGMENT_BITS;
     const struct piece *piece = index->directory + (segment << shift), *end = piece + ((int64_t)1 << shift);

@@ -18,7 +18,7 @@
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define PREFETCH(address) __builtin_prefetch((const void *)(address), 0, 3)
-/* The same, no further than the second-level cache: it can wait for more lines at a time than the first level can. */
+/* The same, into the second-level cache only, which supports more pending lines than the first level. */
 #define PREFETCH_FAR(address) __builtin_prefetch((const void *)(address), 0, 2)
 
 #endif

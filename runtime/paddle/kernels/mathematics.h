@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Functions of the C library's math, by the oldest names they have there. exp, exp2 and log got new versions in glibc
- * 2.29, which differ in how they report errors: with those, a library that was compiled on a new system would not load on
- * older nodes. */
+ * Functions of the C math library, bound to their oldest symbol versions. exp, exp2 and log got new versions in glibc
+ * 2.29 with different error reporting; with these, a library compiled on a new system would not load on older nodes. */
 #ifndef PADDLE_MATHEMATICS_H
 #define PADDLE_MATHEMATICS_H
 

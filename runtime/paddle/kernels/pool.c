@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pooling of float32 images, plane by plane: every row stays in the nearest cache while the taps of a window pass over
- * it. Sums are in the order of a window's cells, row by row, and so have the same bits as the plain form.
+ * Pooling of float32 images, plane by plane: every row stays in the first-level cache while it is read for all cells of
+ * a window. Sums are added in the order of a window's cells, row by row, as in the numpy form, and give the same bits.
  */
 #include "kernel.h"
 
 #include <float.h>
 #include <math.h>
 
-/* Height and width of a plane, of its output, of a window, its strides and its padding; and of each column of a window
- * the outputs [first, stop) at which it lies inside the image. */
+/* Height and width of a plane, of its output and of a window, strides and padding; and for each column of a window, the
+ * outputs [first, stop) at which it is inside the image. */
 struct pooling {
     int64_t height, width, rows, columns, kernel_y, kernel_x, stride_y, stride_x, pad_y, pad_x;
     struct {
@@ -20,7 +20,7 @@ struct pooling {
 INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* What the maximum of a window starts from: padding is the lowest finite number. */
+/* The initial value of a maximum; padding counts as the lowest finite number. */
 INLINE float bottom(int64_t at, int64_t size, int64_t kernel, int64_t stride, int64_t pad) {
     int64_t begin = at * stride - pad;
     return begin < 0 || begin + kernel > size ? -FLT_MAX : -INFINITY;
@@ -31,10 +31,10 @@ INLINE int only_padding(int64_t at, int64_t size, int64_t kernel, int64_t stride
     return begin >= size || begin + kernel <= 0;
 }
 
-/* A NaN stays, as in numpy. */
+/* NaN is preserved, as in numpy. */
 INLINE float maximum(float a, float b) { return b > a || b != b ? b : a; }
 
-/* The maximum of each window's part in one row of the image. */
+/* Compute the maximum of each window within one row of the image. */
 INLINE void maxima_of_row(const struct pooling *p, const float *row, float *restrict out) {
     for (int64_t x = 0; x < p->columns; x++) out[x] = bottom(x, p->width, p->kernel_x, p->stride_x, p->pad_x);
     for (int64_t tap = 0; tap < p->kernel_x; tap++) {
@@ -68,7 +68,7 @@ void KERNEL(pool_max)(const float *x, int64_t planes, const struct pooling *p, f
     }
 }
 
-/* The maximum of each window's part in one row, and the column of the first cell that has it; -1 where there is none. */
+/* Compute the maximum of each window within one row, and the column of the first cell that has it, or -1. */
 INLINE void first_maxima_of_row(const struct pooling *p, const float *row, float *restrict out, int32_t *restrict at) {
     for (int64_t x = 0; x < p->columns; x++) {
         out[x] = -INFINITY;
@@ -133,7 +133,7 @@ INLINE void add_taps_of_row(const struct pooling *p, const float *row, float *re
     }
 }
 
-/* Add a row of shares to the cells of their windows in a row; a cell gets that of its last window first. */
+/* Add a row of shares to the cells of their windows in one row, from the last window to the first. */
 INLINE void add_shares_to_row(const struct pooling *p, const float *shares, float *restrict row) {
     if (p->columns < p->kernel_x) {
         for (int64_t c = p->columns - 1; c >= 0; c--) {

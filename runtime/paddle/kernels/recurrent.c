@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All steps of a batch of an LSTM or a GRU, float32, sigmoid and tanh; the plain forms are in `ops.recurrent`.
+ * All steps of a batch of an LSTM or a GRU, float32, with sigmoid and tanh; `ops.recurrent` has the numpy forms.
  *
  * The product of a step is a tile of `tile.h`: states of ROWS sequences lie beside each other, number by number, and
  * what they are multiplied with has rows of whole tiles. So a step needs neither BLAS nor Python. Rows are in order of

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops over the rows of growing tables; those of a whole batch are in table.c. Rows are brought near well before they
- * are used.
+ * Loops over the rows of growing tables; those for a whole batch are in table.c. Rows are prefetched well before their
+ * use.
  */
 #include "rows.h"
 
 #define AHEAD 24
 
-/* Write the values of rows (n,) to out (n, width); those that are ABSENT are drawn, by another kind if one says so. */
+/* Write the values of rows (n,) to out (n, width); ABSENT ones get initial values, of another kind if one is given. */
 void KERNEL(rows_read)(const struct rows *rows, const uint32_t *numbers, const int64_t *ids, ptrdiff_t n, int as_zero,
                        float *restrict out) {
     int64_t kind = as_zero ? ZERO : rows->kind, width = rows->width;
@@ -21,9 +21,9 @@ void KERNEL(rows_read)(const struct rows *rows, const uint32_t *numbers, const i
     }
 }
 
-/* Copy rows (n,) to parts (parts, n, part) and their ticks to (n,); of those that are fresh (n,), if that is given,
- * the values are drawn, states are 0, and the tick is the one given. A row is values and states side by side; in parts
- * all rows' values come first, then all rows' states. */
+/* Copy rows (n,) to parts (parts, n, part) and their ticks to (n,). Rows that are `fresh` (n,), if given, get initial
+ * values, states 0 and the given tick. A row stores values and states contiguously; in `parts`, the values of all rows
+ * come first, then each state of all rows. */
 void KERNEL(rows_gather)(const struct rows *rows, const uint32_t *numbers, ptrdiff_t n, const int64_t *ids,
                          const uint8_t *fresh, uint32_t tick, float *restrict parts, uint32_t *restrict ticks) {
     int64_t width = rows->part, count = rows->floats / width;
@@ -46,7 +46,7 @@ void KERNEL(rows_gather)(const struct rows *rows, const uint32_t *numbers, ptrdi
     }
 }
 
-/* Undo rows_gather: write parts and ticks back. */
+/* The inverse of rows_gather: write parts and ticks to the rows. */
 void KERNEL(rows_scatter)(struct rows *rows, const uint32_t *numbers, ptrdiff_t n, const float *restrict parts,
                           const uint32_t *ticks) {
     int64_t width = rows->part, count = rows->floats / width;
@@ -68,7 +68,7 @@ void KERNEL(rows_ticks)(const struct rows *rows, const uint32_t *numbers, ptrdif
     }
 }
 
-/* Give rows (n,) other ticks (n,). */
+/* Set the ticks of rows (n,). */
 void KERNEL(rows_set_ticks)(const struct rows *rows, const uint32_t *numbers, ptrdiff_t n, const uint32_t *ticks) {
     for (ptrdiff_t i = 0; i < n; i++) *tick_of(rows, numbers[i]) = ticks[i];
 }
@@ -82,9 +82,9 @@ void KERNEL(rows_add_up)(const struct sums *sums, int64_t width, const int64_t *
     }
 }
 
-/* Let the first byte of each page be written without being changed, from the last page back to the first. If it is 0,
- * it becomes 0, atomically: another thread may be writing there. Adding 0 would be made a read, which brings no
- * memory. */
+/* Write the first byte of each page without changing its value, from the last page to the first, to allocate memory. A
+ * 0 becomes 0 by an atomic operation, because another thread may be writing there. Adding 0 would be compiled to a
+ * read, which does not allocate memory. */
 void KERNEL(rows_touch)(char *first, char *last, ptrdiff_t page) {
     for (char *at = last; at >= first; at -= page) {
         char expected = 0;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of growing tables: paddle/pserver/sparse/slabs.py.
+ * The rows of growing tables; see paddle/pserver/sparse/slabs.py.
  *
- * A slab of 2^bits rows is, at one address, all their floats (row after row: values, then each state) and then their
- * ticks. A row's number is its slab's number and its place therein.
+ * A slab of 2^bits rows contains all their floats (row by row: values, then each state) and then their ticks. A row's
+ * number consists of the number of its slab and its place in the slab.
  *
  *     number   | slab | place: bits |
  *
- * Values and each state are a part of a row: `part` elements, the row's width, or more where the part of the values ends
- * with numbers that the row has one time, such as row-wise AdaGrad's.
+ * Values and each state are a part of a row: `part` elements, which is the row's width, or more if the values part ends
+ * with numbers that exist once per row, such as the state of row-wise AdaGrad.
  *
  *     slab     address | row 0: values, state 1, state 2 | row 1 | .. | row 2^bits - 1 |     4 * cells bytes each
  *                      | tick 0 | tick 1 | .. | tick 2^bits - 1 |                            4 bytes each
  *
- * The width first elements of a row can be halves, in (width + 1) / 2 cells; all else is float32. Loops widen them, and
- * narrow what they write: arrays outside of slabs have float32.
+ * The first `width` elements of a row can be float16, in (width + 1) / 2 cells; everything else is float32. Loops widen
+ * them when reading and narrow them when writing: arrays outside of slabs are float32.
  *
- * Ticks lie apart: a search for old rows, or for changed ones, reads 4 bytes of each and not the row.
+ * Ticks are stored separately, so that a search for old or changed rows reads 4 bytes per row.
  */
 #ifndef PADDLE_ROWS_H
 #define PADDLE_ROWS_H
@@ -26,7 +26,7 @@
 
 #define LINE 64
 
-enum { CONSTANT, UNIFORM, NORMAL, ZERO }; /* how a row is drawn; ZERO: it is 0 whatever the mean */
+enum { CONSTANT, UNIFORM, NORMAL, ZERO }; /* the distribution of initial values; ZERO: 0 regardless of the mean */
 
 struct rows {
     char *const *slabs;
@@ -34,7 +34,7 @@ struct rows {
     uint64_t key;
     double mean, spread;
     int64_t kind, cells, is_half;
-    uint32_t largest; /* magnitude of a half written, as bits */
+    uint32_t largest; /* largest magnitude of a float16 that was written, as bits */
 };
 
 INLINE float *row_of(const struct rows *rows, uint32_t number) {
@@ -47,7 +47,7 @@ INLINE uint32_t *tick_of(const struct rows *rows, uint32_t number) {
     return (uint32_t *)rows->slabs[number >> rows->bits] + (rows->cells << rows->bits) + place;
 }
 
-/* Return how many cells the values of a row take. */
+/* Return the number of cells that the values of a row occupy. */
 INLINE int64_t value_cells(const struct rows *rows) { return rows->cells - (rows->floats - rows->width); }
 
 /* Copy a row's values to out (width,). */
@@ -70,7 +70,7 @@ INLINE void fetch(const float *floats, int64_t count) {
     for (int64_t offset = 0; offset < 4 * count; offset += LINE) PREFETCH((const char *)floats + offset);
 }
 
-/* Fetch a row that will be changed, and its tick. A fresh row is written without being read. */
+/* Prefetch a row that will be updated, and its tick. A fresh row is written without being read. */
 INLINE void fetch_row(const struct rows *rows, uint32_t number, int fresh) {
     const char *row = (const char *)row_of(rows, number);
     for (int64_t offset = 0; !fresh && offset < 4 * rows->cells; offset += LINE) PREFETCH_FAR(row + offset);
@@ -78,11 +78,11 @@ INLINE void fetch_row(const struct rows *rows, uint32_t number, int fresh) {
 }
 
 INLINE float even(uint32_t half, double mean, double spread) {
-    /* 24 of 32 random bits, as many as a float32 has: 0 .. 2^24 - 1 becomes -1 .. 1 - 2^-23 without being rounded. */
+    /* 24 of 32 random bits, the precision of float32: 0 .. 2^24 - 1 becomes -1 .. 1 - 2^-23 without rounding. */
     return (float)(mean + spread * ((double)(half >> 8) * 0x1p-23 - 1.0));
 }
 
-/* Write a new row's values to out (width,): see paddle/pserver/sparse/initial.py. */
+/* Write the initial values of a row to out (width,); see paddle/pserver/sparse/initial.py. */
 static void draw(const struct rows *rows, int64_t kind, int64_t id, float *restrict out) {
     int64_t width = rows->width;
     double mean = rows->mean, spread = rows->spread;
@@ -108,15 +108,14 @@ static void draw(const struct rows *rows, int64_t kind, int64_t id, float *restr
     if (rows->is_half) round_to_halves(out, width);
 }
 
-/* What is added up: the gradients of row i are those at order[starts[i] : starts[i + 1]] of values (m, width). */
+/* The summands: the gradients of row i are those at order[starts[i] : starts[i + 1]] of values (m, width). */
 struct sums {
     const float *values;
     const int64_t *order, *starts;
 };
 
-/* Return the sum of the gradients of one row, which is in g unless there is only one. The first is copied, not added to
- * zeros, and the others follow in the order of the batch: so the plain form adds, and floats added in another order
- * give other bits. */
+/* Return the sum of the gradients of one row, in g unless there is only one. The first gradient is copied, not added to
+ * zeros, and the others are added in the order of the batch, as in the numpy form: another order gives other bits. */
 INLINE const float *sum_of_row(const struct sums *sums, int64_t i, int64_t width, float *restrict g) {
     int64_t begin = sums->starts[i], end = sums->starts[i + 1];
     const float *first = sums->values + width * sums->order[begin];

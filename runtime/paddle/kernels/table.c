@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A batch of a growing table as one call: equal ids are found, ids searched or inserted, rows changed or copied. Ids and
- * rows are asked for AHEAD of their use.
+ * Processes a batch of a growing table in one call: finds equal ids, searches or inserts them, and updates or copies
+ * rows. Index lines and rows are prefetched AHEAD ids before their use.
  */
 #include "index.h"
 #include "rows.h"
@@ -9,22 +9,22 @@
 struct batch {
     const int64_t *ids;
     int64_t n;
-    /* Findings: see `group`. Of each distinct id the row's number, or ABSENT, and whether the row holds nothing yet. */
+    /* Results; see `group`. For each distinct id: the row's number, or ABSENT, and whether the row is uninitialized. */
     int64_t *distinct, *order, *starts;
     uint32_t *numbers;
     uint8_t *fresh;
     int32_t *heads, *which;
     int64_t size;
     struct index *index;
-    /* Numbers of new rows: those that are free, from the last one, then `used`, used + 1, .. At most `most` are made; if
-     * more than `ready` are, the rows are not changed by the same call. */
+    /* Numbers of new rows: the free ones, from the last, then `used`, used + 1, .. At most `most` rows are created; if
+     * this is more than `ready`, the same call does not update rows. */
     const uint32_t *free;
     int64_t num_free, used, most, ready;
-    /* How many distinct ids there are, how many of them have a new row, and how many none; whether rows were changed. */
+    /* The number of distinct ids, of new rows among them, and of ids without a row; whether rows were updated. */
     int64_t found, made, absent, changed;
 };
 
-/* Return the number of an id that is looked at for the first time; make a row if that is allowed and there is memory. */
+/* Return the row number of an id at its first occurrence; create the row if this is allowed and there is memory. */
 INLINE uint32_t find_or_make(struct batch *b, int64_t id, uint64_t key, uint8_t *fresh) {
     struct piece *piece = piece_of(key, b->index);
     unsigned place;
@@ -45,20 +45,20 @@ INLINE uint32_t find_or_make(struct batch *b, int64_t id, uint64_t key, uint8_t 
     return row;
 }
 
-/* Find equal ids: the distinct ones in order of their first appearance, and where each appears.
+/* Group equal ids: distinct ids in order of their first occurrence, and the positions of each.
  *
  *     ids: (n,), n < 2^31
- *     first, distinct: (n,); their first m entries become the position of each distinct id's first appearance, if it is
- *         asked for, and it
- *     order: (n,); becomes all positions, those of one distinct id together and ascending
+ *     first, distinct: (n,); their first m entries become the position of each distinct id's first occurrence (unless
+ *         NULL), and the id
+ *     order: (n,); becomes all positions, grouped by distinct id, in ascending order within a group
  *     starts: (n + 2,); distinct id k is at order[starts[k] : starts[k + 1]]
  *     heads: (size,), a power of 2 and at least 2n, and which (n,): for this function's use
  *
- *     salt: of the buckets: see index.h
- *     b: what searches for each distinct id; NULL: nothing does
+ *     salt: of the index; see index.h
+ *     b: the batch whose index is searched for each distinct id; NULL: none
  *
- * Returns m. A small table of the batch's own, at most half full: a bucket has the number of a distinct id, and the id
- * itself is looked up where it first appears. Then a counting sort by that number.
+ * Returns m. Uses a hash table of the batch, at most half full: a bucket contains the number of a distinct id, and the
+ * id is read at its first occurrence. The positions are then sorted by that number (counting sort).
  *
  *     ids  7 2 7 9 2        first  0 1 3        order  0 2 | 1 4 | 3        starts  0   2   4   5
  */
@@ -91,7 +91,7 @@ INLINE int64_t group(const int64_t *ids, ptrdiff_t n, int64_t *first, int64_t *d
         starts[head + 2]++;
     }
     for (int32_t k = 0; k < found; k++) starts[k + 2] += starts[k + 1];
-    /* starts[k + 1] is where k begins, and moves on to where it ends as its positions are written. */
+    /* starts[k + 1] is the start of k, and becomes its end as positions are written. */
     for (ptrdiff_t i = 0; i < n; i++) order[starts[which[i] + 1]++] = i;
     return found;
 }
@@ -101,11 +101,11 @@ int64_t KERNEL(index_group)(const int64_t *ids, ptrdiff_t n, int64_t *first, int
     return group(ids, n, first, distinct, order, starts, heads, size, which, salt, NULL);
 }
 
-/* Write the values of ids (n,) to out (n, width); those without a row are drawn, or are 0. */
+/* Write the values of ids (n,) to out (n, width); for ids without a row, their initial values, or 0. */
 void KERNEL(table_lookup)(const struct index *index, const struct rows *rows, const int64_t *ids, ptrdiff_t n,
                           int as_zero, float *restrict out) {
     int64_t kind = as_zero ? ZERO : rows->kind, width = rows->width;
-    uint32_t numbers[AHEAD]; /* number i % AHEAD: of id i .. i + AHEAD - 1; lines are asked for twice as far ahead */
+    uint32_t numbers[AHEAD]; /* row numbers of ids i .. i + AHEAD - 1, at i % AHEAD; lines are prefetched earlier */
     uint64_t keys[AHEAD] = {0};
     for (ptrdiff_t i = -2 * AHEAD; i < n; i++) {
         uint64_t key = next_key(ids, i + AHEAD, n, keys, index);
@@ -122,31 +122,32 @@ void KERNEL(table_lookup)(const struct index *index, const struct rows *rows, co
     }
 }
 
-/* How rows change: by the formulas of the commonest update rules. Every operation is float32 and rounded by itself, in
- * the order of the rule in paddle/optim, so both give the same bits. A row is one stretch of floats at one address, so
- * that a change touches as few cache lines as there can be:
+/* The most common update rules of rows. Every operation is in float32 and rounded separately, in the order of the rule
+ * in paddle/optim, so that both give the same bits. A row is contiguous, so that an update touches as few cache lines
+ * as possible:
  *
  *     w: part floats | state 1: part | state 2: part |       no states: SGD; one: AdaGrad; two: Adam
  *
- * Values that are halves are changed in a copy, which is float32: `rest` is what follows the values in the row.
+ * float16 values are updated in a float32 copy; `rest` is the part of the row after the values.
  */
 enum { DESCENT, MOMENTUM, ADAGRAD, ADAGRAD_MOMENTUM, FLUID_ADAGRAD, ROW_ADAGRAD, ADAM };
 
 struct formula {
     int64_t kind;
     float factors[6], clip, l1, l2;
-    const struct score *score; /* NULL: rows have none */
+    const struct score *score; /* NULL: rows have no scores */
 };
 
-/* A row's score: at float `at` of the row. powers[k] is what is left of it after 2^k batches; weights (m,) say what each
- * gradient counts, NULL: a row with gradients counts 1. */
+/* The score of a row, stored at float `at` of the row. powers[k] is the decay factor for 2^k batches; weights (m,) are
+ * the weights of gradients, NULL: a row with gradients counts 1. */
 struct score {
     int64_t at;
     const float *weights;
     double powers[31];
 };
 
-/* Let a row's score fade by `age` batches, and count what this batch showed: added up in float32, in the batch's order. */
+/* Decay a row's score for `age` batches, and add the weights of this batch's gradients, summed in float32 in the order
+ * of the batch. */
 INLINE void score_row(float *score, const struct score *by, uint32_t age, const struct sums *sums, int64_t i) {
     double faded = *score;
     for (int k = 0; age; age >>= 1, k++)
@@ -178,7 +179,7 @@ static void step(float *restrict w, float *rest, const float *restrict g, int64_
         }
         break;
     }
-    case ADAGRAD: { /* s += g^2;  w -= eta (1/sqrt(s + epsilon)) g: the root's inverse is rounded, then multiplied */
+    case ADAGRAD: { /* s += g^2; w -= eta (1/sqrt(s + epsilon)) g: the inverse root is rounded, then multiplied */
         float *restrict s = first, epsilon = f[1];
         EACH {
             s[j] += g[j] * g[j];
@@ -196,7 +197,7 @@ static void step(float *restrict w, float *rest, const float *restrict g, int64_
         }
         break;
     }
-    case FLUID_ADAGRAD: { /* s += g^2;  w -= eta g/(sqrt(s + s0) + epsilon): in memory states begin with 0, not s0 */
+    case FLUID_ADAGRAD: { /* s += g^2; w -= eta g/(sqrt(s + s0) + epsilon): stored states begin with 0, not s0 */
         float *restrict s = first, start = f[1], epsilon = f[2];
         EACH {
             s[j] += g[j] * g[j];
@@ -212,9 +213,8 @@ static void step(float *restrict w, float *rest, const float *restrict g, int64_
         EACH w[j] -= eta * g[j] / root;
         break;
     }
-    default: { /* m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= alpha m/(sqrt(v) + epsilon): alpha has the
-                * correction by the batch in it, and 1 - b comes rounded once from float64, since 1 - float32(b) is
-                * another number */
+    default: { /* m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; w -= alpha m/(sqrt(v) + epsilon): alpha includes the
+                * bias correction; 1 - b is rounded one time, from float64, since 1 - float32(b) differs from it */
         float *restrict m = first, *restrict v = second;
         float beta1 = f[1], rest1 = f[2], beta2 = f[3], rest2 = f[4], epsilon = f[5];
         EACH {
@@ -226,8 +226,8 @@ static void step(float *restrict w, float *rest, const float *restrict g, int64_
     }
 }
 
-/* All decay that a row owes: when it gets a gradient it pays for the batches in which it had none. L1 moves each value
- * towards 0, by no more than it has; L2 divides. */
+/* Apply the pending decay of a row, for the batches in which it had no gradient, when it gets one. L1 moves each value
+ * towards 0 by at most its magnitude; L2 divides. */
 INLINE void decay(float *restrict w, int64_t width, float l1, float l2, float batches) {
     if (l1 != 0.0f) {
         float threshold = l1 * batches;
@@ -248,7 +248,7 @@ INLINE void change_row(struct rows *rows, uint32_t number, int64_t id, int fresh
     int64_t width = rows->width;
     float *row = row_of(rows, number), *rest = row + value_cells(rows), *w = rows->is_half ? g + width : row;
     uint32_t *last = tick_of(rows, number);
-    /* 31 bits that wrap: the difference is right as long as no row is older than ticks.MAX_AGE. */
+    /* The difference of 31-bit ticks that wrap is valid if no row is older than ticks.MAX_AGE. */
     uint32_t age = (tick - *last) & 0x7FFFFFFFu;
     if (fresh) {
         draw(rows, rows->kind, id, w);
@@ -258,7 +258,7 @@ INLINE void change_row(struct rows *rows, uint32_t number, int64_t id, int fresh
         widen((const uint16_t *)row, w, width);
     }
     float batches = (float)(age ? age : 1);
-    *last = tick; /* without the top bit: from now on the row had a gradient */
+    *last = tick; /* clear the top bit: the row now has had a gradient */
     const float *sum = sum_of_row(sums, i, width, g);
     if (formula->clip != 0.0f) {
         float most = formula->clip;
@@ -272,16 +272,17 @@ INLINE void change_row(struct rows *rows, uint32_t number, int64_t id, int fresh
     if (rows->is_half) write_values(rows, row, w);
 }
 
-/* Take one step of rows (n,) with the sums of their gradients; those that are ABSENT are left out.
+/* Take one step of rows (n,) with the sums of their gradients; ABSENT rows are skipped.
  *
- *     fresh: (n,); these rows hold nothing: they are drawn first, states 0
- *     caught_up: batches since all rows were decayed
+ *     fresh: (n,); whether rows are uninitialized: they first get initial values, and states 0
+ *     caught_up: number of batches since all rows were decayed
  *     g: (2 * width,) for this function's use
  */
 static void change(struct rows *rows, const uint32_t *numbers, const int64_t *ids, const uint8_t *fresh,
                    ptrdiff_t n, const struct sums *sums, const struct formula *formula, uint32_t tick, float caught_up,
                    float *restrict g) {
-    /* A block's rows are asked for at once: between two rows' arithmetic, the processor would wait for few lines at a time. */
+    /* Prefetch all rows of a block at once: between the arithmetic of two rows, the processor would wait for only a few
+     * lines. */
     for (ptrdiff_t start = -AHEAD; start < n; start += AHEAD) {
         for (ptrdiff_t i = start + AHEAD; i < start + 2 * AHEAD && i < n; i++)
             if (numbers[i] != ABSENT) fetch_row(rows, numbers[i], fresh[i]);
@@ -297,8 +298,8 @@ void KERNEL(rows_change)(struct rows *rows, const uint32_t *numbers, const int64
     change(rows, numbers, ids, fresh, n, sums, formula, tick, caught_up, g);
 }
 
-/* Find equal ids of a batch and their rows, and make rows; then take a step of them with the sums of values (n, width),
- * unless there is no formula, or an id without a row, or more rows were made than are ready. */
+/* Group the ids of a batch, find their rows and create missing ones; then take a step with the sums of values (n,
+ * width), unless there is no formula, an id has no row, or more rows were created than are ready. */
 void KERNEL(table_update)(struct batch *b, struct rows *rows, const float *values, const struct formula *formula,
                           uint32_t tick, float caught_up, float *restrict g) {
     struct sums sums = {values, b->order, b->starts};

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Register tiles: the innermost loops of convolutions and of recurrent steps, as vectors of GCC and Clang.
+ * Register tiles: the innermost loops of convolutions and of recurrent steps, with the vector extensions of GCC and
+ * Clang.
  *
- * A compiler that is given scalar loops does not keep a block of sums in registers. Callers pad their arrays: a tile
- * has no edges. Products and sums are rounded once where the processor can: CONTRACTED functions alone allow that. Only
- * those take tiles, since GCC inlines no function into one that is compiled with other options. */
+ * Compilers do not keep a block of sums in registers for scalar loops. Callers pad their arrays, so a tile has no
+ * edges. CONTRACTED functions alone may fuse products and sums (FMA). Only these use tiles, since GCC does not inline
+ * functions into those compiled with other options. */
 #ifndef PADDLE_TILE_H
 #define PADDLE_TILE_H
 
@@ -18,7 +19,7 @@ enum { LANES = 16, ROWS = 8, LEFT = 4, RIGHT = 4 };
 enum { LANES = 8, ROWS = 4, LEFT = 4, RIGHT = 2 };
 #define FOR_LANES(F, w) F(0, w), F(1, w), F(2, w), F(3, w), F(4, w), F(5, w), F(6, w), F(7, w)
 #else
-#if defined(__aarch64__)  /* 32 registers, as AVX-512 has */
+#if defined(__aarch64__)  /* 32 registers, like AVX-512 */
 enum { LANES = 4, ROWS = 8, LEFT = 2, RIGHT = 2 };
 #else
 enum { LANES = 4, ROWS = 4, LEFT = 2, RIGHT = 2 };
@@ -44,8 +45,8 @@ typedef int32_t places __attribute__((vector_size(4 * LANES)));
 #define CONTRACTED_END _Pragma("GCC pop_options")
 #endif
 
-/* Keep a vector that several products take in a register: GCC would read it again for each. */
-#if defined(__clang__) /* which refuses vectors wider than a register here */
+/* Keep a vector that several products use in a register; GCC would otherwise load it again for each. */
+#if defined(__clang__) /* Clang rejects vectors wider than a register here */
 #define KEEP(v) ((void)0)
 #elif defined(__aarch64__)
 #define KEEP(v) __asm__("" : "+w"(v))
@@ -89,7 +90,7 @@ static inline void multiply(const float *restrict a, const float *restrict x,
 #define ODD(lane, w) (EVEN(lane, w) + (w))
 #define MERGED(sums, i, w) (SHUFFLED(sums[i], sums[(i) + 1], EVEN, w) + SHUFFLED(sums[i], sums[(i) + 1], ODD, w))
 
-/* Return the vector whose lane i is the sum of the lanes of sums[i]; sums are spent. */
+/* Return the vector whose lane i is the sum of the lanes of sums[i]; sums are overwritten. */
 static inline vector across(vector *sums) {
 #pragma GCC unroll 16
     for (int i = 0; i < LANES / 2; i++) sums[i] = MERGED(sums, 2 * i, 1);
@@ -137,7 +138,7 @@ static inline void copy_rows(float *restrict target, int64_t pitch, const float 
     for (int64_t y = 0; y < rows; y++, target += pitch, source += source_pitch) {
         if (width >= LANES) {
             for (int64_t x = 0; x < width - LANES; x += LANES) STORE(target + x, LOAD(source + x));
-            STORE(target + width - LANES, LOAD(source + width - LANES));  /* may overlap the one before */
+            STORE(target + width - LANES, LOAD(source + width - LANES));  /* may overlap the previous one */
         } else {
             for (int64_t x = 0; x < width; x++) target[x] = source[x];
         }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps of dense parameters and sums of rows, float32: numpy goes through memory once for each operation of an update,
- * a loop once for all of them.
+ * Steps of dense parameters and sums of rows, float32. numpy reads memory one time for each operation of an update;
+ * these loops read it one time for all.
  *
- * Both forms give the same bits: every factor comes in as float32 and each operation is rounded by itself. The order of
- * operations in a line is that of the rule in `optim.rules`: (1 - b2)(g g), not ((1 - b2) g) g. */
+ * Both forms give the same bits: every factor is passed as float32, and each operation is rounded separately. The order
+ * of operations in a line is that of the rule in `optim.rules`: (1 - b2)(g g), not ((1 - b2) g) g. */
 #include "kernel.h"
 #include <math.h>
 
@@ -20,10 +20,11 @@ void KERNEL(adagrad)(float *w, const float *g, float *s, ptrdiff_t n, float eta,
     adapt(w, g, s, n, eta, epsilon);
 }
 
-/* The same for some rows, each there once, of w and s (rows, width), with g (count, width). */
+/* The same for distinct rows of w and s (rows, width), with g (count, width). */
 void KERNEL(adagrad_rows)(float *w, const int64_t *rows, const float *g, float *s, ptrdiff_t count, ptrdiff_t width,
                           float eta, float epsilon) {
-    /* Rows without a gradient are neither read nor written: a step costs what the batch touched, not the table. */
+    /* Rows without a gradient are neither read nor written, so the cost of a step depends on the batch, not on the
+     * table. */
     for (ptrdiff_t k = 0; k < count; k++)
         adapt(w + rows[k] * width, g + k * width, s + rows[k] * width, width, eta, epsilon);
 }
@@ -60,8 +61,8 @@ void KERNEL(add_scaled)(const float *x, const float *restrict y, float factor, f
  *     rows    7 2 7 2 9        order  1 3 | 0 2 | 4        starts  0   2   4
  *                              row     2     7     9
  *
- * The first value is copied and not added to zeros, and the others follow in the order of the batch: the sum depends on
- * nothing else, so that equal batches give equal bits. */
+ * The first value is copied, not added to zeros, and the others are added in the order of the batch: the sum depends on
+ * nothing else, so equal batches give equal bits. */
 void KERNEL(add_segments)(const float *restrict values, ptrdiff_t width, const int64_t *restrict order, ptrdiff_t n,
                           const int64_t *restrict starts, ptrdiff_t segments, float *restrict out) {
     for (ptrdiff_t k = 0; k < segments; k++, out += width) {
