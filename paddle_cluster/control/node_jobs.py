@@ -94,7 +94,7 @@ class Known(NamedTuple):
 
 
 def ask(nodes: Sequence[NodeEntry], login: SshSettings) -> Known:
-    """Ask nodes for their jobs and resident agents."""
+    """Query nodes for their jobs and resident agents, and return these and the nodes that gave no valid answer."""
     answers = visit(nodes, login, "jobs", JobsFound, 10.0)
     return Known(
         [job for answer in answers for job in _jobs(answer)],

@@ -73,7 +73,7 @@ class SshEngine(Engine):
         return stream or self._logins(is_reconnect=False).connect(node.host, node.python)
 
     def remark(self, node_id: int) -> str:
-        """Return why a login was needed although an agent was waiting."""
+        """Return the reason for a login although an agent was waiting, or "" without such a login."""
         return self._remarks.pop(node_id, "")
 
     def reconnect(self, node: Target) -> Stream:
@@ -81,7 +81,7 @@ class SshEngine(Engine):
         return self._logins(is_reconnect=True).reconnect(node.host, node.python)
 
     def wish(self, node_id: int) -> Mapping[str, Any] | None:
-        """Return the request to wait for the next job, if RESIDENT_S is set."""
+        """Return the fields that ask the node's agent to stay for the next job, or None if RESIDENT_S is not set."""
         return None if self._residents is None else self._residents.wish(node_id)
 
     def offered(self, node_id: int, address: str, port: int) -> None:

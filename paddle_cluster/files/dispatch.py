@@ -111,7 +111,7 @@ class DispatchState(Enum):
 
     NEW = "new"
     OFFERED = "offered"
-    HELD = "held"  # the node has reported what it lacks; `send` or `send_for_fetch` is next
+    HELD = "held"  # the node has reported the missing files; `send` or `send_for_fetch` is next
     FETCHING = "fetching"
     SENDING = "sending"
     DONE = "done"
@@ -314,7 +314,7 @@ class Delivery:
         self._samples = deque([(time.monotonic(), 0)])
 
     def arrive(self, count: int) -> None:
-        """Record the number of bytes of the missing files that have arrived so far."""
+        """Record how many bytes of the missing files have arrived so far, for the progress and the rate."""
         self.arrived = count
         now = time.monotonic()
         self._samples.append((now, count))

@@ -92,7 +92,7 @@ class EnvironmentRequest:
 
     @property
     def lines(self) -> str:
-        """Return the requirement lines for pip besides the workspace's; with hashes if those have hashes."""
+        """Return the lines for pip that pin the job's own packages, with hashes unless requirements.txt has none."""
         if self.requirements is None:
             return "\n".join(pin.hashed for pin in self.pins)
         return "\n".join(pin.hashed if self.requirements.is_hashed else pin.text for pin in self.pins)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the phases of a job: connect, check, dispatch, start, watch, stop, collect.
 
-Phases run one after the other on the main thread; while one waits, the loop handles every event. After any end of a
-phase (success, an error, a signal), the shutdown runs and reports what remains.
+Phases run sequentially on the main thread; while one waits, the loop handles every event. After any end of a phase
+(success, an error, a signal), the shutdown runs and reports what remains.
 """
 
 from __future__ import annotations

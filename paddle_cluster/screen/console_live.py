@@ -108,7 +108,7 @@ class JobFacts:
         self.nodes.setdefault(node_id, {"label": f"node {node_id}"}).update(facts)
         if "arrived" in facts:
             numbers = int(facts["arrived"]), int(facts["total"]), float(facts["bytes_per_s"])
-            if not self._under_way():  # a node that reconnects receives only what it lacks
+            if not self._under_way():  # a node that reconnects receives only missing files
                 self._transfers.clear()
             self._transfers[node_id] = numbers
         if "process" in facts and "rate" in facts:

@@ -140,7 +140,7 @@ def columns() -> int:
 
 
 class Writer:
-    """A thread that runs small writing jobs one after the other.
+    """A thread that runs small writing jobs sequentially.
 
     Args:
         sink: the stream that the jobs write to.

@@ -37,7 +37,7 @@ _asking = threading.Lock()
 PROGRAM = "ssh"
 USER_KNOWN_HOSTS = "~/.ssh/known_hosts"
 
-# A server that is silent this long is gone; `ssh` then ends, even if no launcher is left to end it.
+# A server that is silent this long counts as lost; `ssh` then exits, even if the launcher no longer exists.
 ALIVE_S = 10
 ALIVE_COUNT = 2
 

@@ -13,7 +13,7 @@ OPENSSH = 'Set SSH_CLIENT = "openssh" in conf.py to use your own `ssh`'
 
 
 class Reason(NamedTuple):
-    """The explanation of a failed login: what happened, what to do next or "", and the result for tables."""
+    """The explanation of a failed login: what happened, what to do next (or ""), and a short outcome for tables."""
 
     what: str
     hint: str = ""

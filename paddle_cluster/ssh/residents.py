@@ -77,7 +77,7 @@ class Residents:
         self._busy: set[int] = set()
         self._made: dict[int, Certificate] = {}
         self._knocks: dict[int, tuple[socket.socket, str, int]] = {}
-        self._way = ""  # what logins depend on, except for the known hosts
+        self._way = ""  # the settings that logins depend on, except for the known hosts
         self._known_hosts: bytes | None = None
         self._reading = threading.Lock()
 

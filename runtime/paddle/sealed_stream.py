@@ -52,7 +52,7 @@ class SealedSource:
     def __init__(self, sock: socket.socket, opener: Opener) -> None:
         self._sock, self._opener = sock, opener
         self._buffer = np.empty(_BUFFER, np.uint8).data
-        self._start = self._stop = 0  # of what was received and not opened
+        self._start = self._stop = 0  # of received bytes that were not opened yet
         self._plain = memoryview(b"")  # opened, and not taken
         self._is_within = False  # a message
         self._awaited = 1
@@ -153,7 +153,7 @@ class SealedSink:
             deque()
         )  # plaintext, and the kind of the piece that ends it
         self._buffer = np.empty(_BUFFER, np.uint8).data
-        self._start = self._stop = 0  # of what is sealed and not sent
+        self._start = self._stop = 0  # of sealed bytes that were not sent yet
 
     def __len__(self) -> int:
         """Return the number of parts that are not sent completely."""
@@ -166,7 +166,9 @@ class SealedSink:
             OSError: the connection is closed.
         """
         joined = sum(map(len, parts))
-        if joined <= _JOINED and not self._parts and self._start == self._stop:  # what most steps consist of
+        if (
+            joined <= _JOINED and not self._parts and self._start == self._stop
+        ):  # the most common kind of step
             self._start, self._stop = 0, self._sealer.seal(b"".join(parts), LAST, self._buffer)
             try:
                 self._start = self._sock.send(self._buffer[: self._stop])

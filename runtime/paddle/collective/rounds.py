@@ -125,7 +125,10 @@ class Rounds:
                 self._has_moved = False
 
     def post(self, arrays: Sequence[Array], stance: Stance, has_progress: bool = True) -> None:
-        """Post the progress of this rank since its last post, once the base includes the previous one."""
+        """Post this rank's progress since its last post for the next round.
+
+        Waits until the base includes the previous post.
+        """
         self.await_base()
         self.take(arrays)
         with self._changed:

@@ -132,7 +132,7 @@ def environment(environ: Mapping[str, str], nodes: Nodes, processes: int) -> dic
     env.setdefault(
         "OPENBLAS_THREAD_TIMEOUT", "14"
     )  # idle threads sleep after 2^14 cycles; the default is 2^26
-    if len(nodes.addresses) == 1:  # several launchers do not know each other's keys
+    if len(nodes.addresses) == 1:  # several launchers do not have each other's keys
         env.setdefault(names.JOB_KEY, secrets.token_hex(_KEY_BYTES))
     return env | {"POD_IP": nodes.own, "PADDLE_CURRENT_IP": nodes.own}
 

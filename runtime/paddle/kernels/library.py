@@ -76,7 +76,10 @@ class Kernels:
 
     @functools.cached_property
     def loaded(self) -> Any:
-        """The object whose attributes are the functions; None if no library fits. Loads the library on first use."""
+        """The library's functions as attributes of an object; None if no library fits this machine.
+
+        Loaded on first use.
+        """
         return self.at_level(level()) if level() else None
 
     def at_level(self, number: int) -> Any:

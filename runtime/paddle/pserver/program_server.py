@@ -258,7 +258,7 @@ class ProgramServer:
         return True
 
     def stop(self) -> None:
-        """Make `wait` return, soon; any thread or signal handler may call this."""
+        """Make `wait` return; any thread or signal handler may call this."""
         self._over.set()
 
     def close(self) -> None:
@@ -342,7 +342,7 @@ def _refuse(router: BaseListener, text: str, trainers: int, deadline: float) -> 
             if was_sent and asked.verb is Verb.HELLO and asked.trainer < trainers:
                 notified.add(asked.trainer)
                 listening.add(address)
-                # A trainer whose connection breaks before it has read the message assumes that the server is dead.
+                # A trainer whose connection breaks before it has read the message assumes that the server has failed.
                 deadline = (
                     min(deadline, time.monotonic() + _READING_S) if len(notified) == trainers else deadline
                 )

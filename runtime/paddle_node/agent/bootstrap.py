@@ -10,7 +10,7 @@ import marshal
 import sys
 import zlib
 
-START_FAILED = 70  # also every failed agent's exit code, to be told from an old Python's
+START_FAILED = 70  # also every failed agent's exit code, distinct from an old Python's
 
 TYPE_CHECKING = False  # of `typing`, which takes time to import
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import time
 
 INVITATION = "_PADDLE_PORTER"
 CALL_S = 5.0
-NEXT_S = 0.3  # seconds before the next address is tried beside one that has not answered
+NEXT_S = 0.3  # seconds before the next address is tried in parallel with one that has not answered
 REFUSED = os.strerror(errno.ECONNREFUSED)
 AGAIN_S = 0.3
 MOST_LINE = 1 << 17
@@ -157,7 +157,7 @@ def begun(host: str, port: int) -> socket.socket:
 def greeted(
     raw: socket.socket, context: ssl.SSLContext, shown: str, faults: "dict[str, str]"
 ) -> "ssl.SSLSocket | None":
-    """Complete the TLS handshake on a connected socket; if it fails, return None and put the reason into `faults`."""
+    """Complete the TLS handshake on a connected socket; if it fails, return None and add the reason to `faults`."""
     try:
         code = raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
@@ -200,7 +200,12 @@ def start(argv: "list[str]", connection: ssl.SSLSocket, alive: int) -> None:
     """Run a command in a new session with the connection as its standard input and output."""
     ours, theirs = socket.socketpair()
     local, peer = connection.getsockname(), connection.getpeername()
-    came = "%s %d %s %d" % (peer[0], peer[1], local[0], local[1])  # like sshd, tell the command its client
+    came = "%s %d %s %d" % (
+        peer[0],
+        peer[1],
+        local[0],
+        local[1],
+    )  # like sshd, set the client's address for the command
     try:
         child = subprocess.Popen(
             argv,

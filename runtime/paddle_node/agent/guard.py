@@ -21,7 +21,7 @@ from paddle_node.linux import proc, process_tree
 from paddle_node.linux.prctl import become_subreaper, end_with_parent
 
 CLEAN_S = 5.0
-FAREWELL_S = 15.0  # how long the agent proper may take to stop a job when its guard is gone
+FAREWELL_S = 15.0  # how long the agent proper may take to stop a job when its guard has exited
 POLL_S = 0.05
 STOPPED_S = 5.0  # how long the supervisor may stay stopped by a signal
 FAILED = 70  # not 1, which is the exit status of a Python that cannot start
@@ -204,7 +204,7 @@ def _wait(pid: int, vigil: "Vigil | None", watcher: "Watcher | None") -> "int | 
             STOPPED_S,
         ):  # report the stop itself: a later change may end the wait early
             signal.sigtimedwait([signal.SIGCHLD], timeout_s)
-        os.kill(pid, signal.SIGCONT)  # while stopped, it could neither end a job nor notice that it has to
+        os.kill(pid, signal.SIGCONT)  # while stopped, it could neither end a job nor notice that it must
 
 
 def _marks(pipe: int) -> "dict[str, str]":
@@ -214,7 +214,7 @@ def _marks(pipe: int) -> "dict[str, str]":
         text = os.read(pipe, 1 << 16)
     except OSError:
         return {}
-    # killed while writing: then only the process tree shows what belongs to the job
+    # killed while writing: only the process tree then shows the job's processes
     whole = text.decode("utf-8", "surrogateescape").split("\0")[:-1]
     return dict(mark.split("=", 1) for mark in whole)
 

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 FIRST_LEASE_S = 30.0  # until `hello` sets it
 PRIVATE = 0o077  # the umask of a job, unless its launcher sets another
-ALONE_GRACE_S = 1.0  # seconds that processes get after TERM when the launcher is gone
+ALONE_GRACE_S = 1.0  # seconds that processes have after TERM when the launcher is lost
 FAREWELL_S = 2.0
-LIVELY_S = 10.0  # a launcher that was heard this recently reconnects soon, if it is alive
+LIVELY_S = 10.0  # a launcher that sent data this recently reconnects soon, if it still runs
 RECONNECT_S = 5.0  # how long to wait for it then; one that was silent before has until its lease expires
 READ_SIZE = 1 << 18
 NAME_LIMIT = 1 << 10

@@ -117,7 +117,7 @@ _MISSING: Any = object()
 
 
 class Field:
-    """A field of a dataclass, with the attributes of `dataclasses.Field`."""
+    """A field of a dataclass, with the same attributes as `dataclasses.Field`."""
 
     __slots__ = ("compare", "default", "default_factory", "init", "repr", "type")
 

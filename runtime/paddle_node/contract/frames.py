@@ -19,7 +19,7 @@ MAX_HEADER = 16 << 20
 MAX_BODY = 4 << 20
 # Unacknowledged bytes of collected frames, as counted by `cost`; the same as the SSH window.
 WINDOW = 2 << 20
-FRAME_COST = 1 << 10  # what a collected frame counts in addition to its body
+FRAME_COST = 1 << 10  # size that a collected frame counts in addition to its body
 
 _PREFIX = struct.Struct("!IQ")
 _ENCODER = json.JSONEncoder(separators=(",", ":"))

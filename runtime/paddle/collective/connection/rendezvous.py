@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 _ANSWER_S = 10.0
 _AGAIN_S, _PAUSE_S = 3.0, 0.1
-# Stores of one processor are seen by others in their order: what counters in shared memory rely on.
+# Other processors see the stores of a processor in order; counters in shared memory rely on that.
 _ORDERED = ("x86_64", "AMD64", "i686")
 
 

@@ -28,8 +28,8 @@ from paddle.collective.exchange.watch import Watch
 _LARGEST = 64 << 10  # above, a ring moves fewer bytes
 _SWAP_TRIES = 100
 CHUNK = 256 << 10  # stays in a core's own cache between the kernel's copy and the sum
-# Most looks before it sleeps, about 50 us. After looking in vain half as many: on a busy machine the others may work
-# only when this rank does not.
+# Maximum number of polls before sleeping, about 50 us; half as many after an unsuccessful wait, because on a busy
+# machine the other ranks may only run while this one sleeps.
 _RING_TRIES = 50
 
 Range = tuple[int, int]

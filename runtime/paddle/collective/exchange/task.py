@@ -59,7 +59,10 @@ class Task(NamedTuple):
         _FORM.pack_into(memory, at, *self.words())
 
     def check(self, words: tuple[int, ...], rank: int) -> None:
-        """Compare this operation with another rank's, given as `words`. Raises PeerDiffers if the two differ."""
+        """Compare this operation with another rank's, as encoded by `words`.
+
+        Raises PeerDiffers if they are different.
+        """
         if words != self.words():
             theirs = _of(words)
             raise PeerDiffers(

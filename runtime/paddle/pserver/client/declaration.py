@@ -155,7 +155,7 @@ class Declaration(NamedTuple):
     starts: dict[str, tuple[Path, str]]
 
     def rows(self, optimizer: OptimizerSpec) -> dict[str, Iterator[TableRows]]:
-        """Return readers of the tables' initial rows; `optimizer` is the job's."""
+        """Return table name -> iterator over the initial rows, read from files; `optimizer` is the job's."""
         specs = {table.name: table for table in self.tables}
         return {
             name: read_start(

@@ -305,7 +305,7 @@ class Exchange:
                     self._network.send(index, each)
             replies = self._converse(requests)
         except ConfigError:
-            # No server has all of a push that cannot be sent: the next push takes back what a server has of it.
+            # No server has the complete push if a message cannot be sent; the next push withdraws the received part.
             self._broken = ""
             raise
         except PserverError as error:

@@ -88,7 +88,11 @@ def target(array: Any, what: str) -> Target:
 
 
 class Destinations:
-    """Validates the arrays that tensors are pulled into. `growing`: tables that cannot be pulled as a whole."""
+    """Validates the arrays into which tensors are pulled.
+
+    Args:
+        growing: the tables that cannot be pulled as a whole.
+    """
 
     def __init__(self, parameters: Mapping[str, ParameterSpec], growing: Collection[str]) -> None:
         self._parameters, self._growing = parameters, growing

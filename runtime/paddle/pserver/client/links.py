@@ -62,7 +62,7 @@ class Links:
         self._beside_at: dict[Any, int] = {}  # its handle -> the server
         self._needs_care = False  # a base connection must be watched soon; healthy ones wake us by themselves
         self._due: dict[int, Request] = {}  # whose values are due, by server
-        self._interrupted: set[int] = set()  # what was on a pipe when it ended must be sent again
+        self._interrupted: set[int] = set()  # messages in a pipe when it ended must be sent again
         self._poller = Poller()
         self._base = BaseConnections(endpoints, keys, self._poller, patience_s)
         self._reaching: Reaching | None = None

@@ -31,7 +31,7 @@ class Incoming(NamedTuple):
 class _State(Enum):
     WAITING = 0  # to be sent
     SENT = 1
-    TAKEN = 2  # the server has it; its values are still to come
+    TAKEN = 2  # the server has received it; its values have not arrived yet
     ASKED = 3  # for those values
     DONE = 4
 

@@ -254,7 +254,7 @@ class StateFolder:
                     path.unlink()
             (self.path / _GONE).write_text(text, encoding="utf-8")
         except OSError as again:
-            # the next process then knows no trainer and refuses those with an earlier session
+            # the next process then has no sessions and refuses trainers with an earlier one
             _log.warning("%s: %s", self.path, again)
 
     def try_again(self, nbytes: int) -> bool:

@@ -243,7 +243,7 @@ class Engine:
             self._service.forget(session.trainer)
             _log.info("worker started, peer = trainer %d", session.trainer)
         self._send(address, message, Message(Ok(self._service.version), sections=self.ports))
-        # It was let in, since the process before it was away: the next process of this server does not know that.
+        # Admitted because its earlier process was disconnected, of which this server's next process has no record.
         self._keeper.record(message._replace(record=message.expect(Hello)._replace(takes_over=True)))
 
     def answer_separately(self, address: bytes, message: Message) -> Message:

@@ -233,7 +233,7 @@ class Model:
 
 
 def state_of(store: Store) -> Ok:
-    """Return an OK record with the store's batch and pass numbers."""
+    """Return an OK record with the number of applied batches and the pass number of a store."""
     return Ok(store.version, store.pass_id)
 
 

@@ -34,7 +34,7 @@ class Block(NamedTuple):
     ticks: npt.NDArray[np.uint32]
 
     def stored(self, halves: int) -> dict[str, npt.NDArray[Any]]:
-        """Return the block's arrays for a checkpoint, by name; for `halves`, see `TableSpec`."""
+        """Return name -> array of the block for a checkpoint; values are packed as float16 if `halves` is not 0."""
         if not halves:
             return self._asdict()
         cells = packed(self.parts, halves, is_half=True)

@@ -38,7 +38,7 @@ Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Unknown = Literal["initial", "zero"]
 
-# Blocks to come whose memory is touched while one is filled in: 32 MB or so, from a checkpoint.
+# Number of next blocks whose memory is touched while one is loaded from a checkpoint: about 32 MB.
 _FILL_AHEAD = 16
 
 

@@ -84,7 +84,7 @@ class GrowingShare:
             )
         if is_wide and not ((values[:, width:] >= 0) & (values[:, width:] <= MOST_SHOWN)).all():
             raise PserverError(f"gradient of {what}: expected shows and clicks from 0 to {MOST_SHOWN:g}")
-        # One sum takes far less time than a check of every element, and einsum half of what pairwise summation takes.
+        # One sum takes far less time than a check of every element; einsum takes half the time of pairwise summation.
         # Only if the sum contains NaN or infinity, each element is checked.
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.einsum("i->", values.reshape(-1))):

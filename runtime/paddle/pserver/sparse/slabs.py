@@ -182,7 +182,7 @@ class Slabs:
         self._pace = max(self._pace, self._taken)
         if fresh and self._used * self.row_bytes >= _LARGE_BYTES:
             self._touch(self._used - fresh, self._used)
-            # The thread is woken for half of what is ahead, not in every batch.
+            # The thread is woken when half of the prepared pages are used, not in every batch.
             if self._touched < self._used + max(self._ahead // 2, self._pace):
                 self._touch(self._used, self._used + self._ahead)
 

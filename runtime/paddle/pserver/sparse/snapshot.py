@@ -70,7 +70,7 @@ class TableSnapshot:
         row_bytes = 4 * slabs.part * slabs.parts + 12
         self._rows = max(min(_BLOCK_BYTES // row_bytes, _BLOCK_ROWS), 1)
         self._lock = threading.Lock()
-        # By row number, and by slot on disk: rows that come to the disk from now on are taken.
+        # By row number, and by slot on disk: rows that move to the disk from now on are included.
         self._is_taken = {
             False: np.zeros(len(slabs), np.bool_),
             True: np.zeros(0 if disk is None else disk.num_slots, np.bool_),

@@ -38,7 +38,7 @@ class FormulaStruct(ctypes.Structure):
         *((name, ctypes.c_float) for name in ("clip", "l1", "l2")),
         ("score", ctypes.c_void_p),
     )
-    kept: object = None  # what `score` points to
+    kept: object = None  # the target of the pointer `score`
 
 
 class ScoreStruct(ctypes.Structure):

@@ -32,7 +32,9 @@ _IDLE_S = 1.0
 def touch(memory: npt.NDArray[np.generic], start: int = 0, end: int | None = None) -> None:
     """Touch the pages of bytes start .. end of a block of memory, from the last page back to the first."""
     size = memory.nbytes if end is None else end
-    if (loops := KERNELS.loaded) is None or start >= size:  # only C can touch what others may be writing
+    if (
+        loops := KERNELS.loaded
+    ) is None or start >= size:  # only C can touch memory that other threads may be writing
         return
     address = memory.ctypes.data
     loops.rows_touch(address + start & -mmap.PAGESIZE, address + size - 1 & -mmap.PAGESIZE, mmap.PAGESIZE)

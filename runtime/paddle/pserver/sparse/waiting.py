@@ -20,7 +20,7 @@ SIGHTING_BYTES = 17
 
 
 class WaitingRoom:
-    """The sightings of the ids that have no row yet. Not thread-safe."""
+    """Counts the sightings of ids that have no row yet, to admit frequent ids to the table. Not thread-safe."""
 
     def __init__(self, entry: int, period: int, memory: int = 0) -> None:
         """Start without sightings.

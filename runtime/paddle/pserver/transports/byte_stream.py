@@ -49,9 +49,9 @@ _MAX_PARTS = 256  # in one system call
 _MAX_QUEUE = 256
 # While more than this is missing from an array, waking up for less costs more than it saves.
 _WAKE_FOR = 256 << 10
-# A connection over which nothing gets through is given up about as soon as ZeroMQ gives up its own.
+# A connection that delivers no data is closed after about the same time as ZeroMQ's connections.
 _KEEP_ALIVE = {"idle_s": 5, "pause_s": 2, "count": 3, "unsent_ms": 10_000}
-# Within one machine no queue needs managing: what paces itself, as bbr does, only sends in smaller pieces.
+# Within one machine no queue needs managing: pacing, as in bbr, would only split transfers.
 _WITHIN_MACHINE = b"reno"
 
 

@@ -283,7 +283,7 @@ class ShmListener(SocketListener[_Trainer]):
             self.send(peer.address, error_message(str(error))._replace(request=message.request))
             return
         peer.memory = mapped(given[0], message.expect(Attach).size)
-        if len(ours) > 1:  # a model's; what a program's server answers is not copied before the next answer
+        if len(ours) > 1:  # for a model; a program server's answer is not copied before the next one
             peer.answer = SharedArray(_ANSWER)
             ours = [*ours, peer.answer]
         peer.shown = [each.array for each in ours]

@@ -43,7 +43,7 @@ _BACKLOG = 64
 _MAX_PEERS = 1024
 _MAX_UNKNOWN = 128  # peers that have not shown a token
 _TOKEN_WITHIN_S = 5.0
-# Where a firewall passes only known ports, this is what finding out costs, one time.
+# If a firewall passes only known ports, detecting that takes this long, one time.
 _CONNECT_S = 1.0
 # The server may be busy, as when it was asked for the stream.
 _HANDSHAKE_S = 5.0

@@ -136,7 +136,7 @@ class ZmqConnection(Connection):
         self.liveness = Liveness(endpoint, patience_s)
         self._context, self._poller, self._keys = context, poller, keys
         self._renew_at: float | None = None
-        self._is_new_socket = False  # and not the first one: what was queued before is lost
+        self._is_new_socket = False  # and not the first one: messages queued before are lost
         self._connect()
 
     @property

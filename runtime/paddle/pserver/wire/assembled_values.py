@@ -112,7 +112,7 @@ class Arriving(_Assembly):
         for name, value in values.items():
             if name in ranges:
                 total = self._total(name, value, ranges[name])
-                # Of a dense value only its whole is what is expected here.
+                # Dense values must be complete here.
                 if not isinstance(value, Rows):
                     shape = tuple(ranges[name][2:].tolist())
                     first = value.reshape(-1)[:1] if shape else value[:1]

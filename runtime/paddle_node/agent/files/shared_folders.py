@@ -23,7 +23,7 @@ _BUILDING = "/.paddle/building"
 
 
 class SharedFolders:
-    """The shared trees below one root directory."""
+    """The shared runtimes and environments below one root directory, and this agent's locks on them."""
 
     def __init__(self, root_dir: str) -> None:
         self._folders = (root_dir + RUNTIMES, root_dir + ENVIRONMENTS)

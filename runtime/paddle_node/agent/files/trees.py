@@ -26,7 +26,9 @@ from paddle_node.contract.to_agent import Blob, Commit, Extras, File, Manifest
 DIGESTS_A_FRAME = 50_000
 TELL_S = 1.0  # seconds between reports of the progress
 STEP = 64  # files checked without returning to the loop
-AT_ONCE = 1 << 20  # bytes of a tree that is built so soon that `committed` alone says that nothing is missing
+AT_ONCE = (
+    1 << 20
+)  # bytes of a tree that is built so fast that `committed` alone reports that no file is missing
 
 Send = Callable[..., None]
 

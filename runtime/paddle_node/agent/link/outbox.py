@@ -59,7 +59,7 @@ class Outbox:
         self._pumping = False
         self._lines_turn = True
         self._sent = ReplayBuffer()
-        self._written = 0  # stream position after what the operating system accepted
+        self._written = 0  # stream position after the bytes that the operating system accepted
         self._control: Deque[bytes] = deque()
         self._newest: Dict[Tuple[str, str], Fields] = {}
         self._lines: Deque[bytes] = deque()
@@ -176,7 +176,7 @@ class Outbox:
         self._pumping = True
         try:
             blocked = self._write_all()
-        except OSError:  # EPIPE, ECONNRESET: the launcher is gone
+        except OSError:  # EPIPE, ECONNRESET: the connection to the launcher is closed
             self.disconnect()
             self._on_broken()
             return

@@ -43,7 +43,7 @@ class SignOfLife:
         self._write(0.0)
 
     def _write(self, patience_s: float) -> None:
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # the guard is stopped or gone
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # the guard is stopped or has exited
             os.write(self._pipe, _PATIENCE.pack(patience_s))
 
 

@@ -16,7 +16,7 @@ from paddle_node.agent.processes.spawn import spawn
 OUTPUT_LIMIT = 1 << 18
 
 # Not isolated (-I): a job sees packages of the user's site directory too. An installed package's version is in the
-# name of a directory beside it, a hundred times faster to read than to import; other modules are imported. Words have
+# name of a directory next to it, a hundred times faster to read than to import; other modules are imported. Words have
 # no blanks, so that printing them needs no import. A module's own version, from one of its files, shows whether two
 # installations overlap; a libzmq that does not come with pyzmq is queried itself.
 _ASK = """

@@ -58,7 +58,7 @@ class Copying:
         self._give, self._length = give, length
         self._changed = threading.Condition()
         self._written: tuple[str, int] | None = (
-            None  # what `write` has: the parameter, and the piece's number
+            None  # the argument of `write`: the parameter, and the piece's number
         )
 
     @property
