@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Derivation:
-    """The gradient calls of a body's operators, stored with the body so that each is created only once.
+    """The gradient calls of a body's operators, cached with the body so that each is created only once.
 
     Attributes:
         smooth: the variables that can have gradients.

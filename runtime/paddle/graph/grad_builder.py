@@ -101,7 +101,7 @@ class Builder:
             self.names.pop(name, None)
 
     def finish(self, parameters: Sequence[str]) -> dict[str, str]:
-        """Append all gradient operators to the block and return variable -> gradient.
+        """Append all gradient operators to the block; return a mapping from variables to their gradients.
 
         Args:
             parameters: the variables for whose gradients the writing operators get the attribute `op_role_var`.

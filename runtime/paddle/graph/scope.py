@@ -42,7 +42,7 @@ class Scope:
 
     @property
     def layout(self) -> int:
-        """A number that changes whenever a name may refer to a different cell."""
+        """A counter that changes whenever a name may refer to a different cell."""
         return self._layout[0]
 
     def get(self, name: str) -> Any:

@@ -45,7 +45,7 @@ class LoDTensor:
         self._cell = cell if cell is not None else Cell()
 
     def set(self, array: npt.ArrayLike, place: Place | None = None) -> None:
-        """Store a copy of an array. Sequences remain; if they do not fit its rows, new ones must be set before use."""
+        """Store a copy of an array; the LoD stays, and must be set again before use if it does not fit the new rows."""
         rows, levels = np.array(array), self._levels()
         fits = not levels or (rows.ndim and levels[-1][-1] == len(rows))
         self._cell.value = with_lod(rows, levels) if fits else _Misfit(rows, levels)

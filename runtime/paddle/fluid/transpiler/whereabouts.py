@@ -107,7 +107,7 @@ def overview_of(
     rates: Sequence[Operator],
     endpoints: Sequence[str],
 ) -> VarsDistributed:
-    """Build the table of slices of a transpiled program.
+    """Build and return the table of all slices of a transpiled program, with their servers.
 
     Args:
         origin: block 0 of the program for one machine, which has all variables.

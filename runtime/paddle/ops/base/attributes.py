@@ -69,7 +69,7 @@ class Limit(NamedTuple):
     length: int | None = None
 
     def refusal(self, value: Any) -> str | None:
-        """Return a description of the allowed values if the value is not allowed, else None."""
+        """Check a value: return None if it is allowed, else a description of the allowed values."""
         if self.among:
             *names, last = map(repr, self.among)
             return None if value in self.among else f"{', '.join(names)} or {last}" if names else last

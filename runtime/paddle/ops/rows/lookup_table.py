@@ -43,7 +43,7 @@ def _infer(w: Spec, ids: Spec) -> Spec:
 
 @operator("lookup_table", "W Ids -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
 def lookup_table(w: Any, ids: Array, *, padding_idx: int) -> Array:
-    """Return W's rows for Ids, (*Ids.shape[:-1], width); rows of padding_idx are zero (-1: no padding_idx)."""
+    """Look up ids in W; return the rows, (*Ids.shape[:-1], width), zero for padding_idx (-1: no padding_idx)."""
     flat = ids.reshape(-1)
     padding = flat == padding_idx if padding_idx != -1 else None
     if padding is not None and padding.any():

@@ -146,7 +146,7 @@ def _seq_reshape(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, offsets, sizes, act=None, bias_attr=None, name=None", prefix="sub_seq_layer")
 def sub_seq(input: LayerOutput, offsets: LayerOutput, sizes: LayerOutput) -> Made:
-    """Declare a slice of each sequence: `sizes` rows from row `offsets`; both layers have one integer per sample."""
+    """Declare a slice of each sequence: `sizes` rows from row `offsets` on, each given as one integer per sample."""
     for each, what in ((offsets, "offsets"), (sizes, "sizes")):
         if not is_index(each):
             raise UsageError(f"sub_seq: {what} {each.name!r} must be a data layer of integers")

@@ -32,7 +32,7 @@ from paddle.v2.model import Attrs, LayerConfig
 
 __all__ = ["crf", "crf_decoding", "ctc", "hsigmoid", "nce", "warp_ctc"]
 
-_MAY_MISS = 1e-5  # tolerance of a sum of float32 probabilities
+_SUM_TOLERANCE = 1e-5  # tolerance of a sum of float32 probabilities
 _BY_CHANCES = 2  # of the operator's samplers
 _LEAST_PROBABILITY = 1e-30  # ln 0 has no finite gradient
 
@@ -117,7 +117,7 @@ def nce(
     }
     if neg_distribution is not None:
         chances = tuple(float(chance) for chance in neg_distribution)
-        if len(chances) != classes or abs(sum(chances) - 1) > _MAY_MISS or min(chances) < 0:
+        if len(chances) != classes or abs(sum(chances) - 1) > _SUM_TOLERANCE or min(chances) < 0:
             raise UsageError(
                 f"nce: neg_distribution must be {classes} probabilities (one per class) that sum to 1, got "
                 f"{len(chances)} that sum to {sum(chances):g}"
