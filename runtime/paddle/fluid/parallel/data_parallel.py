@@ -13,6 +13,9 @@ trainer 0.
 With gradient accumulation, each place computes its part of the batch in several repeats, one after the other, whose
 gradients are averaged before the updates. If the scope has `<name>.repeat.<n>` for a variable that a pass writes,
 repeat n uses that one instead.
+
+A program whose later losses need the updates of earlier ones is cut after these updates: its rest is a second
+DataParallel, which gets the values of each place that it reads.
 """
 
 from __future__ import annotations
@@ -28,10 +31,13 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.parallel.gradient_exchange import GradientExchange
 from paddle.fluid.parallel.local_steps import LocalSteps
 from paddle.fluid.parallel.meeting import Meeting
+from paddle.fluid.parallel.partition import carried_over, rest_at
 from paddle.fluid.parallel.ranks import agree_on, begin_equal, check_ranks, group_of, local_steps
 from paddle.fluid.parallel.split_program import REDUCED, SplitProgram
 from paddle.fluid.parallel.strategies import BuildStrategy
+from paddle.fluid.program.operator import Operator
 from paddle.fluid.program.program import Program
+from paddle.fluid.remote.distribution import SENDING
 from paddle.fluid.remote.switchboard import Switchboard
 from paddle.fluid.run.batch_queue import readers_named
 from paddle.fluid.run.feeds import joined, keep_persistable, split_feed
@@ -50,6 +56,8 @@ class DataParallel:
         places: Sequence[Place],
         strategy: BuildStrategy,
         remote: Switchboard | None = None,
+        *,
+        is_rest: bool = False,
     ) -> None:
         """Split the program into passes and updates, without running anything.
 
@@ -58,6 +66,7 @@ class DataParallel:
             places: a single place, or several CPU places.
             strategy: the number of trainers, and the gradient of each loss.
             remote: the connection to parameter servers; None: a new one.
+            is_rest: whether it runs after the updates of another part, so that all trainers have equal values.
 
         Raises:
             RunError: there are several trainers and their addresses are not given.
@@ -80,8 +89,8 @@ class DataParallel:
         ]
         self._scopes: list[graph.Scope] = []
         self._base: Scope | None = None
-        self._source, self._strategy = program, strategy
-        self._split = self._new_split()
+        self._program, self._strategy, self._is_rest = program, strategy, is_rest
+        self._build()
 
     @property
     def device_count(self) -> int:
@@ -99,9 +108,9 @@ class DataParallel:
         Raises:
             FluidError: the number of feeds and of places differ, or a loss needs the updates of another one.
         """
-        if self._split.version != self._source.version:
-            self._split, self._met = self._new_split(), None
-        self._split.check_order(fetches)
+        if self._version != self._program.version:
+            self._build()
+        self._split.check_order([name for name in fetches if name not in self._later])
         parts = split_feed(feeds, self.device_count) if isinstance(feeds, Mapping) else list(feeds)
         if len(parts) != self.device_count:
             raise FluidError(f"expected one feed for each of {self.device_count} places, got {len(parts)}")
@@ -114,6 +123,26 @@ class DataParallel:
             readers_named(self._source.global_block()),
         ):
             return self._step(parts, fetches, scope)
+
+    def _build(self) -> None:
+        """Split the program into passes and updates and, if its losses need it, a rest."""
+        program, self._version, self._met = self._program, self._program.version, None
+        ops = [op for op in program.global_block().ops if isinstance(op, Operator)]
+        kept = {name for name, each in program.global_block().vars.items() if each.persistable}
+        self._source, self._rest, self._later, self._carried = program, None, set[str](), list[str]()
+        at = rest_at(ops, kept.__contains__) if self._may_be_cut(ops) else None
+        if at is not None:
+            self._source, rest = _part(program, ops[:at]), _part(program, ops[at:])
+            self._rest = DataParallel(rest, self._places, self._strategy, self._remote, is_rest=True)
+            self._later = {name for op in ops[at:] for name in op.writes}
+            self._carried = sorted(carried_over(ops[:at], ops[at:], kept.__contains__))
+        self._split = SplitProgram(self._source, self._strategy, self.device_count, self._post)
+
+    def _may_be_cut(self, ops: Sequence[Operator]) -> bool:
+        repeats = self._strategy._finalize_strategy_and_create_passes().repeats
+        is_alone = self._strategy.num_trainers * self.device_count == 1
+        is_plain = self._program._averaging is None and not any(op.type in SENDING for op in ops)
+        return is_plain and repeats == 1 and not is_alone
 
     def average(self, scope: Scope) -> None:
         """Average the parameters of all trainers; block until every trainer has called this or ended.
@@ -128,8 +157,9 @@ class DataParallel:
             self._local.average(scope)
 
     def _step(self, parts: Sequence[Mapping[str, Any]], fetches: Sequence[str], scope: Scope) -> list[Any]:
-        late = [name for name in fetches if name in self._split.updated or name in self._split.grads]
-        early = [name for name in fetches if name not in late]
+        own = dict.fromkeys((*(name for name in fetches if name not in self._later), *self._carried))
+        late = [name for name in own if name in self._split.updated or name in self._split.grads]
+        early = [name for name in own if name not in late]
         taken = [] if self._split.posts else self._split.grads
         by_place: list[list[list[Any]]] = [[] for _ in parts]
         sums: dict[str, Any] = {}
@@ -151,15 +181,28 @@ class DataParallel:
         if self._split.repeats > 1:
             sums = {name: _divided(total, self._split.repeats) for name, total in sums.items()}
         ordered: list[list[Any]] = [found for place in by_place for found in place]
-        values = {name: joined([each[at] for each in ordered]) for at, name in enumerate(early)}
+        values = {
+            name: joined([each[at] for each in ordered]) for at, name in enumerate(early) if name in fetches
+        }
         if self._split.updating.global_block().ops:
             ready = {**self._over_trainers(sums), **given}
             fed = {name + REDUCED: value for name, value in ready.items()}
+            fed |= {name: value for name, value in parts[0].items() if name in self._split.fed}
             late_values = self._executors[0].run(self._split.updating, fed, late, scope)
             for name, value in zip(late, late_values, strict=True):
                 values[name] = joined([value] * len(parts))
+                for found in ordered:
+                    found.append(value)
             if self._local is not None:
                 self._local.step(scope)
+        if self._rest is not None:
+            carried = [dict(zip((*early, *late), found, strict=True)) for found in ordered]
+            feeds = [
+                {**part, **{name: each[name] for name in self._carried}}
+                for part, each in zip(parts, carried, strict=True)
+            ]
+            later = [name for name in fetches if name in self._later]
+            values |= zip(later, self._rest.run(feeds, later, scope), strict=True)
         return [values[name] for name in fetches]
 
     def _repeated(self, parts: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -202,7 +245,8 @@ class DataParallel:
             return
         group = group_of(self._source, self._strategy, scope, self._places[0].device())
         agree_on(self._source, group)
-        begin_equal(self._source, group, scope)
+        if not self._is_rest:
+            begin_equal(self._source, group, scope)
         if self._exchange is not None:
             self._exchange.close()
         self._exchange = GradientExchange(group, self._split.buckets)
@@ -216,9 +260,6 @@ class DataParallel:
             for number, bucket in enumerate(self._split.buckets):
                 self._exchange.post(number, [sums[name] for name in bucket.names])
         return self._exchange.finish()
-
-    def _new_split(self) -> SplitProgram:
-        return SplitProgram(self._source, self._strategy, self.device_count, self._post)
 
     def _post(self, number: int, values: Sequence[Any]) -> None:
         assert self._exchange is not None
@@ -245,6 +286,14 @@ class DataParallel:
                 if name not in own.names() and scope.has(name):
                     own.set(name, scope.get(name).copy())
         return self._scopes
+
+
+def _part(program: Program, ops: Sequence[Operator]) -> Program:
+    """Return a copy of a program with some of the operators of its block 0."""
+    copy = program.clone()
+    copy.global_block().ops = list(ops)
+    copy.touch()
+    return copy
 
 
 def _total(values: list[Any]) -> Any:

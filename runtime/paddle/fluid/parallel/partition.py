@@ -7,12 +7,12 @@ on weights) or to rates of a schedule are updates as well. All other values that
 copy of a parameter, are equal on all places, and are taken from the first one.
 
 All passes run before all updates. A value that a pass computes from a parameter after its update, as with a second
-loss, is outdated.
+loss, is outdated. `rest_at` finds where to cut a program so that the rest runs after these updates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,6 +26,9 @@ _UPDATING = (*_ONCE, *_SERVED)
 _LINEAR = ("elementwise_add_grad", "elementwise_sub_grad", "lookup_table_grad")
 _BILINEAR = ("mul_grad", "matmul_grad", "elementwise_mul_grad", "conv2d_grad")
 """Operators that compute the gradient of an input without its value: from no input, or from the other one."""
+
+_RECORDS_ARRAYS = ("batch_norm", "dropout", "gru", "layer_norm", "lstm", "softmax_with_cross_entropy")
+"""Operators whose intermediate outputs are arrays."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,50 @@ def partition(ops: Sequence[Operator], is_kept: Callable[[str], bool]) -> Partit
         sorted(name for name in computed - gradients if is_kept(name)),
         _outdated(ops, passing),
     )
+
+
+def rest_at(ops: Sequence[Operator], is_kept: Callable[[str], bool]) -> int | None:
+    """Return the position after the updates that a later pass needs; None if there are none, or no cut is possible.
+
+    The rest may read arrays of the passes and updates before it, but no records of loops, and its updates must not need
+    values that differ between places.
+    """
+    passing = _passing(ops, is_kept)
+    changed: set[str] = set()
+    at = None
+    for number, (op, passes) in enumerate(zip(ops, passing, strict=True)):
+        if not passes:
+            changed.update(op.writes)
+        elif not changed.isdisjoint(_needed(op)):
+            at = 1 + max(before for before in range(number) if not passing[before])
+            break
+    if at is None:
+        return None
+    rest = ops[at:]
+    carried = carried_over(ops[:at], rest, is_kept)
+    before = [op for op, passes in zip(ops[:at], passing, strict=False) if passes]
+    of_places = {name for op in before for name in op.writes}
+    if any(not carried.isdisjoint(_records(op)) for op in before):
+        return None
+    once = [op for op, passes in zip(rest, _passing(rest, is_kept), strict=True) if not passes]
+    needed = {name for op in once for name in op.reads} & carried
+    is_rewritten = any(not carried.isdisjoint(op.writes) for op in rest)
+    return None if is_rewritten or needed & of_places else at
+
+
+def _records(op: Operator) -> Iterator[str]:
+    """Yield outputs that may be other values than arrays."""
+    for slot in op.definition.outputs:
+        if "array" in op.type or slot.optional or (slot.intermediate and op.type not in _RECORDS_ARRAYS):
+            yield from op.outputs.get(slot.name, ())
+
+
+def carried_over(
+    before: Sequence[Operator], rest: Sequence[Operator], is_kept: Callable[[str], bool]
+) -> set[str]:
+    """Return the variables, other than persistent ones, that operators write and the rest of the program reads."""
+    written = {name for op in before for name in op.writes if not is_kept(name)}
+    return written & {name for op in rest for name in op.reads}
 
 
 def _outdated(ops: Sequence[Operator], passing: Sequence[bool]) -> dict[str, Outdated]:

@@ -33,6 +33,7 @@ class SplitProgram:
         repeats: how often a step runs the pass.
         passing, updating: the two programs; the updates read `grads` and `given` with REDUCED appended to the names.
         updated: the variables that the updates write.
+        fed: the variables that the updates read and no operator writes.
         grads: the gradients that the updates read.
         given: other variables of the pass that the updates read, equal on all places.
         kept: the persistable variables that the pass writes.
@@ -84,6 +85,10 @@ class SplitProgram:
         self._shown = [name for op in passes if op.definition.has_effect for name in op.reads]
         self.updating.global_block().ops = list(parts.updates)
         self.updated = {name for op in parts.updates for name in op.writes}
+        made = {name for op in ops for name in op.writes}
+        self.fed = {
+            name for op in parts.updates for name in op.reads if name not in made and not self.is_kept(name)
+        }
         self.buckets = bucketed(passes, set(self.grads), self._sizes())
         self.posts = summing > 1 and places == 1 and bool(self.grads) and not self.meets and self.repeats == 1
         if strategy.gradient_scale_strategy == GradientScaleStrategy.CoeffNumDevice and summing * places > 1:

@@ -75,6 +75,18 @@ def _wide() -> Any:
     return loss
 
 
+def _two_losses() -> Any:
+    """Minimize a second loss with the parameters that the first one has updated, at one rate."""
+    dense, click = fluid.layers.data("dense", [6]), fluid.layers.data("click", [1], dtype="int64")
+    hidden = fluid.layers.fc(fluid.layers.fc(dense, 8, act="tanh"), 8, act="tanh")
+    first = fluid.layers.mean(fluid.layers.cross_entropy(fluid.layers.fc(hidden, 2, act="softmax"), click))
+    rate = fluid.layers.exponential_decay(0.3, 2, 0.7)
+    fluid.optimizer.SGD(rate).minimize(first)
+    second = fluid.layers.mean(fluid.layers.square(fluid.layers.fc(hidden, 1)))
+    fluid.optimizer.Momentum(rate, 0.5).minimize(second)
+    return first
+
+
 def _branches() -> Any:
     """Look rows up in a condition, and in one within another, only where a batch has a flag."""
     layers = fluid.layers
@@ -136,6 +148,7 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[np.random.Generator], Feed]
     "simnet": (_simnet, _simnet_batch),
     "wide": (_wide, _wide_batch),
     "branches": (_branches, _branches_batch),
+    "two losses": (_two_losses, _wide_batch),
 }
 
 
