@@ -356,7 +356,7 @@ class Collector:
     def _is_of_an_earlier_job(self, place: Path, is_target: bool) -> bool:
         """Return whether a file occupies the place of a folder in output/, or a link there would redirect a file."""
         top = self._root / OUTPUT
-        if top not in place.parents:
+        if not str(place).startswith(f"{top}/"):
             return False
         if place.is_symlink():  # a link out of output/ belongs to the user, for example to a larger disk
             return place.resolve().is_relative_to(top.resolve())

@@ -71,10 +71,10 @@ class Loop:
         """Handle events until `done()` is true; return False if `timeout_s` passes first.
 
         Calls of `done` take at most a tenth of the time, so that a check of thousands of processes does not run after
-        every event.
+        every event. Lines and files of a node cannot end a wait: they cause a call only every TICK_S seconds.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        ask_at, is_due = 0.0, True
+        asked_at, ask_at, is_due = 0.0, 0.0, True
         while True:
             now = time.monotonic()
             if is_due and now >= ask_at:
@@ -88,12 +88,13 @@ class Loop:
             wait = min(TICK_S, ask_at - now) if is_due else TICK_S
             if deadline is not None:
                 wait = min(wait, deadline - now)
-            is_due = True
+            is_due = is_due or now - asked_at >= TICK_S
             try:
                 event = self._events.get(timeout=max(wait, 0.001))
             except queue.Empty:
+                is_due = True
                 continue
-            self._handle(event)
+            is_due = self._handle(event) or is_due
 
     def ping(self) -> None:
         """Ping all live nodes now."""
@@ -101,10 +102,11 @@ class Loop:
         for record in self._roster.live():
             record.ping(self._seq)
 
-    def _handle(self, event: Any) -> None:
+    def _handle(self, event: Any) -> bool:
+        """Handle an event; return whether it can end a wait."""
         if not isinstance(event, MessageEvent | Unreadable):
             self._handlers.events[type(event)](event)
-            return
+            return True
         record = self._roster.nodes[event.node_id]
         if record.contact.hear():
             self._handlers.back(record)
@@ -115,8 +117,10 @@ class Loop:
                 self._handlers.messages[event.kind](record, event.message)
             elif event.kind in self._handlers.with_body:
                 self._handlers.with_body[event.kind](record, event.message, event.body)
+                return False
         except ValueError as error:
             self._handlers.unread(record, event.kind, error)
+        return True
 
     def _beat(self, now: float) -> None:
         if now >= self._next_ping:

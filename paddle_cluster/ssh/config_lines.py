@@ -123,13 +123,17 @@ class PlacedLine(NamedTuple):
 def fits(name: str, patterns: Sequence[str]) -> bool:
     """Return whether a pattern list of ssh_config or known_hosts matches a name; `!` before a pattern excludes it."""
 
-    def fits_one(pattern: str) -> bool:
-        if "*" not in pattern and "?" not in pattern:
-            return name == pattern
-        return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
-
-    is_excluded = any(pattern[:1] == "!" and fits_one(pattern[1:]) for pattern in patterns)
-    return not is_excluded and any(map(fits_one, patterns))
+    fitting = False
+    for pattern in patterns:
+        is_exclusion = pattern[:1] == "!"
+        text = pattern[1:] if is_exclusion else pattern
+        if text == name or (
+            ("*" in text or "?" in text) and fnmatch.fnmatchcase(name, text.replace("[", "[[]"))
+        ):
+            if is_exclusion:
+                return False
+            fitting = True
+    return fitting
 
 
 def without_tilde(text: str) -> str:
@@ -137,6 +141,7 @@ def without_tilde(text: str) -> str:
     return f"{home()}{text[1:]}" if text == "~" or text.startswith("~/") else os.path.expanduser(text)
 
 
+@functools.cache  # the database of users is read from a file, or a server
 def home() -> Path:
     """Return the home directory that `ssh` uses, which ignores $HOME."""
     try:

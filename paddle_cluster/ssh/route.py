@@ -8,6 +8,7 @@ Otherwise `ssh -G` resolves each. `ssh -G` is not run if no line of the configur
 
 from __future__ import annotations
 
+import functools
 import os
 import pwd
 import re
@@ -81,6 +82,7 @@ class HostConfig:
         return f"{self.user}@{self.host}:{self.port}"
 
 
+@functools.cache
 def local_user() -> str:
     """Return the name of this process's user; like `ssh`, ignore $USER."""
     try:

@@ -206,9 +206,15 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
 
     def _parse_kex_init(self, m: paramiko.Message) -> None:
         """Raise an error that names the server's algorithms if the library supports none of them."""
-        offer = paramiko.Message(m.asbytes())
-        offer.packet.seek(m.packet.tell())
-        offered = self._really_parse_kex_init(offer)
+        begin = m.packet.tell()
+        try:
+            super()._parse_kex_init(m)
+        except paramiko.SSHException as error:
+            m.packet.seek(begin)
+            self._refuse_offer(self._really_parse_kex_init(m), error)
+            raise
+
+    def _refuse_offer(self, offered: dict[str, Any], cause: Exception) -> None:
         for kind, name, known in (
             ("key exchanges", "kex_algo_list", self.preferred_kex),
             ("host key types", "server_key_algo_list", self.preferred_keys),
@@ -216,8 +222,7 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
             ("MACs", "server_mac_algo_list", self.preferred_macs),
         ):
             if not set(known) & set(offered[name]):
-                raise NothingInCommonError(kind, offered[name])
-        super()._parse_kex_init(m)
+                raise NothingInCommonError(kind, offered[name]) from cause
 
     def close(self) -> None:
         """Close the connection and stop its thread; data already sent is still delivered."""
