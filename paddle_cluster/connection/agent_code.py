@@ -2,19 +2,34 @@
 """Compiles the agent's modules, which every node receives, to bytecode of about half the usual size.
 
 Function annotations, imports and blocks for type checkers, docstrings, and column positions are omitted. Annotations of
-records and line numbers for tracebacks remain.
+records and line numbers for tracebacks remain. Modules of the standard library are replaced by smaller ones, because
+importing `enum`, `re` and what they import would take longer than all modules of the agent.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import importlib
+from collections.abc import Iterable, Iterator
 from types import CodeType
 
 from paddle_node.contract import classes
 
 _LONGEST = 8  # code units that one entry of the table of lines describes
 _LINE, _NO_LINE = 13, 15  # kinds of its entries: a line without columns, and no line
+# module of the standard library -> one that has some of its names and imports less
+SMALLER = {
+    "collections": "_collections",
+    "collections.abc": "_collections_abc",
+    "contextlib": "paddle_node.contract.classes",
+    "functools": "_functools",
+    "heapq": "_heapq",
+    "json": "paddle_node.contract.small_json",
+    "operator": "_operator",
+    "signal": "_signal",
+    "socket": "paddle_node.linux.small_socket",
+    "struct": "_struct",
+}
 
 
 def compiled(source: bytes, path: str) -> CodeType:
@@ -31,11 +46,15 @@ def compiled(source: bytes, path: str) -> CodeType:
         elif isinstance(node, ast.arg):
             node.annotation = None
     _leave_typing_out(module)
-    return _without_columns(compile(module, path, "exec", dont_inherit=True, optimize=2))
+    _import_less(module)
+    flags = annotations.compiler_flag
+    return _without_columns(compile(module, path, "exec", flags, dont_inherit=True, optimize=2))
 
 
 def _at_run_time(statement: ast.stmt) -> list[ast.stmt]:
     """Return the statements to keep: the statement itself or, for `if TYPE_CHECKING`, its else branch."""
+    if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+        return []  # a flag of the compiler has the same effect, without an import at run time
     if isinstance(statement, ast.If) and isinstance(statement.test, ast.Name):
         return statement.orelse if statement.test.id == "TYPE_CHECKING" else [statement]
     return [statement]
@@ -60,6 +79,40 @@ def _leave_typing_out(module: ast.Module) -> None:
         imports[0].names = [alias for alias in imports[0].names if alias.name in needed]
     elif not needed:
         module.body = [node for node in module.body if node not in imports]
+
+
+def _import_less(module: ast.Module) -> None:
+    """Import smaller modules where these have all names that the code uses."""
+    nodes = list(ast.walk(module))
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            names = {alias.name for alias in node.names}
+            node.module = _smaller(node.module or "", names) or node.module
+        elif isinstance(node, ast.Import) and "ssl" not in imported:
+            node.names = [_smaller_import(alias, nodes) for alias in node.names]
+
+
+def _smaller_import(alias: ast.alias, nodes: Iterable[ast.AST]) -> ast.alias:
+    name = alias.asname or alias.name
+    smaller = "" if "." in name else _smaller(alias.name, _attributes(nodes, name))
+    return ast.copy_location(ast.alias(smaller, name), alias) if smaller else alias
+
+
+def _attributes(nodes: Iterable[ast.AST], name: str) -> set[str]:
+    """Return the names that code uses of an imported module."""
+    owned = (node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name))
+    return {node.attr for node in owned if isinstance(node.value, ast.Name) and node.value.id == name}
+
+
+def _smaller(module: str, names: Iterable[str]) -> str:
+    """Return a smaller module with these names, or an empty string if this interpreter has none."""
+    smaller = SMALLER.get(module, "")
+    try:
+        found = importlib.import_module(smaller) if smaller else None
+    except ImportError:
+        return ""
+    return smaller if all(hasattr(found, name) for name in names) else ""
 
 
 def _used(node: ast.AST) -> Iterator[str]:

@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,20 @@ RECONNECT = (
     *FIRST,
     "paddle_node.agent.reconnect",
     "paddle_node.contract.checked_json",
+    "paddle_node.contract.small_json",
     "paddle_node.linux.descriptors",
+    "paddle_node.linux.small_socket",
+)
+# Modules that most agents do not import: their code is decoded only where it is needed.
+RARE = (
+    "paddle_node.agent.callback_agent",
+    "paddle_node.agent.files.wheels",
+    "paddle_node.agent.offer",
+    "paddle_node.agent.reconnect",
+    "paddle_node.agent.relay.",
+    "paddle_node.agent.resident",
+    "paddle_node.contract.flags",
+    "paddle_node.contract.to_launcher",
 )
 LOADER = "paddle_node.agent.bootstrap"
 NONCE_BYTES = 16
@@ -205,20 +219,29 @@ def _digest(value: Any) -> str:
 def _pack(sources: dict[str, bytes], digest: str) -> PackedAgent:
     from paddle_cluster.connection.agent_code import compiled  # imports ast; the code is cached
 
-    modules = {}
-    for name, source in sources.items():
-        modules[name] = (source, marshal.dumps(compiled(source, f"{name.replace('.', '/')}.py")))
-    reconnect = {name: modules[name] for name in RECONNECT}
-    first = {name: modules.pop(name) for name in FIRST}
-    nothing = b""
+    modules = {
+        name: (source, compiled(source, f"{name.replace('.', '/')}.py")) for name, source in sources.items()
+    }
+
+    def opening(names: Sequence[str]) -> bytes:
+        chosen = {name: (modules[name][0], marshal.dumps(modules[name][1])) for name in names}
+        return base64.b64encode(_packed((importlib.util.MAGIC_NUMBER, chosen)))
+
+    rest = {name: parts for name, parts in modules.items() if name not in FIRST}
     return PackedAgent(
-        base64.b64encode(_packed((importlib.util.MAGIC_NUMBER, first))),
-        base64.b64encode(_packed((importlib.util.MAGIC_NUMBER, reconnect))),
-        _packed({name: (nothing, code) for name, (_, code) in modules.items()}),
-        _packed({name: (source, nothing) for name, (source, _) in modules.items()}),
+        opening(FIRST),
+        opening(RECONNECT),
+        _packed(
+            {
+                name: (b"", marshal.dumps(code) if name.startswith(RARE) else code)
+                for name, (_, code) in rest.items()
+            },
+            marshal.version,
+        ),
+        _packed({name: (source, b"") for name, (source, _) in rest.items()}),
         digest,
     )
 
 
-def _packed(part: Any) -> bytes:
-    return zlib.compress(marshal.dumps(part, _MARSHAL))
+def _packed(part: Any, version: int = _MARSHAL) -> bytes:
+    return zlib.compress(marshal.dumps(part, version))

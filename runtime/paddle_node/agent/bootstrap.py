@@ -64,7 +64,8 @@ class MemoryImporter:
         name = self._sent_as(module.__name__)
         source, code = self._modules[name]
         if code and self._code_fits:
-            body = marshal.loads(code)  # noqa: S302 - it comes with the command that runs us
+            # decoded here if few agents need it; it comes with the command that runs us
+            body = marshal.loads(code) if isinstance(code, bytes) else code  # noqa: S302
         else:
             body = compile(source, name.replace(".", "/") + ".py", "exec", dont_inherit=True)
         exec(body, vars(module))  # noqa: S102 - how a module is imported

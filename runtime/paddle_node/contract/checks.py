@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from typing import Any, Callable, List, Optional
 
-from paddle_node.contract.classes import regex
-
 Check = Callable[[Any], Any]
-WORD = regex(r"""\w+|"[^"]*"|'[^']*'|\.\.\.|[][,|]""")
+
+
+def words(annotation: str) -> List[str]:
+    """Return the names, texts and signs of an annotation; a text must not contain spaces or signs."""
+    for sign in "[],|":
+        annotation = annotation.replace(sign, " %s " % sign)
+    return annotation.split()
 
 
 class Misfit(Exception):

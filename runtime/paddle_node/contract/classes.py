@@ -2,21 +2,21 @@
 """Replacements of the standard library's `NamedTuple`, `dataclass` and `regex` that cost little to define.
 
 The standard library compiles functions for every class, but a process that imports the records of a hundred messages
-creates only a tenth of them. Here, the standard library compiles a NamedTuple's constructor when the first record is
-created, and dataclasses share their methods. Importing the standard `dataclasses` takes longer than defining all
-records, so it is imported only by calls of its functions, which accept these classes. A regular expression is compiled
-when it is first used.
+creates only a tenth of them. Here, all NamedTuples share their methods, and so do all dataclasses. Importing the
+standard `dataclasses` takes longer than defining all records, so it is imported only by calls of its functions, which
+accept these classes. A regular expression is compiled when it is first used. `suppress` is that of `contextlib`, for
+agents, whose bytecode does without the modules that one imports.
 """
 
 from __future__ import annotations
 
-import re
 import sys
-from collections import namedtuple
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, NoReturn, Optional, Tuple
 
 if TYPE_CHECKING:
+    import re
+    from contextlib import suppress as suppress
     from dataclasses import dataclass as dataclass
     from dataclasses import field as field
     from dataclasses import replace as replace
@@ -49,12 +49,20 @@ else:
         _fields = None
 
         def __new__(cls, *given: Any, **named: Any) -> Any:
-            """Create the first record, and the constructor of later ones."""
-            home = next(one for one in cls.__mro__ if one.__dict__.get("_fields") is not None)
-            defaults = home._field_defaults.values()
-            made = namedtuple(home.__name__, home._fields, defaults=defaults, module=home.__module__)
-            home.__new__ = staticmethod(made.__new__)
-            return made.__new__(cls, *given, **named)
+            """Create a record from values in the order of the fields, and from named ones."""
+            fields = cls._fields
+            count = len(given) - len(fields)
+            if count == 0 and not named:
+                return tuple.__new__(cls, given)
+            ends = tuple(cls._field_defaults.values())
+            if not named and -len(ends) <= count < 0:
+                return tuple.__new__(cls, given + ends[count:])
+            values = {**cls._field_defaults, **dict(zip(fields, given)), **named}  # noqa: B905 - Python 3.8
+            is_repeated = count > 0 or not named.keys().isdisjoint(fields[: len(given)])
+            if is_repeated or values.keys() != set(fields):
+                wrong = sorted(values.keys() ^ set(fields)) or sorted(named)
+                raise TypeError(_WRONG.format(cls.__name__, ", ".join(wrong)))
+            return tuple.__new__(cls, map(values.__getitem__, fields))
 
         @classmethod
         def _make(cls, values: Iterable[Any]) -> Any:
@@ -92,10 +100,23 @@ else:
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):
                 raise AttributeError(name)
+            import re  # most agents use none
+
             compiled = re.compile(*self._given)
             for each in ("findall", "finditer", "fullmatch", "match", "search", "split", "sub", "subn"):
                 setattr(self, each, getattr(compiled, each))
             return getattr(compiled, name)
+
+    class suppress:  # noqa: N801 - used as `contextlib.suppress`
+        """Ends a block at the given exceptions, and continues after it."""
+
+        def __init__(self, *kinds: type) -> None:
+            self._kinds = kinds
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, kind: Optional[type], *_: object) -> bool:
+            return kind is not None and issubclass(kind, self._kinds)
 
     def field(**given: Any) -> Any:
         """Describe a field by arguments of the standard function: default, default_factory, init, repr, compare."""
@@ -114,6 +135,7 @@ else:
 
 
 _MISSING: Any = object()
+_WRONG = "{}: missing, unknown or repeated arguments: {}"
 
 
 class Field:
@@ -221,9 +243,7 @@ def _init(names: Tuple[str, ...], members: Dict[str, Field]) -> Callable[..., No
             or not given.keys().isdisjoint(names[: len(args)])
         ):
             wrong = sorted(values.keys() ^ needed) or sorted(given)
-            raise TypeError(
-                f"{type(self).__name__}: missing, unknown or repeated arguments: {', '.join(wrong)}"
-            )
+            raise TypeError(_WRONG.format(type(self).__name__, ", ".join(wrong)))
         vars(self).update(values)
         if hasattr(self, "__post_init__"):
             self.__post_init__()

@@ -22,7 +22,6 @@ from paddle_node.contract.records import (
     Seconds,
     Trainer,
     Whole,
-    fields_of,
     fitting,
     read,
     read_fitting,
@@ -296,8 +295,8 @@ def flat(facts: Any) -> Dict[str, Any]:
         name: value
         for part in facts
         if type(part) in PARTS[type(facts)]
-        for name, value in fields_of(part).items()
-        if value is not None and not isinstance(value, list)
+        for name, value in zip(part._fields, part)  # noqa: B905 - Python 3.8
+        if value is not None and not isinstance(value, (list, tuple))
     }
 
 

@@ -22,12 +22,10 @@ records, which a Literal `kind` distinguishes. To a type checker the names are a
 from __future__ import annotations
 
 import sys
-from enum import EnumMeta
 from typing import Any, Callable, Dict, List, Optional, Type, TypeVar
 
 from paddle_node.contract import checked_json
 from paddle_node.contract.checks import (
-    WORD,
     Check,
     Limit,
     Misfit,
@@ -36,8 +34,9 @@ from paddle_node.contract.checks import (
     literal,
     optional,
     tuple_of,
+    words,
 )
-from paddle_node.contract.classes import NamedTuple, regex
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.text import (
     address,
     is_address,
@@ -53,11 +52,8 @@ R = TypeVar("R")
 LONGEST_S = 10 * 366 * 24 * 3600.0  # ten years: the maximum wait of the operating system
 LAST_MOMENT = 253402300800.0  # the end of the year 9999
 _MOST = (1 << 62) - 1
-_JOB_ID = regex("[A-Za-z0-9._-]{1,128}")
-_NO_BYTES = regex("[\ud800-\udc7f\udd00-\udfff]")
-_DIGEST = regex("[0-9a-f]{64}")
-_NONCE = regex("[0-9a-f]{32}")
-_VARIABLE = regex("[A-Za-z_][A-Za-z0-9_]*")
+_HEXADECIMAL = frozenset("0123456789abcdef")
+_PUNCTUATION = dict.fromkeys(map(ord, "._-"))  # of job IDs
 
 Finite = float
 Number = float
@@ -103,6 +99,27 @@ def _is_text(value: Any) -> bool:
     return type(value) is str
 
 
+# without regular expressions: importing and compiling these takes an agent longer than all its checks
+
+
+def _is_hexadecimal(digits: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is str and len(value) == digits and _HEXADECIMAL.issuperset(value)
+
+
+def _is_job_id(value: Any) -> bool:
+    if type(value) is not str or not 1 <= len(value) <= 128 or not value.isascii():
+        return False
+    rest = value.translate(_PUNCTUATION)
+    return rest.isalnum() or not rest
+
+
+def _is_bytes(value: Any) -> bool:
+    try:
+        return type(value) is str and value.encode("utf-8", "surrogateescape") is not None
+    except UnicodeEncodeError:
+        return False
+
+
 LIMITS: Dict[str, Limit] = {
     "Any": Limit("a value", lambda value: True),
     "Fields": Limit("an object", lambda value: type(value) is dict),
@@ -110,18 +127,19 @@ LIMITS: Dict[str, Limit] = {
     "str": Limit("a string", _is_text),
     "bytes": Limit(
         "a string of bytes",
-        lambda value: _is_text(value) and not _NO_BYTES.search(value),
+        _is_bytes,
         convert=lambda value: value.encode("utf-8", "surrogateescape"),
     ),
     "OneLine": Limit("a string", _is_text, convert=visible_line),
     "Secret": Limit("a string", _is_text, secret=True),
     "JobId": Limit(
         "1 to 128 letters, digits, dots, dashes or underscores",
-        lambda value: _is_text(value) and _JOB_ID.fullmatch(value),
+        _is_job_id,
     ),
-    "Digest": Limit("64 hexadecimal digits", lambda value: _is_text(value) and _DIGEST.fullmatch(value)),
+    "Digest": Limit("64 hexadecimal digits", _is_hexadecimal(64)),
     "VariableName": Limit(
-        "a name of an environment variable", lambda value: _is_text(value) and _VARIABLE.fullmatch(value)
+        "a name of an environment variable",
+        lambda value: _is_text(value) and value.isascii() and value.isidentifier(),
     ),
     "RelativePath": Limit("a relative path without empty, `.` and `..` parts", is_relative_path),
     "LocalPath": Limit("a path that can be opened", is_local_path),
@@ -155,7 +173,7 @@ LIMITS: Dict[str, Limit] = {
     "LinkTarget": Limit(
         "a path without NUL bytes", lambda value: _is_text(value) and value and "\0" not in value
     ),
-    "Nonce": Limit("32 hexadecimal digits", lambda value: _is_text(value) and _NONCE.fullmatch(value)),
+    "Nonce": Limit("32 hexadecimal digits", _is_hexadecimal(32)),
     "ExitCode": Limit("an exit code from 0 to 255", _whole(0, 255)),
 }
 """Name in an annotation -> the check of a value. Whole numbers have a range, and `true` is not one."""
@@ -273,12 +291,14 @@ class Plan:
             raise TypeError(f"{record.__module__}: records need `from __future__ import annotations`")
         defaults = _defaults(record)
         self._record = record
+        self._is_tuple = issubclass(record, tuple)
         self.columns = [
             Column(name, text, _Annotation(text, module).check(), defaults.get(name, ...))
             for name, text in texts.items()
         ]
         self.names = list(texts)
         self._least = sum(column.default is ... for column in self.columns)
+        self._begun = {column.name: column.default for column in self.columns} if self._is_tuple else {}
 
     def __call__(self, value: Any) -> Any:
         """Return the record for a JSON object or for the list of its fields."""
@@ -288,7 +308,7 @@ class Plan:
             value = dict(zip(self.names, value))  # noqa: B905 - Python 3.8
         if type(value) is not dict:
             raise Misfit("an object", value)
-        values = {}
+        values = self._begun.copy()
         for name, _, check, default in self.columns:
             found = value.get(name)
             if found is None and default is not ...:
@@ -297,7 +317,7 @@ class Plan:
                 values[name] = check(found)
             except Misfit as misfit:
                 raise misfit.within("." + name) from None
-        return self._record(**values)
+        return tuple.__new__(self._record, values.values()) if self._is_tuple else self._record(**values)
 
 
 _plans: Dict[type, Plan] = {}
@@ -324,7 +344,7 @@ class _Annotation:
     """Parses one annotation: NAME, NAME[X, Y], X | None, "text", `...` and None."""
 
     def __init__(self, text: str, module: Fields) -> None:
-        self._words = WORD.findall(text)[::-1]  # in reverse order: the next one is the last
+        self._words = words(text)[::-1]  # in reverse order: the next one is the last
         self._module = module
 
     def check(self) -> Any:
@@ -336,7 +356,7 @@ class _Annotation:
             found = word[1:-1]
         elif word in _FORMS:
             found = _FORMS[word](*self._parts())
-        elif isinstance(self._module.get(word), EnumMeta):
+        elif _is_enum(self._module.get(word)):
             found = literal(*(each.value for each in self._module[word]), convert=self._module[word])
         else:
             found = LIMITS[word] if word in LIMITS else plan(self._module[word])
@@ -352,10 +372,15 @@ class _Annotation:
         return parts
 
 
+def _is_enum(kind: Any) -> bool:
+    enum = sys.modules.get("enum")  # which no agent imports
+    return enum is not None and isinstance(kind, enum.EnumMeta)
+
+
 def _union(*plans: Plan) -> Check:
     at = plans[0].names.index("kind")
     by_kind = {
-        word[1:-1]: each for each in plans for word in WORD.findall(each.columns[at].text) if word[0] in "\"'"
+        word[1:-1]: each for each in plans for word in words(each.columns[at].text) if word[0] in "\"'"
     }
 
     def checked(value: Any) -> Any:

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Dict, Tuple
 
 from paddle_node.contract.classes import regex
 
@@ -64,21 +63,29 @@ def is_local_path(path: Any) -> bool:
 
 def is_node_path(path: Any) -> bool:
     """Return whether a value is a well-formed path that fits on one line."""
-    return is_local_path(path) and path != "" and not _CONTROL.search(path)
+    return is_local_path(path) and path != "" and (path.isprintable() or not _CONTROL.search(path))
 
 
-@functools.lru_cache(maxsize=1 << 12)  # every node names all the others
+_addresses: Dict[str, str] = {}  # every node names all the others
+_MOST_ADDRESSES = 1 << 12
+
+
 def address(text: str) -> str:
     """Check that a text is an IP address, and return it in canonical form.
 
     Raises:
         ValueError: the text is not an IP address.
     """
-    from ipaddress import ip_address  # agents need none
+    found = _addresses.get(text)
+    if found is None:
+        from ipaddress import ip_address  # agents need none
 
-    if len(text) > _ADDRESS_LIMIT:
-        raise ValueError("%.100r is not an IP address" % text)
-    return str(ip_address(text))
+        if len(text) > _ADDRESS_LIMIT:
+            raise ValueError("%.100r is not an IP address" % text)
+        if len(_addresses) >= _MOST_ADDRESSES:
+            _addresses.clear()
+        found = _addresses[text] = str(ip_address(text))
+    return found
 
 
 def is_address(value: Any) -> bool:

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import array
 import fcntl
 import os
 import socket
 import struct
-from contextlib import contextmanager
-from typing import Iterator, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
-_INT = array.array("i").itemsize
+_INT = struct.calcsize("i")
 HAS_MEMORY = hasattr(os, "memfd_create")
 _FIXED = (
     getattr(fcntl, "F_SEAL_SHRINK", 0) | getattr(fcntl, "F_SEAL_GROW", 0) | getattr(fcntl, "F_SEAL_SEAL", 0)
@@ -58,43 +56,48 @@ def is_fixed(fd: int) -> bool:
     return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _FIXED == _FIXED
 
 
-@contextmanager
-def memory_file(name: str, content: bytes) -> Iterator[str]:
-    """Yield a path at which this process and its children can read the content; removed afterwards.
+class memory_file:  # noqa: N801 - used as a function
+    """Provides, in a `with` block, a path at which this process and its children can read the content.
 
     If the kernel has no in-memory files, it is a file that only this user can read.
     """
-    if HAS_MEMORY and os.path.isdir("/proc/self/fd"):
-        fd = memory(name)
-        try:
-            os.write(fd, content)
-            yield "/proc/%s/fd/%d" % (os.readlink("/proc/self"), fd)
-        finally:
-            os.close(fd)
-        return
-    import tempfile  # imports `random` and many other modules
 
-    with tempfile.NamedTemporaryFile(prefix=".paddle-") as file:
-        file.write(content)
-        file.flush()
-        yield file.name
+    def __init__(self, name: str, content: bytes) -> None:
+        self._name, self._content = name, content
+        self._file: Any = None
+
+    def __enter__(self) -> str:
+        if HAS_MEMORY and os.path.isdir("/proc/self/fd"):
+            self._file = os.fdopen(memory(self._name), "wb")
+            path = "/proc/%s/fd/%d" % (os.readlink("/proc/self"), self._file.fileno())
+        else:
+            import tempfile  # imports `random` and many other modules
+
+            self._file = tempfile.NamedTemporaryFile(prefix=".paddle-")
+            path = self._file.name
+        self._file.write(self._content)
+        self._file.flush()
+        return path
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
 
 def send(sock: socket.socket, data: bytes, fds: Sequence[int]) -> None:
     """Send one message with descriptors over a local socket (SCM_RIGHTS)."""
-    sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+    sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("%di" % len(fds), *fds))])
 
 
 def receive(sock: socket.socket, size: int, most: int) -> Tuple[bytes, List[int]]:
     """Receive one message and its descriptors, which the caller must close and children do not inherit."""
     data, ancillary, _flags, _address = sock.recvmsg(size, socket.CMSG_SPACE(most * _INT))
-    fds = array.array("i")
+    fds: List[int] = []
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(content[: len(content) - len(content) % _INT])
+            fds += struct.unpack_from("%di" % (len(content) // _INT), content)
     for fd in fds:
         os.set_inheritable(fd, False)
-    return data, list(fds)
+    return data, fds
 
 
 def is_our_user(sock: socket.socket) -> bool:

@@ -7,7 +7,6 @@ that match a pattern are collected under `checkpoints/`. If it is empty and has 
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import stat
 from typing import Optional, Sequence
@@ -51,12 +50,12 @@ class SavedFiles:
 
     def add_to(self, found: Listing) -> None:
         """Add the files to collect from this directory, with their stat results, to a listing."""
+        if not self._patterns:
+            return
+        import fnmatch  # imports regular expressions
+
         count = 0
-        for at, _, names in (
-            os.walk(self.path, onerror=lambda error: found.note(error.filename, error))
-            if self._patterns
-            else ()
-        ):
+        for at, _, names in os.walk(self.path, onerror=lambda error: found.note(error.filename, error)):
             for name in names:
                 path = os.path.relpath(at + "/" + name, self.path)
                 if not any(fnmatch.fnmatchcase(path, pattern) for pattern in self._patterns):

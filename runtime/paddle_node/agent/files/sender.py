@@ -15,7 +15,6 @@ import json
 import os
 import stat
 from collections import deque
-from enum import Enum
 from typing import Any, Callable, Deque, Dict, FrozenSet, Iterator, List, Optional, Tuple
 
 from paddle_node.agent.files.sent_files import Tailed, inode, new_fingerprint
@@ -33,7 +32,7 @@ PART = 1 << 15  # bytes of rows in a frame; one row is smaller than that
 Row = List[Any]
 
 
-class _Stage(Enum):
+class _Stage:  # importing `enum` takes longer than most modules of the agent
     WATCHING = 0  # processes may still write
     SENDING = 1  # processes have ended: the rest is sent
     PROVING = 2  # changed files are read again
@@ -103,7 +102,7 @@ class Sender:
     @property
     def is_watching(self) -> bool:
         """Return whether files may still change, which they may before `finish`."""
-        return self._stage is _Stage.WATCHING
+        return self._stage == _Stage.WATCHING
 
     def finish(self) -> None:
         """Send the remaining data, then the list of all files; no process of the job must still be running."""
@@ -127,7 +126,7 @@ class Sender:
         """
         paths = read_text(Paths, body, "verified", "the launcher").paths
         self._again += [path for path in paths if path in self.files or path in self.links]
-        if not last or self._stage is not _Stage.LISTING:
+        if not last or self._stage != _Stage.LISTING:
             return
         self.is_verified = not self._again
         for path in self._again:
@@ -158,10 +157,10 @@ class Sender:
 
     def _next_part(self) -> Optional[bytes]:
         """Return the next frame of the list, once everything was sent."""
-        if self._stage is _Stage.SENDING:
+        if self._stage == _Stage.SENDING:
             self._stage = _Stage.PROVING
             self._loop.work(self._prove())
-        if self._stage is _Stage.LISTING:
+        if self._stage == _Stage.LISTING:
             for frame, body in self._list:
                 return self._counted(frame, body)
         return None

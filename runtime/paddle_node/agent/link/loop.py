@@ -8,13 +8,15 @@ first processes the input that has arrived.
 from __future__ import annotations
 
 import heapq
+import math
 import os
-import selectors
+import select
 import signal
 import time
-from typing import Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 LONGEST_WAIT_S = 3600.0  # poll takes a 32-bit number of milliseconds
+_EVENTS = (select.POLLIN, select.POLLOUT)
 SLICE_S = 0.01  # how long long work may run before the loop checks for events again
 
 Callback = Callable[[], object]
@@ -36,8 +38,8 @@ class Loop:
     """A single-threaded event loop, which runs callbacks until `stop` on the thread that called `run`."""
 
     def __init__(self) -> None:
-        # poll, not epoll: standard input may be a regular file
-        self._selector = selectors.PollSelector()
+        self._poll = select.poll()  # not epoll: standard input may be a regular file
+        self._polled: Set[int] = set()
         self._timers: List[Tuple[float, int, Timer]] = []
         self._count = 0
         self._work: List[Iterator[None]] = []
@@ -55,11 +57,11 @@ class Loop:
 
     def on_readable(self, fd: int, callback: Optional[Callback]) -> None:
         """Call `callback` whenever `fd` has input or has reached its end; None removes the callback."""
-        self._watch(fd, selectors.EVENT_READ, callback)
+        self._watch(fd, select.POLLIN, callback)
 
     def on_writable(self, fd: int, callback: Optional[Callback]) -> None:
         """Call `callback` whenever `fd` accepts output; None removes the callback."""
-        self._watch(fd, selectors.EVENT_WRITE, callback)
+        self._watch(fd, select.POLLOUT, callback)
 
     def on_exit(self, pid: int, callback: Callable[[int], None]) -> None:
         """Call `callback` one time with the wait status of a child process, when it exits."""
@@ -102,8 +104,9 @@ class Loop:
     def run(self) -> None:
         """Handle events until `stop`."""
         while not self._stopped:
-            for key, events in self._selector.select(self._wait_s()):
-                self._handle(key.fd, events)
+            wait_s = self._wait_s()
+            for fd, events in self._poll.poll(None if wait_s is None else math.ceil(wait_s * 1000)):
+                self._handle(fd, events)
             self._fire()
             self._work_a_slice()
 
@@ -112,18 +115,18 @@ class Loop:
             self._callbacks.pop((fd, event), None)
         else:
             self._callbacks[fd, event] = callback
-        events = sum(e for e in (selectors.EVENT_READ, selectors.EVENT_WRITE) if (fd, e) in self._callbacks)
-        known = fd in self._selector.get_map()
-        if known and events:
-            self._selector.modify(fd, events)
-        elif known:
-            self._selector.unregister(fd)
-        elif events:
-            self._selector.register(fd, events)
+        events = sum(each for each in _EVENTS if (fd, each) in self._callbacks)
+        if events:
+            self._poll.register(fd, events)
+            self._polled.add(fd)
+        elif fd in self._polled:
+            self._poll.unregister(fd)
+            self._polled.remove(fd)
 
     def _handle(self, fd: int, events: int) -> None:
-        for event in (selectors.EVENT_READ, selectors.EVENT_WRITE):
-            callback = self._callbacks.get((fd, event)) if events & event else None
+        is_over = events & ~sum(_EVENTS)  # the end or an error, which the next call on it reports
+        for event in _EVENTS:
+            callback = self._callbacks.get((fd, event)) if is_over or events & event else None
             if callback is not None:
                 callback()
 

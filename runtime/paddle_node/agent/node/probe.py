@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
@@ -26,6 +25,7 @@ from paddle_node.agent.node.reach import Listeners
 from paddle_node.agent.node.workspace import code_of, folder_problem, workspace_problem
 from paddle_node.agent.processes import environment
 from paddle_node.contract import to_agent
+from paddle_node.contract.classes import regex
 from paddle_node.linux import interfaces, ownership
 
 CHECK_S = 6.0  # one check outside the loop
@@ -296,6 +296,7 @@ def _workspace(workspace: Optional[str], root_dir: str) -> str:
 ASK_S = 5.0
 _QUERY = ["--query-gpu=driver_version,name", "--format=csv,noheader"]
 _DRIVER = "/proc/driver/nvidia"
+_VERSION = regex(r"\b(\d{3}\.\d+(?:\.\d+)*)\b")
 
 
 def _gpus_of_driver() -> Dict[str, Any]:
@@ -303,12 +304,12 @@ def _gpus_of_driver() -> Dict[str, Any]:
     driver = ""
     try:
         with open(_DRIVER + "/version", encoding="utf-8", errors="replace") as file:
-            found = re.search(r"\b(\d{3}\.\d+(?:\.\d+)*)\b", file.read())
+            found = _VERSION.search(file.read())
             driver = found.group(1) if found else ""
         count = len(os.listdir(_DRIVER + "/gpus"))
     except OSError:
         count = 0
-    devices = sum(1 for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", name))
+    devices = sum(1 for name in os.listdir("/dev") if name[:6] == "nvidia" and name[6:].isdecimal())
     # a container has only the device files of the GPUs it may use, but the driver's list of all
     return {"count": devices or count, "driver": driver, "names": []}
 

@@ -8,7 +8,6 @@ backtracking; this is reported, and the process's output is no longer searched.
 
 from __future__ import annotations
 
-import re
 import signal
 import sys
 import time
@@ -51,8 +50,10 @@ class LogProgress:
 
     def heard(self, data: bytes) -> None:
         """Buffer output of the process until it is searched."""
+        if not self._patterns:
+            return
         self._data = (self._data + data)[-TAIL_BYTES:] if len(data) < TAIL_BYTES else data[-TAIL_BYTES:]
-        if self._timer is None and self._patterns:
+        if self._timer is None:
             self._timer = self._loop.after(EVERY_S, self.search)
 
     def search(self) -> None:
@@ -60,19 +61,22 @@ class LogProgress:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if not self._patterns:
+            return
         data = self._data
         end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         lines = _LINE_END.split(data[:end])
         if len(data) == TAIL_BYTES:
             del lines[0]  # truncated: half a number would be a different number
         self._data = data[end:]
-        if self._patterns:
-            found = self._search(lines)
-            if found:
-                self._take(found)
+        found = self._search(lines)
+        if found:
+            self._take(found)
 
     def _compiled(self, pattern: str) -> Any:
         """Return the compiled pattern, or None: the launcher's Python may support more than this one."""
+        import re  # few jobs have patterns
+
         try:
             return re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as error:

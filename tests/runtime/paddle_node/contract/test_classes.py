@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records whose constructors are made at their first use are what `typing.NamedTuple` makes."""
+"""Records that share their constructor equal those of `typing.NamedTuple`."""
 
 from __future__ import annotations
 
