@@ -169,7 +169,7 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
                 threading.stack_size(before)
 
     def be_quiet(self, alive_s: float) -> None:
-        """End the login phase: wake up only for bytes, or for a keepalive after `alive_s` if less than QUIET_S."""
+        """End the login phase: wake up only for bytes and for keepalives every `alive_s` (at most QUIET_S) seconds."""
         quiet_s = min(alive_s or QUIET_S, QUIET_S)
         _set_timeout(self.sock, quiet_s)
         self.set_keepalive(int(quiet_s))

@@ -68,7 +68,7 @@ class _Refusal:
 
 
 def refuse(package: str, instead: Mapping[str, str]) -> None:
-    """Make the import of a package's modules, which only the original has, fail: NAME -> what to use instead."""
+    """Make imports of modules that only the original has fail with advice: module name -> what to use instead."""
     sys.meta_path.insert(0, _Refusal({f"{package}.{name}": text for name, text in instead.items()}))
 
 

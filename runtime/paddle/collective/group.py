@@ -87,7 +87,7 @@ class Group(Ranks):
 
     @property
     def called(self) -> int:
-        """The highest round for which any rank has called."""
+        """The number of the latest round that any rank has called for."""
         return self._watch.called
 
     @property
