@@ -7,12 +7,22 @@ that looks from inside would see itself.
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Iterator
+import socket
+import struct
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
-LISTEN = "0A"
+CLONE_NEWNET = 0x40000000
+NETLINK_SOCK_DIAG = 4
+SOCK_DIAG_BY_FAMILY, DUMP, DONE, LISTENING = 20, 0x301, 3, 1 << 10
+REQUEST = struct.Struct("=IHHIIBBBxI48x")
+ANSWER = struct.Struct("=IHHII4x")  # nlmsghdr, and what comes before the port of inet_diag_msg
+FORGET_S = 2.0  # an id is not given again so soon
+# When it was begun, and the ids of processes in the pid namespace of the tests: they stay there, and so on no host.
+_elsewhere: tuple[float, frozenset[str]] = (0.0, frozenset())
 
 
 @dataclass(frozen=True)
@@ -43,29 +53,62 @@ def processes_of(init_pid: int) -> list[HostProcess]:
         network, ours = os.readlink(f"/proc/{init_pid}/ns/net"), os.readlink("/proc/self/ns/pid")
     except OSError:
         return []
-    found = []
+    global _elsewhere
+    began, elsewhere = _elsewhere
+    if time.monotonic() > began + FORGET_S:
+        began, elsewhere = time.monotonic(), frozenset()
+    found, here = [], []
     # this is polled, and of its cost paths would be the most
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    pids = frozenset(filter(str.isdigit, os.listdir("/proc")))
+    for pid in pids - elsewhere:
         try:
-            if os.readlink(f"/proc/{pid}/ns/net") == network and os.readlink(f"/proc/{pid}/ns/pid") != ours:
+            if os.readlink(f"/proc/{pid}/ns/pid") == ours:
+                here.append(pid)
+            elif os.readlink(f"/proc/{pid}/ns/net") == network:
                 found.append(_read(pid))
         except (OSError, _EndedError):
             continue
+    _elsewhere = (began, (pids & elsewhere).union(here))
     return sorted(found, key=lambda process: process.pid)
 
 
 def listening_ports(pid: int) -> set[int]:
-    """Returns the TCP ports that something listens on in the network namespace of `pid`."""
-    return {int(fields[1].rsplit(":", 1)[1], 16) for fields in _sockets(pid) if fields[3] == LISTEN}
+    """Returns the TCP ports that something listens on in the network namespace of `pid`.
+
+    The kernel is asked for sockets that listen; for /proc/net/tcp it would go through the connections of all hosts.
+    """
+    with ThreadPoolExecutor(1) as another:  # which enters that namespace
+        return another.submit(_listening, pid).result()
 
 
-def _sockets(pid: int) -> Iterator[list[str]]:
-    for table in ("tcp", "tcp6"):
-        try:
-            lines = Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
-        except OSError:
-            continue
-        yield from (line.split() for line in lines)
+def _listening(pid: int) -> set[int]:
+    found: set[int] = set()
+    try:
+        namespace = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+    except OSError:
+        return found  # the host is off
+    entered = ctypes.CDLL(None).setns(namespace, CLONE_NEWNET)
+    os.close(namespace)
+    assert entered == 0, f"cannot enter the network of process {pid}"
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as kernel:
+        for family in (socket.AF_INET, socket.AF_INET6):
+            wanted = (family, socket.IPPROTO_TCP, 0, LISTENING)
+            kernel.send(REQUEST.pack(REQUEST.size, SOCK_DIAG_BY_FAMILY, DUMP, 0, 0, *wanted))
+            while not _ports(kernel.recv(1 << 16), found):
+                pass
+    return found
+
+
+def _ports(data: bytes, found: set[int]) -> bool:
+    """Adds the ports of an answer; returns whether it was the last one."""
+    while data:
+        length, kind, *_ = ANSWER.unpack_from(data)
+        if kind == DONE:
+            return True
+        assert kind == SOCK_DIAG_BY_FAMILY, f"an answer of kind {kind} to a question for sockets"
+        found.add(int.from_bytes(data[ANSWER.size : ANSWER.size + 2], "big"))
+        data = data[(length + 3) & ~3 :]
+    return False
 
 
 class _EndedError(Exception):

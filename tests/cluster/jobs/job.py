@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,9 @@ class JobRunner:
         """Returns the job's process of a role ("PSERVER", "TRAINER") by host name."""
         found = {}
         for host in self._cluster.hosts:
-            for process in host.processes():
+            for process in (here := host.processes()):
                 mine = process.job_id not in (None, CANARY_ID)
-                if mine and process.environ.get("TRAINING_ROLE") == role and _is_top(process, host):
+                if mine and process.environ.get("TRAINING_ROLE") == role and _is_top(process, here):
                     found[host.name] = process
         return found
 
@@ -158,7 +159,7 @@ def cached(host: Host) -> int:
     return found
 
 
-def _is_top(process: HostProcess, host: Host) -> bool:
-    """Whether a process was started by the agent and not by another process of the job."""
-    parent = next((p for p in host.processes() if p.pid == process.ppid), None)
+def _is_top(process: HostProcess, here: Sequence[HostProcess]) -> bool:
+    """Whether a process of this host was started by the agent and not by another process of the job."""
+    parent = next((p for p in here if p.pid == process.ppid), None)
     return parent is None or "TRAINING_ROLE" not in parent.environ

@@ -28,7 +28,7 @@ CANARY_FILES = {
     "/root/thesis.txt": "do not touch\n",
     "/root/log/train.log": "not of a job\n",
 }
-CANARY = [sys.executable, "-c", "import signal; signal.pause()", "paddle pserver", "train.py"]
+CANARY = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()", "paddle pserver", "train.py"]
 LAUNCHER_TRACEBACK = re.compile(
     r"Traceback \(most recent call last\):\n(?:  .*\n)*?  File \"[^\"]*/launcher/"
 )
