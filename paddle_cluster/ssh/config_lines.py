@@ -20,27 +20,28 @@ SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 MAX_DEPTH = 16  # same as OpenSSH's
 
 # Options that the default client supports.
+ALGORITHMS = ("ciphers", "macs", "kexalgorithms", "hostkeyalgorithms")
 _TAKEN = """\
 hostname user port proxyjump proxycommand identityfile identitiesonly identityagent certificatefile
-userknownhostsfile globalknownhostsfile revokedhostkeys hostkeyalias connecttimeout serveraliveinterval"""
-TAKEN = frozenset(_TAKEN.split())
+userknownhostsfile globalknownhostsfile revokedhostkeys hostkeyalias connecttimeout serveraliveinterval
+addressfamily bindaddress"""
+TAKEN = frozenset((*_TAKEN.split(), *ALGORITHMS))
 # Options that do not affect it.
 _WITHOUT_EFFECT = """\
-addkeystoagent addressfamily batchmode bindaddress bindinterface casignaturealgorithms
-challengeresponseauthentication channeltimeout checkhostip ciphers clearallforwardings compression
-connectionattempts controlmaster controlpath controlpersist dynamicforward enableescapecommandline
-enablesshkeysign escapechar exitonforwardfailure fingerprinthash forkafterauthentication forwardagent
-forwardx11 forwardx11timeout forwardx11trusted gatewayports gssapiauthentication gssapiclientidentity
-gssapidelegatecredentials gssapikexalgorithms gssapikeyexchange gssapirenewalforcesrekey
-gssapiserveridentity gssapitrustdns hashknownhosts hostbasedacceptedalgorithms hostbasedauthentication
-hostkeyalgorithms ipqos kbdinteractiveauthentication kbdinteractivedevices kexalgorithms localcommand
-localforward loglevel logverbose macs nohostauthenticationforlocalhost numberofpasswordprompts
-obscurekeystroketiming passwordauthentication permitlocalcommand permitremoteopen pkcs11provider
-preferredauthentications pubkeyacceptedalgorithms pubkeyacceptedkeytypes pubkeyauthentication rekeylimit
-remotecommand remoteforward requesttty requiredrsasize rsaminsize securitykeyprovider
-sendenv serveralivecountmax sessiontype setenv stdinnull streamlocalbindmask streamlocalbindunlink
-stricthostkeychecking syslogfacility tag tcpkeepalive tunnel tunneldevice updatehostkeys verifyhostkeydns
-visualhostkey xauthlocation"""
+addkeystoagent batchmode bindinterface casignaturealgorithms challengeresponseauthentication
+channeltimeout checkhostip clearallforwardings compression connectionattempts controlmaster controlpath
+controlpersist dynamicforward enableescapecommandline enablesshkeysign escapechar exitonforwardfailure
+fingerprinthash forkafterauthentication forwardagent forwardx11 forwardx11timeout forwardx11trusted
+gatewayports gssapiauthentication gssapiclientidentity gssapidelegatecredentials gssapikexalgorithms
+gssapikeyexchange gssapirenewalforcesrekey gssapiserveridentity gssapitrustdns hashknownhosts
+hostbasedacceptedalgorithms hostbasedauthentication ipqos kbdinteractiveauthentication
+kbdinteractivedevices localcommand localforward loglevel logverbose nohostauthenticationforlocalhost
+numberofpasswordprompts obscurekeystroketiming passwordauthentication permitlocalcommand
+permitremoteopen pkcs11provider preferredauthentications pubkeyacceptedalgorithms pubkeyacceptedkeytypes
+pubkeyauthentication rekeylimit remotecommand remoteforward requesttty requiredrsasize rsaminsize
+securitykeyprovider sendenv serveralivecountmax sessiontype setenv stdinnull streamlocalbindmask
+streamlocalbindunlink stricthostkeychecking syslogfacility tag tcpkeepalive tunnel tunneldevice
+updatehostkeys verifyhostkeydns visualhostkey xauthlocation"""
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
 _STRUCTURE = ("host", "match", "include")
 _KEYWORD = regex(r"([A-Za-z0-9]+)(?:[ \t]*=[ \t]*|[ \t]+|$)(.*)")
@@ -234,6 +235,18 @@ def has_effect(given: Sequence[PlacedLine]) -> bool:
         and (line.keyword not in _STRUCTURE or (line.keyword == "include" and line.has_variables))
         for line, _, _ in given
     )
+
+
+def named_algorithms(given: Sequence[PlacedLine]) -> frozenset[str]:
+    """Return the ALGORITHMS that any line restricts; all of them if lines are missing that only `ssh` can read."""
+    if any(line.keyword == "include" and line.has_variables for line, _, _ in given):
+        return frozenset(ALGORITHMS)
+    return frozenset(ALGORITHMS) & {line.keyword for line, _, _ in given if restricts(line)}
+
+
+def restricts(line: ConfigLine) -> bool:
+    """Return whether a list of algorithms excludes any, rather than adding to the defaults (+) or ordering them (^)."""
+    return line.rest.lstrip("= \t\"'")[:1] not in ("+", "^")
 
 
 def digest(config: Path) -> str:

@@ -12,11 +12,13 @@ from collections.abc import Mapping, Sequence
 
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.ssh.config_lines import (
+    ALGORITHMS,
     TAKEN,
     WITHOUT_EFFECT,
     ConfigLine,
     PlacedLine,
     fits,
+    restricts,
 )
 from paddle_node.contract.classes import regex
 
@@ -154,6 +156,12 @@ def _values(line: ConfigLine) -> list[str]:
         if lowered not in ("yes", "true", "no", "false"):
             raise line.error(f"{value}: expected yes or no")
         return ["yes" if lowered in ("yes", "true") else "no"]
+    if line.keyword in ALGORITHMS and not restricts(line):
+        return []
+    if line.keyword in ALGORITHMS and value.startswith("-"):
+        raise line.error(f"{line.keyword} {value}: {_ADVICE}")
+    if line.keyword == "addressfamily" and lowered not in ("any", "inet", "inet6"):
+        raise line.error(f"{value}: expected any, inet or inet6")
     if line.keyword in _TIMES:
         try:
             return ["none" if lowered == "none" else str(seconds(value))]

@@ -13,9 +13,10 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import paramiko
@@ -30,6 +31,7 @@ from paddle_cluster.ssh.known_hosts import HostKeyError, KnownHosts, check_unrev
 from paddle_cluster.ssh.login_errors import Attempt, explain, is_worth_another_try
 from paddle_cluster.ssh.logins import STEPS_OF_A_LOGIN, Logins, TurnedAwayError
 from paddle_cluster.ssh.private_keys import KeyRing
+from paddle_cluster.ssh.reasons import OPENSSH
 from paddle_cluster.ssh.resolver import open_tcp
 from paddle_cluster.ssh.route import HostConfig, Routes
 from paddle_cluster.ssh.transport import BROKEN, GREETING, QuietTransport, SshStream
@@ -40,6 +42,10 @@ if TYPE_CHECKING:
 WINDOW = 1 << 20  # unread bytes of a node that may wait here; this is also the maximum per round trip
 REAP_S = 1.0  # seconds for a ProxyCommand to end
 Hops = tuple[HostConfig, ...]
+# Keywords of the ssh config -> the library's names
+_LISTS: Mapping[str, str] = MappingProxyType(
+    {"ciphers": "ciphers", "macs": "digests", "kexalgorithms": "kex", "hostkeyalgorithms": "key_types"}
+)
 
 
 class _Shared:
@@ -226,6 +232,7 @@ class FabricLogins(Logins):
         types = self._known.key_types((*hop.known_hosts, *hop.global_known_hosts), name)
         transport = QuietTransport(_socket(hop, jump, timeout_s), types, timeout_s)
         try:
+            _restrict(transport.get_security_options(), hop)
             transport.start_client(timeout=timeout_s)
             key = transport.get_remote_server_key()
             if hop.revoked is not None:
@@ -259,13 +266,33 @@ class FabricLogins(Logins):
             raise
 
 
+def _restrict(offered: paramiko.transport.SecurityOptions, hop: HostConfig) -> None:
+    """Offer only the algorithms that the ssh config allows.
+
+    Raises:
+        SSHException: the library supports none of them.
+    """
+    for keyword, names in hop.algorithms:
+        attribute = _LISTS[keyword]
+        allowed = [
+            name
+            for name in getattr(offered, attribute)
+            if name in names or name.removesuffix("@libssh.org") in names
+        ]
+        if not allowed:
+            raise SSHException(
+                f"the default client supports none of the {keyword} of your ssh config; {OPENSSH}"
+            )
+        setattr(offered, attribute, allowed)
+
+
 def _socket(hop: HostConfig, jump: QuietTransport | None, timeout_s: float) -> Any:
     """Return the transport of the SSH connection: TCP, a channel of the previous jump host, or a ProxyCommand."""
     if hop.proxy_command:
         return ProxySocket(hop.proxy_command)
     if jump is not None:
         return jump.open_channel("direct-tcpip", (hop.host, hop.port), ("", 0), timeout=timeout_s)
-    return open_tcp(hop.host, hop.port, timeout_s, GREETING)
+    return open_tcp(hop.host, hop.port, timeout_s, GREETING, hop.family, hop.bind)
 
 
 class ProxySocket(socket.socket):

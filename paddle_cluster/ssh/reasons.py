@@ -150,7 +150,8 @@ def no_forwarding(target: str, why: str) -> Reason:
 def nothing_in_common(target: str, kind: str, offered: Iterable[str]) -> Reason:
     """Explain that the server offers only algorithms that the default client does not support."""
     return Reason(
-        f"{target} offers only {kind} that the default client does not support: {', '.join(offered)}.",
+        f"{target} offers only {kind} that the default client does not support, or your ssh config excludes: "
+        f"{', '.join(offered)}.",
         f"{OPENSSH}.",
     )
 

@@ -11,6 +11,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Mapping
 
 TRIES = 4  # attempts per silent server, the first immediately
 
@@ -23,10 +24,16 @@ class SilentError(TimeoutError):
     """Raised when the server accepted the connection but sent nothing in time."""
 
 
-def open_tcp(host: str, port: int, timeout_s: float, greeting: bytes) -> socket.socket:
+def open_tcp(
+    host: str, port: int, timeout_s: float, greeting: bytes, family: str = "any", bind: str = ""
+) -> socket.socket:
     """Return a connection to a server that has answered a greeting; blocks for about `timeout_s`.
 
     While no server answers, further connections are started in parallel, because packets can be lost.
+
+    Args:
+        family: the addresses to try, as in AddressFamily of the ssh config.
+        bind: the local address, or the name of one; empty: any.
 
     Raises:
         NameTimeoutError: the resolver did not answer.
@@ -34,9 +41,12 @@ def open_tcp(host: str, port: int, timeout_s: float, greeting: bytes) -> socket.
         OSError: the reason why the last address failed.
     """
     deadline = time.monotonic() + timeout_s
-    found = addresses(host, timeout_s)
+    found = [one for one in addresses(host, timeout_s) if family in ("any", _family(one))]
+    if not found:
+        raise OSError(f"the host has no address of the AddressFamily {family} in your ssh config")
+    own = {_family(one): one for one in addresses(bind, timeout_s)} if bind else {}
     first, more = iter(found), itertools.islice(itertools.cycle(found), TRIES - 1)
-    with _Race(port, greeting) as race:
+    with _Race(port, greeting, own) as race:
         while True:
             address = next(first, None) or (next(more, None) if race.is_on else None)
             until = min(deadline, time.monotonic() + timeout_s / TRIES) if address else deadline
@@ -52,12 +62,17 @@ def open_tcp(host: str, port: int, timeout_s: float, greeting: bytes) -> socket.
 
 
 class _Race:
-    """Competing connections; the first one that receives an answer is used."""
+    """Competing connections; the first one that receives an answer is used.
 
-    def __init__(self, port: int, greeting: bytes) -> None:
+    Args:
+        own: the local address for each address family; empty: any.
+    """
+
+    def __init__(self, port: int, greeting: bytes, own: Mapping[str, str]) -> None:
         self.error: OSError = OSError("the host has no address")
         self._port = port
         self._greeting = greeting
+        self._own = own
         self._waiting: dict[int, socket.socket] = {}
         self._poll = select.poll()
         self._greeted: set[socket.socket] = set()
@@ -85,6 +100,14 @@ class _Race:
         connection.setblocking(False)
         # a frame must not wait for the acknowledgement of the previous one
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            if self._own:
+                connection.bind(_with_zone(self._own[_family(address)], 0))
+        except (OSError, KeyError) as error:
+            connection.close()
+            why = error.strerror if isinstance(error, OSError) else f"no such address for {address}"
+            self.error = OSError(f"cannot use BindAddress of your ssh config: {why}")
+            return
         code = connection.connect_ex(_with_zone(address, self._port))
         if code not in (0, errno.EINPROGRESS):
             connection.close()
@@ -121,6 +144,10 @@ class _Race:
         except BlockingIOError:
             return False
         raise ConnectionResetError(errno.ECONNRESET, "closed before the server sent anything")
+
+
+def _family(address: str) -> str:
+    return "inet6" if ":" in address else "inet"
 
 
 def _with_zone(address: str, port: int) -> tuple[str, int] | tuple[str, int, int, int]:

@@ -22,7 +22,7 @@ from paddle_cluster.config.hosts import Host, parse_host
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh import config_lines, config_reader, openssh_query
-from paddle_cluster.ssh.config_lines import ConfigLine, PlacedLine, home, without_tilde
+from paddle_cluster.ssh.config_lines import ALGORITHMS, ConfigLine, PlacedLine, home, without_tilde
 from paddle_cluster.ssh.config_reader import DEFAULT_KEYS, LISTS, Options, expanded_hostname, seconds
 from paddle_cluster.ssh.openssh_query import USER_KNOWN_HOSTS, destination, included, jump_option
 from paddle_node.contract.classes import dataclass, regex, replace
@@ -57,6 +57,9 @@ class HostConfig:
         key_alias: the name under which known_hosts lists the host (HostKeyAlias), or empty.
         connect_timeout_s: ConnectTimeout in seconds, or None.
         alive_s: ServerAliveInterval in seconds, or 0.
+        family: AddressFamily: "any", "inet" or "inet6".
+        bind: the local address of the connection (BindAddress), or empty.
+        algorithms: (keyword, algorithms) of each list that restricts those of the connection.
     """
 
     user: str
@@ -75,6 +78,9 @@ class HostConfig:
     key_alias: str = ""
     connect_timeout_s: float | None = None
     alive_s: float = 0.0
+    family: str = "any"
+    bind: str = ""
+    algorithms: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def text(self) -> str:
@@ -155,6 +161,9 @@ def host_config(host: Host, options: Options, key_lines: Mapping[str, ConfigLine
         key_alias=alias,
         connect_timeout_s=float(seconds(timeout)) or None if timeout else None,
         alive_s=float(seconds(one("serveraliveinterval", "0"))),
+        family=one("addressfamily", "any").lower(),
+        bind=one("bindaddress"),
+        algorithms=tuple((name, tuple(one(name).split(","))) for name in ALGORITHMS if options.get(name)),
     )
 
 
@@ -203,6 +212,9 @@ class Routes:
         self._lock = threading.Lock()
         self._lines: list[PlacedLine] | None = None
         self._key_lines: dict[str, ConfigLine] = {}
+        self._without_effect: frozenset[str] = (
+            frozenset()
+        )  # algorithms that `ssh -G` prints, but no line names
         self._found: dict[tuple[Host, str], Future[HostConfig]] = {}
         self._comparing = threading.Lock()
         self._agrees: bool | None = None  # whether `ssh -G` gave the first host the result of config_reader
@@ -235,6 +247,7 @@ class Routes:
             if self._lines is None:
                 self._lines = config_lines.all_lines(self._settings.config)
                 self._key_lines = config_lines.key_lines(self._lines)
+                self._without_effect = frozenset(ALGORITHMS) - config_lines.named_algorithms(self._lines)
             found = self._found.get((host, way))
             is_first = found is None
             if found is None:
@@ -272,7 +285,8 @@ class Routes:
         return self._config(host, self._query(host, node, way)) if self._agrees is False else own
 
     def _config(self, host: Host, options: Options) -> HostConfig:
-        return host_config(host, options, self._key_lines)
+        effective = {name: found for name, found in options.items() if name not in self._without_effect}
+        return host_config(host, effective, self._key_lines)
 
     def _query(self, host: Host, node: Host, way: str) -> Options:
         words = ["-T", *(["-o", way] if way else []), *destination(host)]

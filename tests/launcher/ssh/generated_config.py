@@ -74,6 +74,12 @@ OPTION = st.one_of(
     _line("HostKeyAlias", st.sampled_from(["compute.1234", "Lab-Key"])),
     _line("ConnectTimeout", st.sampled_from(["7", "1m30s", "none"])),
     _line("ServerAliveInterval", st.sampled_from(["5", "2m"])),
+    _line("AddressFamily", st.sampled_from(["any", "inet", "inet6"])),
+    _line("BindAddress", st.just("127.0.0.1")),
+    _line(
+        "Ciphers",
+        st.sampled_from(["aes256-ctr,aes128-ctr", "aes256-ctr", "+aes128-cbc", "^aes256-ctr", "-aes*"]),
+    ),
     _line("GSSAPIAuthentication", st.just("yes")),
     _line("SendEnv", st.just("LANG LC_*")),
 )

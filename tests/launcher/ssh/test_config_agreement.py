@@ -102,6 +102,12 @@ def check(hop: HostConfig, found: Mapping[str, list[str]], name: str) -> None:
     assert [str(path) for path in hop.known_hosts[1:]] == [
         expanded(text, found, name) for text in names_of(found["userknownhostsfile"][0])
     ]
+    assert (hop.family, hop.bind) == (one("addressfamily"), one("bindaddress"))
+    ciphers = found["ciphers"][0].split(",")
+    assert dict(hop.algorithms).get("ciphers", tuple(ciphers)) == tuple(ciphers)
+    assert (
+        "ciphers" in dict(hop.algorithms) or "chacha20-poly1305@openssh.com" in ciphers
+    )  # of ssh's defaults
     assert [str(path) for path in hop.global_known_hosts] == names_of(found["globalknownhostsfile"][0])
 
 
