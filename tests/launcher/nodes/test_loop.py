@@ -27,11 +27,20 @@ def unread(record: NodeRecord, kind: str, error: Exception) -> None:
 def make_loop(
     messages: dict[str, Callable[[NodeRecord, Any], None]],
     back: Callable[[NodeRecord], None] = print,
+    line: Callable[[NodeRecord, Any, bytes], None] = print,
 ) -> tuple[Loop, queue.SimpleQueue[Any], Roster]:
     node = Node(0, parse_host("node-a"), "/root", "/root/JOB1", "python3", None)
     roster = Roster({0: NodeRecord(node)}, Path("ws"))
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    handlers = Handlers(events={}, messages=messages, silence=print, back=back, lease=print, unread=unread)
+    handlers = Handlers(
+        events={},
+        messages=messages,
+        silence=print,
+        back=back,
+        lease=print,
+        unread=unread,
+        with_body={"line": line},
+    )
     return Loop(events, roster, 30.0, handlers), events, roster
 
 
@@ -56,6 +65,27 @@ def test_a_wait_ends_at_its_deadline() -> None:
     began = time.monotonic()
     assert not loop.until(lambda: False, 0.05)
     assert time.monotonic() - began >= 0.05
+
+
+def test_an_endless_stream_of_lines_neither_delays_the_end_of_a_wait_nor_causes_a_check_each() -> None:
+    lines: list[bytes] = []
+    checks: list[float] = []
+
+    def post() -> None:
+        events.put(heard(0, "node-a", "line", {"proc": "trainer-0"}, b"text\n"))
+
+    def line(record: NodeRecord, line: Any, body: bytes) -> None:
+        lines.append(body)
+        post()
+
+    def is_done() -> bool:
+        checks.append(time.monotonic())
+        return checks[-1] - checks[0] >= 0.5
+
+    loop, events, _ = make_loop({}, line=line)
+    post()
+    assert loop.until(is_done, 60)
+    assert 2 <= len(checks) < len(lines) / 10
 
 
 def test_a_silent_node_that_speaks_again_is_told() -> None:
