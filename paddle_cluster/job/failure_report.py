@@ -262,12 +262,13 @@ def _last_output(cause: Failure) -> str:
 
 def remedy(cause: Failure) -> str:
     """Return advice for a common cause, or ""."""
-    error = last_error(cause) or cause.what
+    error = last_error(cause)
     if error.startswith("IndexError") and any(
         "sys.argv" in line for line in cause.tail[-3:]
     ):  # its line of code
         error += " (sys.argv)"
-    return next((text.format(*found.groups()) for end, text in _REMEDIES if (found := end.search(error))), "")
+    matches = ((text, end.search(what)) for what in (error, cause.what) for end, text in _REMEDIES)
+    return next((text.format(*found.groups()) for text, found in matches if found), "")
 
 
 def report(conclusion: Conclusion, history: Sequence[str] = ()) -> list[str]:

@@ -13,7 +13,7 @@ from paddle_cluster.errors import ExitCode
 from paddle_cluster.job import failure_report
 from paddle_cluster.job.causes import first_cause, judge, last_error, left_early
 from paddle_cluster.job.failure_report import report
-from paddle_cluster.nodes.failure import RESTART, Failure, FailureKind, Incident, describe_exit
+from paddle_cluster.nodes.failure import RESTART, Failure, FailureKind, Incident
 
 
 def trainer(rank: int, what: str = "exit code 1", *tail: str, late: bool = False) -> Failure:
@@ -266,40 +266,6 @@ def test_the_error_of_a_log_is_the_last_line_of_its_last_traceback() -> None:
     assert (
         last_error(trainer(0, "exit code 1", '  File "train.py", line 1', "TabError: no")) == "TabError: no"
     )
-
-
-@pytest.mark.parametrize(
-    ("code", "number", "memory", "text"),
-    [
-        (3, None, "", "exit code 3"),
-        (None, 11, "", "signal 11 (SIGSEGV)"),
-        (None, 63, "", "signal 63"),
-        (0, None, "", "exit code 0"),
-        (
-            137,
-            None,
-            "cgroup",
-            "exit code 137 after one of its processes was ended by the kernel's out-of-memory killer",
-        ),
-        (
-            1,
-            None,
-            "machine",
-            "exit code 1 while the kernel of that machine was killing processes for lack of memory",
-        ),
-        (None, 9, "cgroup", "signal 9 (SIGKILL) from the kernel's out-of-memory killer"),
-        (
-            None,
-            9,
-            "machine",
-            "signal 9 (SIGKILL) while the kernel of that machine was killing processes for lack of memory",
-        ),
-    ],
-)
-def test_an_exit_is_told_by_code_or_signal(
-    code: int | None, number: int | None, memory: str, text: str
-) -> None:
-    assert describe_exit(code, number, memory) == text
 
 
 def test_failure_json_holds_what_the_screen_says(tmp_path: Path) -> None:

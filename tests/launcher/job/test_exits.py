@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the end of a process is described, and the advice for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from paddle_cluster.job.failure_report import remedy
+from paddle_cluster.nodes.failure import Failure, FailureKind, describe_exit
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "memory", "text"),
+    [
+        (3, None, "", "exit code 3"),
+        (None, 11, "", "signal 11 (SIGSEGV)"),
+        (None, 63, "", "signal 63"),
+        (0, None, "", "exit code 0"),
+        (
+            137,
+            None,
+            "cgroup",
+            "exit code 137 after one of its processes was ended by the kernel's out-of-memory killer",
+        ),
+        (
+            1,
+            None,
+            "machine",
+            "exit code 1 while the kernel of that machine was killing processes for lack of memory",
+        ),
+        (None, 9, "cgroup", "signal 9 (SIGKILL) from the kernel's out-of-memory killer"),
+        (
+            None,
+            9,
+            "machine",
+            "signal 9 (SIGKILL) while the kernel of that machine was killing processes for lack of memory",
+        ),
+    ],
+)
+def test_an_exit_is_told_by_code_or_signal(
+    code: int | None, number: int | None, memory: str, text: str
+) -> None:
+    assert describe_exit(code, number, memory) == text
+
+
+def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_raised() -> None:
+    what = describe_exit(1, None, "machine")
+    tail = ("Traceback (most recent call last):", '  File "a", line 1', "RuntimeError: worker 12 was killed")
+    assert "--nproc_per_node" in remedy(Failure(FailureKind.EXIT, "node-a", "trainer-0", what, tail, code=1))
