@@ -243,18 +243,23 @@ class TrainerSession:
             self._exchange.run({i: Message(record) for i in behind})
         return max(passes.values())
 
-    def start_pass(self) -> Position:
+    def start_pass(self, *, repeats: bool = False) -> Position:
         """Wait until every trainer starts a pass; return this trainer's position, the batches that it has pushed.
 
-        An earlier process of this trainer may have pushed a further batch to only some servers. The next step leaves
-        these out, so that each server counts the batch once.
+        Args:
+            repeats: whether this trainer repeats the batch that an earlier process may have pushed to only some
+                servers. The next step then leaves these servers out, so that each server counts the batch once.
         """
         replies = self._exchange.run({i: Message(StartPass()) for i in self._everyone})
         self._note_versions(replies)
         found = trainer_positions(replies)
         first = min(found.values(), key=lambda at: at.version)
-        self._step.left_out = {i: at.version - first.version for i, at in found.items()}
+        self._step.left_out = {i: at.in_pass - first.in_pass for i, at in found.items()} if repeats else {}
         return first
+
+    def leave_out_no_server(self) -> None:
+        """Push the next batch to all servers: it differs from that of an earlier process of this trainer."""
+        self._step.left_out = {}
 
     def shrink(self, name: str, min_score: float) -> None:
         """Drop the rows of a growing table with scores below `min_score`, when every trainer has requested it."""

@@ -101,7 +101,7 @@ class RemoteUpdater(Updater):
     def start_pass(self) -> None:
         """Wait until the other trainers also begin the pass."""
         self._ahead = None
-        pushed = self._client.start_pass()
+        pushed = self._client.start_pass(repeats=self._is_restarted)
         if self._is_restarted:
             self._trained, self.first_step = pushed.in_pass, pushed.version - pushed.in_pass
             self._is_restarted = False
@@ -112,7 +112,10 @@ class RemoteUpdater(Updater):
 
         Batches of a task queue are not skipped, since it does not repeat what an earlier process has read.
         """
-        if not self._trained or len(PASSES_READ) > self._passes_read:
+        if len(PASSES_READ) > self._passes_read:
+            self._client.leave_out_no_server()
+            return False
+        if not self._trained:
             return False
         self._trained -= 1
         return True

@@ -13,10 +13,11 @@ from paddle.errors import PserverLost
 from paddle.pserver.client.request import Incoming, Request
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.wire.message import Message
-from paddle.pserver.wire.verbs import Verb
+from paddle.pserver.wire.verbs import Ok, Pull, Verb
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
 from tests.runtime.pserver.inproc import InprocLinks
 
+PULLS = {server: Message(Pull(length=1)) for server in range(2)}
 MODEL = Model({"w": (300, 400), "b": (64,)})
 PASSES = 3
 BATCHES = 4
@@ -62,7 +63,7 @@ class DyingNetwork:
 def train(client: TrainerSession, trainer: int, passes_over: int = 0) -> tuple[int, dict[str, np.ndarray]]:
     values = MODEL.empty()
     for number in range(passes_over, PASSES):
-        for batch in range(client.start_pass().in_pass, BATCHES):
+        for batch in range(client.start_pass(repeats=True).in_pass, BATCHES):
             client.push_pull(MODEL.gradients(trainer, number, batch), 8, values)
         client.finish_pass()
     client.pull(values)
@@ -118,3 +119,24 @@ def test_a_trainer_that_is_started_again_pushes_the_rest_of_its_batches(
     if not is_async:  # also if one server has a push that the other does not have
         whole = InProcessJob(2, num_dense=2).run(lambda client, t: train(configured(client, t), t))
         assert all(np.array_equal(values[name], whole[0][1][name]) for name in values)
+
+
+@pytest.mark.parametrize(("repeats", "ends"), [(True, [1, 1]), (False, [2, 1])])
+def test_only_a_repeated_batch_leaves_servers_out(repeats: bool, ends: list[int]) -> None:
+    job = InProcessJob(1, num_dense=2)
+
+    def counts(client: TrainerSession) -> list[int]:
+        return [reply.expect(Ok).version for _, reply in sorted(client._exchange.run(PULLS).items())]
+
+    network = DyingNetwork(job.servers.connect(job.endpoints), Verb.PUSH_PULL, 1)
+    with TrainerSession(network, 0, trainer_id=0, num_trainers=1, timeout_s=30) as client:
+        client.configure(MODEL.parameters, SGD, MODEL.values())
+        with pytest.raises(Died):
+            train(client, 0)
+    with job.client(0) as again:
+        again.configure(MODEL.parameters, SGD, MODEL.values())
+        again.rejoin()
+        again.start_pass(repeats=repeats)
+        assert counts(again) == [1, 0]
+        again.push_pull(MODEL.gradients(0, 0, 0), 8, MODEL.empty())
+        assert counts(again) == ends
