@@ -180,8 +180,7 @@ class Supervisor:
             self._loop.stop()
         elif self._reconnect_listener is None or self._alone:
             self._abandon()
-        elif time.monotonic() - self._heard_at < LIVELY_S:
-            heard_at = self._heard_at
+        elif time.monotonic() - (heard_at := self._heard_at) < LIVELY_S:
             self._loop.after(RECONNECT_S, lambda: self._abandon_if_unheard_since(heard_at))
 
     def _abandon_if_unheard_since(self, heard_at: float) -> None:

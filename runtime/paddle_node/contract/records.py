@@ -132,10 +132,7 @@ LIMITS: Dict[str, Limit] = {
     ),
     "OneLine": Limit("a string", _is_text, convert=visible_line),
     "Secret": Limit("a string", _is_text, secret=True),
-    "JobId": Limit(
-        "1 to 128 letters, digits, dots, dashes or underscores",
-        _is_job_id,
-    ),
+    "JobId": Limit("1 to 128 letters, digits, dots, dashes or underscores", _is_job_id),
     "Digest": Limit("64 hexadecimal digits", _is_hexadecimal(64)),
     "VariableName": Limit(
         "a name of an environment variable",
@@ -379,14 +376,12 @@ def _is_enum(kind: Any) -> bool:
 
 def _union(*plans: Plan) -> Check:
     at = plans[0].names.index("kind")
-    by_kind = {
-        word[1:-1]: each for each in plans for word in words(each.columns[at].text) if word[0] in "\"'"
-    }
+    named = ((word, each) for each in plans for word in words(each.columns[at].text))
+    by_kind = {word[1:-1]: each for word, each in named if word[0] in "\"'"}
 
     def checked(value: Any) -> Any:
-        kind = value[at] if type(value) is list and len(value) > at else None
-        if type(value) is dict:
-            kind = value.get("kind")
+        listed = value[at] if type(value) is list and len(value) > at else None
+        kind = value.get("kind") if type(value) is dict else listed
         if type(kind) is not str or kind not in by_kind:
             raise Misfit("of one of the kinds %s" % ", ".join(map(repr, by_kind)), value)
         return by_kind[kind](value)

@@ -53,7 +53,6 @@ from paddle.pserver.wire.verbs import (
 )
 
 _log = logging.getLogger(__name__)
-
 _LEAVE_S = 2.0
 _NO_ROWS: Mapping[str, Iterable[TableRows]] = MappingProxyType({})
 _NOTHING: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})

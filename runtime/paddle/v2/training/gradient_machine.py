@@ -163,10 +163,7 @@ class GradientMachine:
         return found
 
     def observe(self, feed: Feed, step: int, layers: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Return values of layers in training mode, with that step's dropout masks.
-
-        Later steps return these layers, too.
-        """
+        """Return values of layers in training mode, with that step's dropout masks; so do later steps."""
         self._observed.extend(name for name in layers if name not in self._observed)
         runnable = self._runnable(is_test=False, moves_statistics=False)
         values = [_readable(runnable.emitter, name) for name in layers]
@@ -246,10 +243,8 @@ class GradientMachine:
         return self._executor.run(runnable.program, fed, wanted, self.scope, step)
 
     def _runnable(self, *, is_test: bool, moves_statistics: bool = True) -> _Runnable:
-        found = self._runnables.get((is_test, moves_statistics))
-        if found is None:
-            found = self._make(is_test, moves_statistics)
-            self._runnables[is_test, moves_statistics] = found
+        if (found := self._runnables.get((is_test, moves_statistics))) is None:
+            found = self._runnables[is_test, moves_statistics] = self._make(is_test, moves_statistics)
         return found
 
     def _make(self, is_test: bool, moves_statistics: bool) -> _Runnable:
@@ -399,8 +394,7 @@ def _check_layout(network: Network, parameters: Parameters) -> None:
         given = parameters.config(name)
         if not given.has_layout_of(wanted):
             raise UsageError(
-                f"parameter {name!r} has shape {given.shape} in the given parameters, but "
-                f"{wanted.shape} in this network: they were created from, or saved by, a different "
-                "network. Declare the same layers as in that network, or give this layer's parameter a "
-                "different name"
+                f"parameter {name!r} has shape {given.shape} in the given parameters, but {wanted.shape} in this "
+                "network: they were created from, or saved by, a different network. Declare the same layers as in "
+                "that network, or give this layer's parameter a different name"
             )
