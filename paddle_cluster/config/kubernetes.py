@@ -59,7 +59,7 @@ def claims(value: object) -> dict[str, Any]:
 
 
 def template(value: object, depth: int = 0) -> Any:
-    """Validate a part of a Kubernetes object: any value that JSON can represent."""
+    """Check that part of a Kubernetes object has a value that JSON can represent; return it."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float) and math.isfinite(value):

@@ -61,7 +61,7 @@ def search(job: KnownJob, text: str, process: str) -> dict[str, Any]:
     if process and not log_lines.PROCESS.fullmatch(process):
         return {
             "lines": [],
-            "told": f"{visible(process)!r}: expected trainer-2, pserver-0, a role, or launcher",
+            "told": f"{visible(process)!r}: expected a process (such as trainer-2), a role, or launcher",
         }
     begun, ended = log_lines.span(job)
     wanted = LineFilter(

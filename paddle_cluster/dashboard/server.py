@@ -185,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
         if process and not log_lines.PROCESS.fullmatch(process):
             raise Refused(
                 HTTPStatus.BAD_REQUEST,
-                f"process: expected trainer-2, a role or launcher, got {process!r:.80}",
+                f"process: expected a process (such as trainer-2), a role, or launcher, got {process!r:.80}",
             )
         name = "-".join(filter(None, (job.title, process)))
         headers = {"Content-Disposition": f'attachment; filename="{name}.log"'}

@@ -80,7 +80,7 @@ class CallbackAgents(Protocol):
         """Return a one-line report on the callback agents that have not connected, or ""."""
 
     def close(self) -> str:
-        """Wait for all started processes, after the callback agents were asked to exit; takes seconds.
+        """End the callback agents and wait until all started processes have exited; this takes seconds.
 
         Returns:
             A description of what may remain, or "".

@@ -225,7 +225,7 @@ class CallbackEngine(Engine):
             before.end()
 
     def close(self) -> str:
-        """End the callback agents and wait until all started processes have exited; takes seconds.
+        """End the callback agents and wait until all started processes have exited; this takes seconds.
 
         Returns:
             A description of what may remain, or "".

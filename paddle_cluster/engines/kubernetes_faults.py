@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Explains why a node is missing, from its pod, the Job and their events.
 
-A problem is permanent if only the user can solve it. Other problems are reported when the start times out.
+A problem is permanent if only the user can fix it. Other problems are reported when the start times out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Object = Mapping[str, Any]
 
 
 class Trouble(NamedTuple):
-    """A reason why a node is missing; permanent if only the user can solve it."""
+    """A reason why a node is missing; permanent if only the user can fix it."""
 
     text: str
     is_final: bool

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores a job's last events and the nodes' current states, for terminals that attach later.
 
-It is a tap of the console: the job's threads write, and clients read at their own pace. No thread waits, and memory is
-bounded; a client that reads too slowly receives the number of lines it missed.
+The console passes it every event. The job's threads write, and clients read at their own pace. No thread waits, and
+memory is bounded: a client that reads too slowly receives the number of lines that it missed.
 """
 
 from __future__ import annotations

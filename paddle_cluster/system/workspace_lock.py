@@ -34,7 +34,7 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
     for path in (log, directory / OUTPUT):
         if os.path.lexists(path) and not path.is_dir():
             raise UsageError(
-                f"{path} must be a directory, because {path.name} is collected there; move it away"
+                f"{path} is not a directory, but the launcher collects files into it; rename or remove it"
             )
     made = [path for path in (log, directory) if not path.exists()]
     try:

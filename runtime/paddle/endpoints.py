@@ -113,7 +113,7 @@ def _host(text: str, shown: str) -> str:
         try:
             ipaddress.IPv4Address(text)
         except ValueError as error:
-            raise ConfigError(f"{shown}: not an IPv4 address such as 192.168.1.1: {error}") from None
+            raise ConfigError(f"{shown}: not an IPv4 address ({error})") from None
     return text
 
 

@@ -19,7 +19,7 @@ LISTED = 20  # maximum number of nodes named in an error
 
 
 class DispatchHandlers:
-    """The handlers of events about the transfer of trees to the nodes."""
+    """Handles events about the transfer of trees to the nodes."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context

@@ -23,7 +23,7 @@ MOST_LINES = 1 << 20  # bytes that an agent sends at one time: a read, and the i
 
 
 class FileHandlers:
-    """The handlers of output lines, collected files and notices from nodes."""
+    """Handles output lines, collected files and notices from nodes."""
 
     def __init__(self, context: JobContext) -> None:
         self._collector = context.collector

@@ -45,10 +45,10 @@ DELIVERY = frozenset(("lacking", "committed"))
 
 
 class NodeHandlers:
-    """The handlers of events about the connections to nodes.
+    """Handles events about the connections to nodes.
 
     Attributes:
-        reconnecting: the attempts to replace lost connections.
+        reconnecting: replaces lost connections.
     """
 
     def __init__(self, context: JobContext, dispatch: DispatchHandlers) -> None:

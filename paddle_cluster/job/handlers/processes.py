@@ -44,7 +44,7 @@ NO_STEP = "no step"
 
 
 class ProcessHandlers:
-    """The handlers of events in the lifecycle of the job's processes."""
+    """Handles events in the lifecycle of the job's processes."""
 
     def __init__(self, context: JobContext, dispatch: DispatchHandlers) -> None:
         self._context = context
@@ -191,7 +191,7 @@ def _endpoint(text: str) -> str:
 
 
 class StallHandlers:
-    """The handlers of events about frozen and hung processes."""
+    """Handles events about frozen and hung processes."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context

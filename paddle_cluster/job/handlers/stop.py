@@ -22,7 +22,7 @@ class Stopped(Exception):
 
 
 class StopHandlers:
-    """The handlers of requests to stop the job, and of the nodes' reports afterwards."""
+    """Handles requests to stop the job, and the nodes' reports afterwards."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context

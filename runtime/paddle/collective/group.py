@@ -126,7 +126,7 @@ class Group(Ranks):
         return error
 
     def close(self) -> None:
-        """Leave the group without error; see `Ranks.close`."""
+        """Leave the group normally; see `Ranks.close`."""
         self._finalizer()
 
     def _check(self) -> None:
@@ -291,7 +291,7 @@ class MpiRanks(Ranks):
         return error
 
     def close(self) -> None:
-        """Leave the group without error; MPI itself ends with the process."""
+        """Leave the group normally; MPI itself ends with the process."""
 
     def _begin(self, kind: Kind, arrays: Arrays, root: int) -> list[Any]:
         if self._failed is not None:

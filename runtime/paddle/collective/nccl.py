@@ -78,7 +78,7 @@ class NcclRanks(Ranks):
         return self._host.fail(error)
 
     def close(self) -> None:
-        """Leave the group without error; see `Ranks.close`."""
+        """Leave the group normally; see `Ranks.close`."""
         self._communicator.destroy()
         self._host.close()
 

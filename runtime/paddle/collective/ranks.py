@@ -53,7 +53,7 @@ class Ranks(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Leave the group without error; ranks that still need this one receive an error."""
+        """Leave the group normally. Ranks that still need this one receive an error."""
 
     def all_gather(self, array: Array) -> list[Array]:
         """Return the arrays of all ranks in rank order; first dimensions may differ.

@@ -137,7 +137,7 @@ class AsyncExecutor:
         slots = check_variables(data_feed.proto_desc.slots, target.global_block())
         if not any(slot.is_used for slot in slots):
             raise FluidError(
-                "AsyncExecutor.run: no slot is used: call set_use_slots of the DataFeedDesc first"
+                "AsyncExecutor.run: no slot is used; call set_use_slots of the DataFeedDesc first"
             )
         source = Source(files, slots, Pipe(data_feed.proto_desc.pipe_command), int(thread_num))
         printed = printing(fetch, None, 1, debug or mode is True)

@@ -40,7 +40,7 @@ def load_values(kept: Collection[Variable], values: Mapping[str, Any]) -> None:
     for each in kept:
         if each.name not in found:
             raise FluidError(
-                f"load: {each.name!r} has no value: pass one for each variable in get_opti_var_name_list()"
+                f"load: {each.name!r} has no value; pass one for each variable in get_opti_var_name_list()"
             )
         if found[each.name].shape != each.shape:
             raise FluidError(f"load: {each.describe()} cannot hold a value of shape {found[each.name].shape}")
@@ -111,7 +111,7 @@ class ModelAverage(_Averages):
             name: part of the names of the sums and counts.
 
         Raises:
-            FluidError: the program has no parameter to average, or regularization is given.
+            FluidError: the program has no parameters to average, or regularization is given.
         """
         if regularization is not None:
             raise FluidError("ModelAverage: regularization has no effect on averages; omit it")
@@ -128,7 +128,9 @@ class ModelAverage(_Averages):
             with program._optimized_guard([parameter, f"{parameter.name}{GRAD}"]):
                 self._kept[parameter.name] = self._append(parameter)
         if not self._kept:
-            raise FluidError("ModelAverage: the program has no parameter to average: build the network first")
+            raise FluidError(
+                "ModelAverage: the program has no parameters to average; build the network first"
+            )
 
     def _means(self, scope: Scope) -> dict[str, Any]:
         means = {}
@@ -221,7 +223,7 @@ class ExponentialMovingAverage(_Averages):
             name: part of the names of the averages.
 
         Raises:
-            FluidError: the program has no parameter to average, or the decay is out of range.
+            FluidError: the program has no parameters to average, or the decay is out of range.
         """
         if not 0 <= decay < 1:
             raise FluidError(f"ExponentialMovingAverage: expected 0 <= decay < 1, got {decay}")
@@ -233,7 +235,7 @@ class ExponentialMovingAverage(_Averages):
         self._rest: Variable | None = None
         if not self._parameters:
             raise FluidError(
-                "ExponentialMovingAverage: the program has no parameter to average: build the network first"
+                "ExponentialMovingAverage: the program has no parameters to average; build the network first"
             )
 
     def update(self) -> None:

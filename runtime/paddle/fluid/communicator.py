@@ -25,12 +25,12 @@ class Communicator:
         types = {op.type for op in program.global_block().ops}
         if "send" not in types:
             raise FluidError(
-                "Communicator: the program sends no gradients to servers: pass the program that "
+                "Communicator: the program sends no gradients to servers; pass the program that "
                 "DistributeTranspiler.transpile changed"
             )
         if "send_barrier" in types:
             raise FluidError(
-                "Communicator: the program waits for the other trainers in every step: transpile it with "
+                "Communicator: the program waits for the other trainers in every step; transpile it with "
                 "sync_mode=False"
             )
         self._running = False

@@ -72,7 +72,7 @@ class DatasetBase:
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise FluidError(
-                f"set_use_var: {', '.join(sorted(twice))} is listed twice: list each variable once"
+                f"set_use_var: {', '.join(sorted(twice))} is listed twice; list each variable once"
             )
         self._description.slots = slots
 
@@ -207,7 +207,7 @@ class InMemoryDataset(DatasetBase):
         if fleet is not None and int(fleet.worker_num()) != trainers:
             raise RunError(
                 f"global_shuffle: the fleet has {fleet.worker_num()} trainers, but "
-                f"PADDLE_TRAINER_ENDPOINTS names {len(endpoints)}: start the job with paddle.py, or "
+                f"PADDLE_TRAINER_ENDPOINTS names {len(endpoints)}; start the job with paddle.py, or "
                 "set this variable to one ip:port per trainer"
             )
         if trainers == 1:

@@ -85,4 +85,4 @@ def _message(module: str, name: str) -> str:
     # Python itself asks each module for names such as __path__ at every import.
     close = [] if name.startswith("__") else difflib.get_close_matches(name, [*known, *ABSENT], n=1)
     hint = f": did you mean {close[0]!r}?" if close else ""
-    return f"{module} has no name {name!r}{hint}"
+    return f"module {module!r} has no attribute {name!r}{hint}"

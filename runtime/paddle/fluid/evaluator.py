@@ -94,7 +94,7 @@ class Accuracy(Evaluator):
         """
         total, right = self._counts()
         if not total:
-            raise FluidError("Accuracy: no batch was counted yet; run the program first")
+            raise FluidError("Accuracy: no batch has been counted yet; run the program first")
         return _one(right / total)
 
 
@@ -158,7 +158,7 @@ class EditDistance(Evaluator):
         """
         total, pairs, wrong = self._counts()
         if not pairs:
-            raise FluidError("EditDistance: no batch was counted yet; run the program first")
+            raise FluidError("EditDistance: no batch has been counted yet; run the program first")
         return _one(total / pairs), _one(wrong / pairs)
 
 

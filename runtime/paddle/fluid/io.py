@@ -176,7 +176,7 @@ def load_inference_model(
         if pserver_endpoints and op.attrs.get("is_distributed"):
             raise FluidError(
                 f"load_inference_model: {op.inputs['W'][0]!r} is a distributed embedding, but inference does not read "
-                "tables from servers: omit pserver_endpoints to use the rows that were saved with the model"
+                "tables from servers; omit pserver_endpoints to use the rows that were saved with the model"
             )
     block = program.global_block()
     feeds = sorted((op for op in block.ops if op.type == "feed"), key=_column)

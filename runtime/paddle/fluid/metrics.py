@@ -137,7 +137,7 @@ class Accuracy(MetricBase):
             FluidError: no minibatch was added.
         """
         if not self.weight:
-            raise FluidError("Accuracy: no batch was counted yet; call update first")
+            raise FluidError("Accuracy: no batch has been counted yet; call update first")
         return self.value / self.weight
 
 
@@ -187,7 +187,7 @@ class EditDistance(MetricBase):
             FluidError: no sequence was added.
         """
         if not self.seq_num:
-            raise FluidError("EditDistance: no batch was counted yet; call update first")
+            raise FluidError("EditDistance: no batch has been counted yet; call update first")
         return self.total_distance / self.seq_num, self.instance_error / self.seq_num
 
 
@@ -324,7 +324,7 @@ class WeightedAverage:
             FluidError: no value was added.
         """
         if self._sum is None or not self._weight:
-            raise FluidError("WeightedAverage: no value was added yet; call add first")
+            raise FluidError("WeightedAverage: no values have been added yet; call add first")
         return self._sum / self._weight
 
 

@@ -37,7 +37,7 @@ class Event(NamedTuple):
 
 
 class Profile:
-    """Records the run times of operators from its start or last reset on. Thread-safe.
+    """Records the run times of operators since its start or last reset. Thread-safe.
 
     Attributes:
         on: whether runs are recorded; a change does not affect a run in progress.

@@ -52,9 +52,7 @@ class Field(NamedTuple):
         try:
             return self._checked(value)
         except OverflowError as error:  # a number too large for a float; its digits may be thousands
-            raise ConfigError(
-                f"{self.name}: expected a value in the range of {self.kind}, got a number too large for a float"
-            ) from error
+            raise ConfigError(f"{self.name}: the value is outside the range of {self.kind}") from error
         except UnicodeEncodeError as error:
             raise ConfigError(f"{self.name} is {value!r:.80}, which cannot be written as UTF-8") from error
 

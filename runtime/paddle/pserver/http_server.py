@@ -99,7 +99,7 @@ class TableHTTPServer(HTTPServer):
         """
         if host not in _LOCAL and not token:
             raise ConfigError(
-                f"serve: {host} can be reached from other machines: give a token of at least 16 characters"
+                f"serve: {host} can be reached from other machines; give a token of at least 16 characters"
             )
         if token and (len(token) < 16 or not token.isascii() or not token.isprintable()):
             raise ConfigError("serve: expected a token of at least 16 printable ASCII characters")

@@ -247,7 +247,7 @@ class Reader:
         """
         self.table(name)
         if self._again is None:
-            raise ConfigError("follow: this reader cannot reconnect: use Reader.connect")
+            raise ConfigError("follow: this reader cannot reconnect; use Reader.connect")
         return Followed(self._again, name, within_s=within_s, max_bytes=max_bytes)
 
     def version(self) -> int:
@@ -347,7 +347,7 @@ class TableWalk:
                 since = self.since = None if said.since < 0 else said.since
             elif (None if said.since < 0 else said.since) != since:
                 raise PserverError(
-                    f"pserver {self._endpoint}: all rows of {self._name} changed in the meantime: start again"
+                    f"pserver {self._endpoint}: all rows of {self._name} changed in the meantime; start again"
                 )
             following = Cursor(said.segment, said.first)
             is_right = rows.rows.shape[1] == self._width and (rows.states is not None) == self._with_states

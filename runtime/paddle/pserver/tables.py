@@ -275,7 +275,7 @@ def _check_run(what: str, table: str, earlier: Description, lineages: Sequence[L
     if len(earlier.generations) != len(lineages):
         raise ConfigError(
             f"{what}: the table was exported from {len(earlier.generations)} servers, but table {table} now has "
-            f"{len(lineages)}: export all rows (without since)"
+            f"{len(lineages)}; export all rows (without since)"
         )
     for lineage, generation, clock in zip(lineages, earlier.generations, earlier.clocks, strict=True):
         if not lineage.has(generation, clock):

@@ -166,7 +166,7 @@ def _copy(out: bytearray, offset: int, length: int, size: int) -> None:
     begin = len(out) - offset
     if offset == 0 or begin < 0 or len(out) + length > size:
         raise SnappyError(
-            f"a copy of {length} bytes at distance {offset} from byte {len(out)} exceeds its block"
+            f"at byte {len(out)}, a copy with length {length} and offset {offset} is outside its block"
         )
     if offset >= length:
         out += out[begin : begin + length]

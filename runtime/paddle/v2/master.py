@@ -191,7 +191,7 @@ class _OwnQueue:
         if len(chunks) < self._trainers:
             raise ConfigError(
                 f"set_dataset({name!r}): {len(chunks)} chunks are too few for {self._trainers} "
-                "trainers: write more files (see dataset.common.convert)"
+                "trainers; write more files (see dataset.common.convert)"
             )
         return chunks[self._holder.trainer :: self._trainers]
 

@@ -204,4 +204,4 @@ for _rule, _row in V2.items():
 def __getattr__(name: str) -> Any:
     near = difflib.get_close_matches(name, __all__, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise AttributeError(f"paddle.optimizer has no name {name!r}{hint}")
+    raise AttributeError(f"module 'paddle.v2.optimizer' has no attribute {name!r}{hint}")

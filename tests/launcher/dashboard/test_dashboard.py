@@ -261,7 +261,7 @@ def test_a_job_is_seen_stopped_and_searched(
     assert len(page.ask(f"download?job={job.job_id}").text.splitlines()) > len(lines)
     assert page.ask(f"download?job={job.job_id}&process=rm").status == 400
     wrong = json.loads(page.ask(f"log?job={job.job_id}&process=rm").text)
-    assert "expected trainer-2" in wrong["told"]
+    assert "such as trainer-2" in wrong["told"]
 
 
 def test_a_job_that_failed_says_why_and_one_that_is_done_does_not(

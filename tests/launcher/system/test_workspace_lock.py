@@ -67,7 +67,7 @@ def test_what_was_collected_or_there_before_stays(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["log", "output"])
 def test_a_file_in_the_place_of_a_directory_is_named(name: str, tmp_path: Path) -> None:
     (tmp_path / name).touch()
-    with pytest.raises(UsageError, match=f"{name} must be a directory"), locked(tmp_path, "JOB1"):
+    with pytest.raises(UsageError, match=f"{name} is not a directory"), locked(tmp_path, "JOB1"):
         pass
 
 

@@ -37,7 +37,7 @@ def classifier() -> fluid.framework.Variable:
         ),
         (
             {"x": X, "y": np.array([[0], [1], [1]])},
-            r"a label for each row of X \(2, 3\), got labels \(3, 1\)",
+            r"one label per row of X \(2, 3\), got labels \(3, 1\)",
         ),
         ({"x": "abc", "y": Y}, "'x' was fed a value that is not an array of float32"),
         ({"x": None, "y": Y}, "'x' was fed None"),

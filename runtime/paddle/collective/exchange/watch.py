@@ -47,7 +47,7 @@ class Watch:
     """One rank's control connections, through which ranks notify each other of failures. Not thread-safe.
 
     Attributes:
-        left: rank -> number of operations it had done, for ranks that left without error.
+        left: rank -> number of operations it had done, for ranks that left normally.
         number: the number of the current operation of this rank.
         timeout_s: how long ranks wait for each other.
         called: the highest round that any rank has called for; see `await_call`.

@@ -33,7 +33,7 @@ class _Decoder:
     @contextmanager
     def _filling(self) -> Iterator[None]:
         if self._is_open or self._is_filled:
-            raise FluidError(f"{type(self).__name__}: block() can be used only once: create another decoder")
+            raise FluidError(f"{type(self).__name__}: block() can be used only once; create another decoder")
         self._is_open = True
         yield
         self._is_open, self._is_filled = False, True
@@ -233,7 +233,7 @@ class BeamSearchDecoder(_Decoder):
         _check("update_array", value)
         if array.name not in self._arrays:
             raise FluidError(
-                f"update_array: {array.name!r} was not returned by read_array: pass an array that read_array returned"
+                f"update_array: {array.name!r} was not returned by read_array; pass an array that read_array returned"
             )
         self._written.append((value, self._arrays[array.name]))
 

@@ -66,7 +66,7 @@ class AutoMixedPrecisionLists:
         white, black = set(custom_white_list or ()), set(custom_black_list or ())
         if white & black:
             raise FluidError(
-                f"AutoMixedPrecisionLists: {min(white & black)!r} is in both custom lists: remove it from one of them"
+                f"AutoMixedPrecisionLists: {min(white & black)!r} is in both custom lists; remove it from one of them"
             )
         self.white_list = (set(_WHITE.split()) - black) | white
         self.black_list = (set(_BLACK.split()) - white) | black

@@ -137,7 +137,7 @@ class StateCell:
         """
         found = self.inputs.get(input_name)
         if found is None:
-            raise FluidError(f"StateCell: input {input_name!r} has no value: pass it to compute_state")
+            raise FluidError(f"StateCell: input {input_name!r} has no value; pass it to compute_state")
         return found
 
     def set_state(self, state_name: str, state_value: Variable) -> None:

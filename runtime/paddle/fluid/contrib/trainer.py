@@ -265,7 +265,7 @@ class Trainer:
             raise FluidError(f"PADDLE_TRAINERS: expected the number of trainers, got {count!r}")
         if self.checkpoint_cfg is not None and int(count) > 1:
             raise FluidError(
-                f"Trainer: checkpoint_config supports only one trainer, but this job has {count}: omit it, "
+                f"Trainer: checkpoint_config supports only one trainer, but this job has {count}; omit it, "
                 "call save_params in trainer 0, and start again with param_path"
             )
         if not servers:

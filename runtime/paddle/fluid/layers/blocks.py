@@ -206,5 +206,5 @@ class ParallelDo:
     def __call__(self) -> Variable | list[Variable]:
         """Return the outputs: one variable, or a list."""
         if not self._outputs:
-            raise FluidError("ParallelDo: the block has no output: call write_output in it")
+            raise FluidError("ParallelDo: the block has no output; call write_output in it")
         return self._outputs[0] if len(self._outputs) == 1 else self._outputs

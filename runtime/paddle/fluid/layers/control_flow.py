@@ -49,7 +49,7 @@ class _Unrolled:
         """Return the outputs of all steps: one variable, or a list."""
         if not self._results:
             raise FluidError(
-                f"{self._helper.layer_type}: the block declares no output: call output(...) in it"
+                f"{self._helper.layer_type}: the block declares no output; call output(...) in it"
             )
         return self._results[0] if len(self._results) == 1 else self._results
 

@@ -60,7 +60,7 @@ class DeepGradientCompression:
         optimizer.__init__(learning_rate, momentum, use_nesterov, regularization, name)
         if local_grad_clip_norm is not None and not num_trainers:
             raise FluidError(
-                "DGCMomentumOptimizer: local_grad_clip_norm needs num_trainers: give the number of trainers"
+                "DGCMomentumOptimizer: local_grad_clip_norm needs num_trainers; give the number of trainers"
             )
         if rampup_begin_step < 0 or rampup_step < 0:
             raise FluidError(

@@ -77,7 +77,7 @@ class PipelineOptimizer:
                 )
             if not all(isinstance(each, CPUPlace) for each in place_list):
                 raise FluidError(
-                    "PipelineOptimizer: sections run on the CPU: use CPUPlace() for each, or omit place_list"
+                    "PipelineOptimizer: sections run on the CPU; use CPUPlace() for each, or omit place_list"
                 )
         if queue_size < 1:
             raise FluidError(f"PipelineOptimizer: expected a queue_size of 1 or more, got {queue_size}")

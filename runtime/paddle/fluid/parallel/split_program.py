@@ -79,7 +79,7 @@ class SplitProgram:
         if self.repeats > 1 and any(op.role == OpRole.LR_SCHED for op in passes):
             raise FluidError(
                 f"num_repeats={self.repeats}: the loss depends on a learning-rate schedule, which would count each "
-                "repeat as a step: feed its value, or omit multi_batch_merge_pass"
+                "repeat as a step; feed its value, or omit multi_batch_merge_pass"
             )
         self._outdated = parts.outdated
         self._shown = [name for op in passes if op.definition.has_effect for name in op.reads]

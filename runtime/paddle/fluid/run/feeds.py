@@ -122,7 +122,7 @@ def split_feed(feed: Mapping[str, Any], parts: int, kind: str = "place") -> list
     for name, value in feed.items():
         if isinstance(value, SelectedRows):
             raise FluidError(
-                f"{name!r}: selected rows cannot be divided among {parts} {kind}s: feed a list of dicts"
+                f"{name!r}: selected rows cannot be divided among {parts} {kind}s; feed a list of dicts"
             )
         count = len(value.lod[0]) - 1 if isinstance(value, LoDArray) else len(np.atleast_1d(value))
         if count < parts:

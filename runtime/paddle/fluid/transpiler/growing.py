@@ -132,7 +132,7 @@ def own_rule(
     if not others or others[0].type not in rows:
         raise FluidError(
             f"embedding {table.name!r}: table_rule='own' needs another parameter whose rule can change single rows, "
-            "but there is none: give table_rule='sgd'"
+            "but there is none; give table_rule='sgd'"
         )
     like = others[0]
     cls, row = rows[like.type]

@@ -115,7 +115,7 @@ def beam_search_decode(ids: TensorArray, scores: TensorArray, *, end_id: int) ->
     steps = [(_host(a), _host(b).data.reshape(-1)) for a, b in zip(ids.items, scores.items, strict=True)]
     if not steps:
         raise InputError(
-            "beam_search_decode: the arrays are empty: write the ids and scores of at least one step"
+            "beam_search_decode: the arrays are empty; write the ids and scores of at least one step"
         )
     sources = len(steps[0][0].lod[0]) - 1
     source, words, values, kept = _backtraced(steps, sources, end_id)

@@ -43,7 +43,7 @@ def py_func(
     """
     if not 0 <= forward_callable_id < len(_FUNCTIONS):
         raise OpError(
-            f"py_func: this process has no function number {forward_callable_id}: "
+            f"py_func: this process has no function number {forward_callable_id}; "
             "build the program in the process that runs it"
         )
     wanted = len(names.get("Out", ()))

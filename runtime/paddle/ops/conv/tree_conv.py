@@ -60,8 +60,8 @@ def _weights(nodes: Array, edges: Array, max_depth: int) -> Array:
         count = len(valid) + 1
         if len(valid) and not (valid.min() >= 1 and valid.max() <= min(count, nodes.shape[1])):
             raise InputError(
-                f"EdgeSet: expected node numbers from 1 to {min(count, nodes.shape[1])}, for {len(valid)} edges and "
-                f"{nodes.shape[1]} nodes; got {valid.min()} to {valid.max()}"
+                f"EdgeSet: expected node numbers from 1 to {min(count, nodes.shape[1])} ({len(valid)} edges, "
+                f"{nodes.shape[1]} nodes), got {valid.min()} to {valid.max()}"
             )
         children = defaultdict(list)
         for parent, child in valid.tolist():

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deformable_conv: convolution whose samples are at offsets, with weights from a mask (Zhu et al., 2019).
+"""deformable_conv: convolution with learned sampling offsets and a mask that scales the samples.
+
+Source: Zhu et al., Deformable ConvNets v2, 2019.
 
 deformable_conv_v1 has no mask. Offsets are (vertical, horizontal) in pixels of the input.
 """

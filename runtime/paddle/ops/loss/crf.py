@@ -83,7 +83,7 @@ def linear_chain_crf_grad(
 def _tags(label: Array, emission: Array) -> Array:
     tags = label.reshape(-1)
     if len(tags) != len(emission):
-        raise InputError(f"expected a label for each of {len(emission)} rows, got {len(tags)}")
+        raise InputError(f"expected one label for each of {len(emission)} rows, got {len(tags)}")
     require_within(label, emission.shape[1], "Label")
     return tags
 

@@ -38,7 +38,7 @@ def check_rows(x: Array, label: Array) -> None:
     """Check that the values and labels of a batch have the same number of rows. Raises InputError."""
     if x.shape[:-1] != label.shape[:-1]:
         raise InputError(
-            f"expected a label for each row of X {x.shape}, got labels {label.shape}: feed the "
+            f"expected one label per row of X {x.shape}, got labels {label.shape}: feed the "
             "same number of both"
         )
 

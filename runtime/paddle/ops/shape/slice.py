@@ -21,7 +21,7 @@ def _infer_crop(x: Spec, y: Spec | None, given: Spec | None, *, offsets: Sizes, 
 def _check_crop(x: Sizes, wanted: Sizes, offsets: Sizes) -> None:
     if len(wanted) != len(x) or len(offsets) != len(x):
         raise AttrError(
-            f"crop: X {x} needs offsets and a shape of the same length, got {offsets} and {wanted}"
+            f"crop: expected {len(x)} offsets and a shape of {len(x)} sizes, as X {x} has, got {offsets} and {wanted}"
         )
     for size, offset, part in zip(x, offsets, wanted, strict=True):
         if offset < 0 or (size >= 0 and part >= 0 and offset + part > size):

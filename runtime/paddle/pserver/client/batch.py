@@ -123,7 +123,7 @@ def batches_of(given: Batch | Mapping[str, Batch] | Sequence[Batch] | None) -> d
         if not isinstance(each, Batch):
             raise ConfigError(f"ahead: expected a batch from Client.batch, got {type(each).__name__}")
         if each.name in found:
-            raise ConfigError(f"ahead: two batches of tensor {each.name}: create one batch with all ids")
+            raise ConfigError(f"ahead: two batches of tensor {each.name}; create one batch with all ids")
         found[each.name] = each
     return found
 

@@ -56,7 +56,7 @@ class Head(NamedTuple):
 
 
 def encode(sequence: int, message: Message) -> tuple[bytes, list[Frame]]:
-    """Encode one record; return its head, and the frames that follow it in the file but are written before it."""
+    """Encode one record; return its head, and the frames that follow it in the file."""
     m = message
     description = json.dumps(
         [

@@ -95,7 +95,7 @@ def _names(
         return {"ids": "ids", "rows": matrices[0]}
     if beside and not key:
         raise ConfigError(
-            f"{path}: the ids of {matrices[0]} could be {' or '.join(beside)}: name these columns ids and rows, or "
+            f"{path}: the ids of {matrices[0]} could be {' or '.join(beside)}; name these columns ids and rows, or "
             f"give the key {matrices[0]} if row i has the id i"
         )
     return {"rows": matrices[0]}
@@ -106,5 +106,5 @@ def _check_distinct(path: Path, pieces: Iterator[Mapping[str, npt.NDArray[np.gen
     ids = np.sort(np.concatenate([np.zeros(0, np.int8), *(piece["ids"] for piece in pieces)]))
     if (is_repeated := ids[1:] == ids[:-1]).any():
         raise ConfigError(
-            f"{path}: id {ids[1:][is_repeated][0]} is repeated: write one row per id, such as the last one"
+            f"{path}: id {ids[1:][is_repeated][0]} is repeated; write one row per id, such as the last one"
         )

@@ -214,7 +214,7 @@ class Readers:
             # Waiting requests are answered by `tick`, which cannot report a refusal.
             if message.verb is not Verb.DESCRIBE:
                 raise PserverError(
-                    "the tensors have no values yet: a reader must request their description first"
+                    "the tensors have no values yet: send DESCRIBE, which waits for the values"
                 )
             self._waiting[address] = message
             return None

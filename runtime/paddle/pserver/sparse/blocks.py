@@ -62,7 +62,7 @@ class Block(NamedTuple):
         if (_CELLS in arrays) != bool(halves):
             there, here = ("float16", "float32") if _CELLS in arrays else ("float32", "float16")
             raise CheckpointError(
-                f"table {table}: the checkpoint has rows of dtype {there}, but the table has dtype {here}: resume with "
+                f"table {table}: the checkpoint has rows of dtype {there}, but the table has dtype {here}; resume with "
                 f"dtype={there!r}, or export the table from the checkpoint and give its directory as start"
             )
         ids, rows, ticks = (

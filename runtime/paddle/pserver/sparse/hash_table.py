@@ -96,7 +96,7 @@ class HashTable:
 
         Args:
             ids: any int64 numbers.
-            unknown: whether to return initial values for an id without a row; False: 0.
+            unknown: the values to return for an id without a row: its "initial" values, or "zero".
             out: (n, width) float32, C-contiguous: filled and returned.
         """
         found = np.empty((len(ids), self.spec.width), np.float32) if out is None else out

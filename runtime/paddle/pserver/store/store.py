@@ -191,7 +191,7 @@ class Store:
             if nbytes > MAX_FRAME_BYTES:
                 raise PserverError(
                     f"parameter {name}: {len(ids)} rows have {nbytes} bytes, but a message can hold "
-                    f"{MAX_FRAME_BYTES}: request fewer at a time"
+                    f"{MAX_FRAME_BYTES}; request fewer at a time"
                 )
 
     def check_chunk(self, index: int, chunk: Section) -> None:

@@ -69,7 +69,7 @@ class ServerOptimizer:
                     pairs = {each: (getattr(first, each), getattr(table, each)) for each in table.__slots__}
                     what, (one, other) = next(item for item in pairs.items() if item[1][0] != item[1][1])
                     raise ConfigError(
-                        f"table {name}: two modules differ in {what}, {one!r} and {other!r}: give both the same "
+                        f"table {name}: two modules differ in {what}, {one!r} and {other!r}; give both the same "
                         "GrowingTable"
                     )
         self._dense = {name: p for name, p in model.named_parameters() if dense and p.requires_grad}

@@ -93,7 +93,7 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
         if self._servers is not None and self._servers.has_dense:
             raise ConfigError(
                 "load_state_dict: the servers hold this model's parameters, which would overwrite it "
-                "in the next step: load before ServerOptimizer is created, on servers without values"
+                "in the next step; load before ServerOptimizer is created, on servers without values"
             )
         if prefix + "weight" in state_dict:
             more[-1].append(

@@ -226,7 +226,7 @@ def volume_of(layer: LayerOutput, channels: int | None, who: str) -> tuple[int, 
     if math.prod(found) != layer.size:
         raise UsageError(
             f"{who}: input {layer.name!r} of size {layer.size} is not a volume of {found[0]} channels and "
-            f"{'x'.join(map(str, found[1:]))} cells: set depth, height and width in its data layer, or set num_channels"
+            f"{'x'.join(map(str, found[1:]))} cells; set depth, height and width in its data layer, or set num_channels"
         )
     return found
 

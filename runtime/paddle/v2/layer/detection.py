@@ -116,7 +116,7 @@ def multibox_loss(
         require_size(label, 6, "multibox_loss: label")
     if label.data_type is not None and label.data_type.seq_type == SequenceType.NO_SEQUENCE:
         raise UsageError(
-            f"multibox_loss: label {label.name!r} needs a sequence of objects for each image: declare it as "
+            f"multibox_loss: label {label.name!r} needs a sequence of objects for each image; declare it as "
             "dense_vector_sequence(6)"
         )
     return made._replace(inputs=[*made.inputs, label], size=1)

@@ -145,13 +145,13 @@ def memories_of(group: str) -> dict[str, str]:
     for memory, target in found.items():
         if not target:
             raise UsageError(
-                f"recurrent group {group!r}: memory {memory!r} has neither a name nor an input: give name=, or call "
+                f"recurrent group {group!r}: memory {memory!r} has neither a name nor an input; give name=, or call "
                 "set_input"
             )
         if target not in layers:
             raise UsageError(
                 f"recurrent group {group!r}: a memory refers to layer {_outside(target, group)!r}, but no layer of "
-                "the step has that name: name the layer that the memory should store"
+                "the step has that name; give it to the layer whose output the memory should store"
             )
     return found
 

@@ -290,7 +290,7 @@ def block_expand(
     """
     channels = num_channels or input.num_filters
     if not channels:
-        raise UsageError(f"block_expand: input {input.name!r} is not an image: give num_channels")
+        raise UsageError(f"block_expand: input {input.name!r} is not an image; give num_channels")
     block = pair((block_x, block_y), None, "block_expand: block", least=0)
     steps = pair((stride_x, stride_y), None, "block_expand: stride", least=0)
     pads = pair((padding_x, padding_y), None, "block_expand: padding", least=0)

@@ -194,7 +194,7 @@ def _pooling(emitter: Emitter, config: LayerConfig) -> Variable:
         if value.lod_level > 1:
             raise UsageError(
                 f"layer {config.name!r}: stride needs sequences, but {config.inputs[0].layer!r} has "
-                "sequences of sequences: reduce it to one level first with "
+                "sequences of sequences; reduce it to one level first with "
                 "agg_level=AggregateLevel.TO_SEQUENCE"
             )
         value = emitter.unary("sequence_windows", value, stride=stride, from_end=kind == "FIRST")

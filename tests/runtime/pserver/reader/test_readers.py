@@ -140,9 +140,7 @@ def test_a_reader_waits_until_there_are_values_and_gives_up_in_time() -> None:
 def test_a_reader_that_asks_for_rows_before_there_is_a_model_harms_nobody() -> None:
     job = InProcessJob(1, num_dense=1)
     rows = Message(PullRows(), sections=(Section("nothing", np.zeros(1, np.int64)),))
-    with pytest.raises(
-        PserverError, match="the tensors have no values yet: a reader must request their description"
-    ):
+    with pytest.raises(PserverError, match="the tensors have no values yet: send DESCRIBE"):
         asked(job, rows)
     with job.client(0) as client:
         client.configure(LOOKED_AT.parameters, SGD, LOOKED_AT.values())

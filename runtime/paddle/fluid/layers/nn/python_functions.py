@@ -50,7 +50,7 @@ def py_func(
     for each in outputs:
         if not each.shape:
             raise FluidError(
-                f"py_func: output {each.describe()} has no shape: declare it, since the function could return any"
+                f"py_func: output {each.describe()} has no shape; declare it, because a function can return any shape"
             )
     names = {each.name for each in (*inputs, *outputs)}
     for each in skipped:

@@ -233,7 +233,7 @@ def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable
     """
     count = x.shape[axis] if num is None else num
     if count < 0:
-        raise FluidError(f"unstack: the size of axis {axis} of {x.describe()} is not known: give num")
+        raise FluidError(f"unstack: the size of axis {axis} of {x.describe()} is unknown; give num")
     helper = LayerHelper("unstack")
     parts = [helper.create_variable_for_type_inference(x.dtype) for _ in range(count)]
     helper.append_op("unstack", {"X": x}, {"Y": parts}, {"axis": axis, "num": count})

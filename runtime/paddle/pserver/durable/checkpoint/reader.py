@@ -50,7 +50,7 @@ def open_plain(path: Path) -> io.FileIO:
 
 
 def open_file(root: Path, file: DataFile) -> io.FileIO:
-    """Open a checkpoint file, unbuffered. Raises CheckpointError if the file is missing, or has a different size."""
+    """Open a checkpoint file without a buffer. Raises CheckpointError if it is missing or has another size."""
     data = open_plain(root / file.path)
     size = os.fstat(data.fileno()).st_size
     if size != file.nbytes:
