@@ -103,7 +103,7 @@ def test_trainers_of_a_job_without_servers_read_every_nth_chunk(
     assert list(creator.cloud_reader(pattern, "http://etcd:2379")()) == [3, 4, 5, 9]
     monkeypatch.setenv("PADDLE_TRAINERS_NUM", "5")
     paddle.init()
-    with pytest.raises(ConfigError, match="4 chunks are too few for 5 trainers: write more files"):
+    with pytest.raises(ConfigError, match="4 chunks are too few for 5 trainers; write more files"):
         list(creator.cloud_reader(pattern, "")())
 
 

@@ -349,7 +349,7 @@ def test_the_ids_of_a_matrix_are_never_guessed(tmp_path: Path) -> None:
     assert piece.ids.tolist() == [9, -4, 5]
     assert [str(each.dtype) for each in (piece.ids, piece.rows)] == ["int64", "float32"]
     save(tmp_path / "b.npz", {"user_id": ids, "emb": rows})
-    with pytest.raises(ConfigError, match=r"ids of emb could be user_id: .* ids and rows, .* the key emb"):
+    with pytest.raises(ConfigError, match=r"ids of emb could be user_id; .* ids and rows, .* the key emb"):
         list(read_file(tmp_path / "b.npz"))
     (piece,) = read_file(tmp_path / "b.npz", "emb")
     assert piece.ids.tolist() == [0, 1, 2]

@@ -155,7 +155,7 @@ def test_with_a_token_only_its_holder_is_answered() -> None:
 
 
 def test_an_address_that_others_reach_needs_a_token() -> None:
-    with pytest.raises(ConfigError, match=r"0.0.0.0 can be reached from other machines: give a token"):
+    with pytest.raises(ConfigError, match=r"0.0.0.0 can be reached from other machines; give a token"):
         TableHTTPServer({}, "0.0.0.0")
     with pytest.raises(ConfigError, match=r"at least 16 printable"):
         TableHTTPServer({}, token="short")
