@@ -95,7 +95,8 @@ def rest_at(ops: Sequence[Operator], is_kept: Callable[[str], bool]) -> int | No
     """Return the position after the updates that a later pass needs; None if there are none, or no cut is possible.
 
     The rest may read arrays of the passes and updates before it, but no records of loops, and its updates must not need
-    values that differ between places.
+    values that differ between places. Each part has its own copies of the persistent variables that its passes write,
+    so neither part may read those of the other, and no update may change them.
     """
     passing = _passing(ops, is_kept)
     changed: set[str] = set()
@@ -114,10 +115,24 @@ def rest_at(ops: Sequence[Operator], is_kept: Callable[[str], bool]) -> int | No
     of_places = {name for op in before for name in op.writes}
     if any(not carried.isdisjoint(_records(op)) for op in before):
         return None
-    once = [op for op, passes in zip(rest, _passing(rest, is_kept), strict=True) if not passes]
+    rest_passing = _passing(rest, is_kept)
+    once = [op for op, passes in zip(rest, rest_passing, strict=True) if not passes]
     needed = {name for op in once for name in op.reads} & carried
     is_rewritten = any(not carried.isdisjoint(op.writes) for op in rest)
-    return None if is_rewritten or needed & of_places else at
+    again = [op for op, passes in zip(rest, rest_passing, strict=True) if passes]
+    updated = changed.union(*(op.writes for op in once))
+    is_stale = any(
+        not of_others.isdisjoint(op.reads)
+        for part, of_others in ((ops[:at], _own(again, is_kept)), (rest, _own(before, is_kept)))
+        for op in part
+    ) or any(is_kept(name) and name in updated for op in (*before, *again) for name in op.writes)
+    return None if is_rewritten or is_stale or needed & of_places else at
+
+
+def _own(passes: Sequence[Operator], is_kept: Callable[[str], bool]) -> set[str]:
+    """Return persistent variables that differ between places, except statistics, which operators read and write."""
+    own = (op for op in passes if op.role != OpRole.LR_SCHED)
+    return {name for op in own for name in op.writes if is_kept(name) and name not in op.reads}
 
 
 def _records(op: Operator) -> Iterator[str]:

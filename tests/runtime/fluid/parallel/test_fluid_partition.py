@@ -173,6 +173,26 @@ def later_test(y: Any, guess: Any) -> list[Any]:
     return [trained, L.mean(L.abs(guess(True) - y))]
 
 
+def persistent_output(y: Any, guess: Any) -> list[Any]:
+    """A second loss that reads an output of the first pass, which each place keeps in its own scope."""
+    found = guess(True)
+    found.persistable = True
+    first = L.mean(L.square(found - y))
+    fluid.optimizer.SGD(0.1).minimize(first)
+    second = L.mean(L.abs(guess(True) - y)) + L.mean(found)
+    fluid.optimizer.SGD(0.1).minimize(second)
+    return [first, second]
+
+
+def weights_by_batch(y: Any, guess: Any) -> list[Any]:
+    """A test of parameters that each place changes by its own part of the batch."""
+    trained = L.mean(L.square(guess(True) - y))
+    fluid.optimizer.SGD(0.1).minimize(trained)
+    weight = fluid.default_main_program().global_block().var("w")
+    L.assign(weight * L.mean(L.abs(y)), weight)
+    return [trained, L.mean(L.abs(guess(True) - y))]
+
+
 def linear_twice(y: Any, guess: Any) -> list[Any]:
     """Two losses of one linear layer, whose gradients need no values of its parameters."""
     rows = L.embedding(L.cast(y > 0.0, "int64"), [2, 1], param_attr="rows")
@@ -219,6 +239,13 @@ def _both(make: Any, ways: tuple[int, int] | None, fetched: int = 2) -> list[Any
 @pytest.mark.parametrize("make", [second_loss, adversaries, later_test])
 def test_a_loss_that_needs_the_update_of_another_runs_after_it_on_all_places(make: Any) -> None:
     np.testing.assert_allclose(_both(make, (3, 1)), _both(make, None), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [persistent_output, weights_by_batch])
+def test_a_later_loss_that_reads_what_places_keep_apart_is_refused(make: Any) -> None:
+    _both(make, None)
+    with pytest.raises(fluid.core.EnforceNotMet, match=r"'[wv]'.*'mean_0.tmp_0'"):
+        _both(make, (3, 1))
 
 
 @pytest.mark.parametrize("make", [second_loss, adversaries, later_test])
