@@ -292,7 +292,7 @@ def _value(text: str, position: int, name: str, where: str) -> tuple[str, int]:
     quoted = (_SINGLE if quote == "'" else _DOUBLE).match(text, position)
     if quoted is None:
         hint = " on this line" if quote == "'" else " in the rest of the file"
-        raise ConfError(where, f"{name}: no closing {quote} for its value{hint}")
+        raise ConfError(where, f"{name}: the value has no closing {quote}{hint}")
     rest = _REST.match(text, quoted.end())
     if rest is None:
         raise ConfError(where, f"{name}: only a comment may follow the closing {quote}")

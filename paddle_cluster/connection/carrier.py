@@ -169,7 +169,7 @@ class Carrier:
         self._read_once_more: Callable[[], None] = lambda: None
 
     def start(self) -> None:
-        """Start to read from the stream and to write to it."""
+        """Start reading from the stream and writing to it."""
         self._read_once_more = self._reactor.watch(self)
         self._read_once_more()  # bytes of a hand-over may be in the stream's buffer, unseen by the descriptor
         self.write_soon()

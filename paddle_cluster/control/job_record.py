@@ -127,7 +127,7 @@ class JobRecord:
     options: tuple[tuple[str, str, str], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the record as JSON types, for job.json."""
+        """Return the record as JSON values, for job.json."""
         return {
             "version": VERSION,
             **{name: getattr(self, name) for name in self.__match_args__},

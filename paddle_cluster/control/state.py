@@ -58,7 +58,7 @@ class Outcome:
 
 
 def take(job_id: str, scrollback: Scrollback, roster: Roster, curves: JobCurves) -> dict[str, Any]:
-    """Return a snapshot of the job's current state, as JSON types for status.json."""
+    """Return a snapshot of the job's current state, as JSON values for status.json."""
     now, clock, gradients = time.time(), time.monotonic(), roster.gradients()
     return {
         "version": VERSION,
@@ -89,7 +89,7 @@ def take(job_id: str, scrollback: Scrollback, roster: Roster, curves: JobCurves)
 
 
 def ended(status: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
-    """Return the final state of a job, as JSON types: its last state together with its outcome."""
+    """Return the final state of a job, as JSON values: its last state together with its outcome."""
     return {
         **status,
         "nodes": [

@@ -145,7 +145,7 @@ def shortened(left: Sequence[str], job_id: str) -> list[str]:
 
 
 def as_json(job: KnownJob) -> dict[str, Any]:
-    """Return a job as JSON types: job.json, status.json, and whether its launcher is running."""
+    """Return a job as JSON values: job.json, status.json, and whether its launcher is running."""
     return {**job.record.as_json(), "running": job.running, "state": job.describe(), "status": job.status}
 
 

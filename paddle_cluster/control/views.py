@@ -146,7 +146,7 @@ NODES: Sequence[FactView] = (
 
 
 def columns(rows: Iterable[FactView]) -> list[dict[str, str]]:
-    """Return the field, title and form of each row's column, as JSON types for the dashboard's tables."""
+    """Return the field, title and form of each row's column, as JSON values for the dashboard's tables."""
     return [{"field": row.field, "title": row.title, "form": row.form} for row in rows]
 
 

@@ -129,7 +129,7 @@ class _Page:
 
 
 def listing(jobs: Iterable[KnownJob]) -> list[dict[str, Any]]:
-    """Return a short summary of every job, as JSON types."""
+    """Return a short summary of every job, as JSON values."""
     return [_summary(job) for job in jobs]
 
 
@@ -157,7 +157,7 @@ def head(job: KnownJob, now: float) -> dict[str, Any]:
 
 
 def rows(job: KnownJob) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the facts about a job's nodes by ID and about its processes by name, as JSON types."""
+    """Return the facts about a job's nodes by ID and about its processes by name, as JSON values."""
     return {
         kind: {str(one.get(key)): _row(one) for one in _rows(job.status, kind)} for kind, key in _ROWS.items()
     }

@@ -81,7 +81,7 @@ def admit(method: str, target: str, headers: Mapping[str, str], *, token: str, p
     if headers.get("host", "") not in hosts:
         raise Refused(
             HTTPStatus.FORBIDDEN,
-            f"this is http://127.0.0.1:{port}; requests for a different host name are refused",
+            f"requests for a different host name are refused; use http://127.0.0.1:{port}",
         )
     origin = headers.get("origin")
     if origin is not None and origin not in {f"http://{host}" for host in hosts}:

@@ -53,7 +53,7 @@ def check_link(node_id: int, path: str, to: str) -> None:
     depth = path.count("/") - 1 - up  # depth below output/ of the folder that contains the names
     inside = path.startswith(f"{OUTPUT}/") and (depth > 0 or (depth == 0 and names))
     if not (inside and _is_name(to)) or any(part in ("", ".", "..") or "\0" in part for part in names):
-        raise RecordError(f"{path!r:.80} is not a valid link in output/ to {to!r:.80}")
+        raise RecordError(f"{path!r:.80} with the target {to!r:.80} is not a valid link in output/")
 
 
 def _is_name(path: str) -> bool:

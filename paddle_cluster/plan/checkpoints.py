@@ -149,7 +149,7 @@ class Checkpoint:
         return tuple(dict.fromkeys(p.problem for parts in self.parts.values() for p in parts if p.problem))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the checkpoint as JSON types."""
+        """Return the checkpoint as JSON values."""
         first = self.first
         return {
             "batch": first.version,

@@ -37,7 +37,7 @@ class ProcessId:
         return f"pid {self.pid} on {self.host}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the process ID as JSON types, for a file or a message."""
+        """Return the process ID as JSON values, for a file or a message."""
         return dict(vars(self))  # `asdict` would import what no job needs: 20 ms
 
 

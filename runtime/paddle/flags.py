@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses the flags of `paddle.init`, `paddle train` and `paddle pserver`, which `contract.flags` lists.
 
-The syntax is gflags': `--name=value`, `--name value`, `--bool`, `--nobool`; one dash or two; the last value of a
-repeated flag wins. The error for an unknown name suggests the nearest known name.
+The syntax is that of gflags: `--name=value`, `--name value`, `--bool` or `--nobool`, with one dash or two. The last
+value of a repeated flag wins. The error for an unknown name suggests the nearest known name.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         again = store.read(job.directory)
         if again is not None and (again.ended or again.running is False):
             return _show_past(again, lines, as_json)  # it ended during the search
-        raise ControlLost(f"{job.title}: {lost}; its launcher is {job.record.launcher.describe()}") from lost
+        raise ControlLost(f"{job.title}: {lost} (launcher: {job.record.launcher.describe()})") from lost
     client.send("attach", lines=lines)
     console = Console(as_json=as_json)
     console.note(f"attached to {job.title}: {attached.KEYS}")

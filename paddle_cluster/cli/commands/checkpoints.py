@@ -69,7 +69,7 @@ class NodeCheckpoints:
     left_out: dict[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the checkpoints and errors as JSON types, for --json."""
+        """Return the checkpoints and errors as JSON values, for --json."""
         return {
             "checkpoints": [one.as_json() for one in self.pservers],
             "directories": {

@@ -94,7 +94,7 @@ def _devices(selected: str | None, count: int | None, environ: Mapping[str, str]
             )
         if count is not None and count != len(numbers):
             raise ConfigError(
-                f"--gpus={count} and --selected_gpus={selected} contradict each other; give only one"
+                f"--gpus={count} and --selected_gpus={selected} conflict; give only one of them"
             )
         return numbers
     if count is None:

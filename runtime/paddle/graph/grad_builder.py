@@ -250,11 +250,11 @@ class BodyGradients:
     tables: Collection[str] = ()
 
     def wanted(self, names: Sequence[str]) -> list[str]:
-        """Return the given names, each once, whose gradient must be computed."""
+        """Return those of the given names whose gradients must be computed, without duplicates."""
         return [name for name in dict.fromkeys(names) if name in self.required]
 
     def arriving(self, names: Sequence[str]) -> list[str]:
-        """Return the given names, each once, for which later operators have computed a gradient."""
+        """Return those of the given names whose gradients later operators have computed, without duplicates."""
         return [name for name in dict.fromkeys(names) if name in self.reached]
 
     def rows(self, names: Sequence[str]) -> list[str]:

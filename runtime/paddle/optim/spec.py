@@ -99,7 +99,7 @@ class OptimizerSpec:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Convert the spec to a dictionary of JSON types."""
+        """Convert the spec to a dictionary of JSON values."""
         return {item.name: getattr(self, item.name) for item in fields(self)} | {"hyper": dict(self.hyper)}
 
     @classmethod
@@ -186,7 +186,7 @@ class ParameterSpec:
         return math.prod(self.shape)
 
     def to_json(self) -> dict[str, Any]:
-        """Convert the spec to a dictionary of JSON types."""
+        """Convert the spec to a dictionary of JSON values."""
         content = {item.name: getattr(self, item.name) for item in fields(self)} | {"shape": list(self.shape)}
         # Without an optimizer of its own, the format is that of earlier versions, which can read it.
         own = content.pop("optimizer")

@@ -93,7 +93,7 @@ class Dataset:
         return is_given_up
 
     def state(self) -> dict[str, Any]:
-        """Return the state of all tasks as JSON types, without the data that they contain."""
+        """Return the state of all tasks as JSON values, without the data that they contain."""
         tasks = [*self.waiting, *self.over, *(each.task for each in self.leases.values())]
         return {
             "pass": self.pass_id,

@@ -60,7 +60,7 @@ def decompress(data: bytes, most: int) -> bytes:
                 raise SnappyError(f"the stream holds more than {most} bytes")
             out.append(block)
         elif kind < _FIRST_SKIPPED:
-            raise SnappyError(f"the frame at byte {at} has the unknown type {kind:#04x}")
+            raise SnappyError(f"the frame at byte {at} has unknown type {kind:#04x}")
         at += 4 + length
     return b"".join(out)
 

@@ -98,7 +98,7 @@ class GradientMachine:
             )
         if protoObj != NetworkMessage(protoObj.network, protoObj.input_layer_names):
             raise UsageError(
-                "the message of the network was changed, which has no effect: change the configuration"
+                "changes of the network's message have no effect; change the configuration instead"
             )
         return GradientMachine(protoObj.network, protoObj.input_layer_names)
 

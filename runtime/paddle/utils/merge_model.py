@@ -112,7 +112,9 @@ def read(path: str) -> tuple[Network, Parameters]:
     except OSError as error:
         raise ModelFileError(f"cannot read {path}: {error.strerror}") from error
     except MemoryError as error:
-        raise ModelFileError(f"{path} is damaged, or declares parameters that exceed the memory") from error
+        raise ModelFileError(
+            f"{path} is damaged, or declares parameters that exceed the available memory"
+        ) from error
     return network, parameters
 
 

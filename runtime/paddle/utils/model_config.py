@@ -189,7 +189,7 @@ class _Reader:
         unknown = {"act": config.active_type not in ("", "linear"), "layer_attr": bool(config.drop_rate)}
         for each, is_given in unknown.items():
             if is_given and each not in known and config.type not in _SETTLED:
-                raise ModelFileError(f"{each} of this type cannot be read")
+                raise ModelFileError(f"{each} is not supported for this type of layer")
         arguments = {**given, **arguments_of(config, fields)}
         arguments |= {
             each: value for each, value in shared.items() if each in known and each not in arguments
@@ -210,7 +210,7 @@ class _Reader:
         if config.type == "seqlastins":
             return self.call("first_seq" if config.select_first else "last_seq", config, given)
         if config.output_max_index:
-            raise ModelFileError("output_max_index cannot be read")
+            raise ModelFileError("output_max_index is not supported")
         kind = (
             pooling.Avg(config.average_strategy or "average") if config.type == "average" else pooling.Max()
         )

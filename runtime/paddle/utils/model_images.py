@@ -99,7 +99,7 @@ def _norm(reader: Reader, config: Any) -> LayerOutput:
     if norm.norm_type == "cross-channel-norm":
         return reader.call("cross_channel_norm", config, given)
     if norm.norm_type != "cmrnorm-projection":
-        raise ModelFileError(f"norm_type {norm.norm_type!r} cannot be read")
+        raise ModelFileError(f"norm_type {norm.norm_type!r} is not supported")
     given |= {
         "size": norm.size,
         "scale": norm.scale * norm.size,

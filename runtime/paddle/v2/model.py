@@ -179,7 +179,7 @@ class Model:
         """Add a layer under a new name; layers of a group's step can read only layers of that step."""
         if config.name in self.layers:
             raise UsageError(
-                f"Duplicated layer name {config.name!r}: layer names must be unique within a process"
+                f"duplicate layer name {config.name!r}: layer names must be unique within a process"
             )
         if self.group and config.type != "group_output":
             readable = self._around if config.type in READS_AROUND_GROUPS else self.group

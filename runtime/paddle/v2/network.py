@@ -70,7 +70,7 @@ class Network:
         return [name for name, layer in self.layers.items() if "coeff" in layer.attrs and not layer.group]
 
     def to_json(self) -> bytes:
-        """Convert the network to JSON types, without evaluators, which are needed only for training."""
+        """Convert the network to JSON values, without evaluators, which are needed only for training."""
         content = {
             "format": FORMAT,
             "version": VERSION,

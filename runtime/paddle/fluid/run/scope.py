@@ -23,7 +23,7 @@ from paddle.ops.base.selected_rows import SelectedRows
 
 
 class RowsHandle:
-    """A handle on selected rows, either in a scope or standalone: `core.SelectedRows(rows, height)`."""
+    """A handle to selected rows, either in a scope or standalone: `core.SelectedRows(rows, height)`."""
 
     def __init__(self, rows: Sequence[int] = (), height: int = 0, cell: Cell | None = None) -> None:
         self._cell = cell or Cell()
@@ -87,7 +87,7 @@ class _Values(Cell):
 
 
 class VariableHandle:
-    """A handle on one value in a scope, as `Scope.var` and `Scope.find_var` return it."""
+    """A handle to a value in a scope, returned by `Scope.var` and `Scope.find_var`."""
 
     def __init__(self, name: str, cell: Cell) -> None:
         self._name, self._cell = name, cell

@@ -87,7 +87,7 @@ class Window:
 
 @lru_cache(maxsize=256)
 def window_of(kernel: Sizes, strides: Sizes, paddings: Sizes, dilations: Sizes) -> Window:
-    """Return the sliding window of these sizes; cached, because every step of a program requests it again."""
+    """Return the sliding window with these sizes. Results are cached because every step requests them again."""
     return Window(kernel, strides, paddings, dilations)
 
 

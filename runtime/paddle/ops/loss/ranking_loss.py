@@ -76,7 +76,7 @@ def bpr_loss_grad(x: Array, label: Array, dy: Array) -> Array:
 def _infer_distance(x: Spec, y: Spec) -> tuple[Spec, Spec]:
     same(x.shape[1:], y.shape[1:], "X and Y, except for the rows,")
     if y.shape[0] != 1 and not agree(x.shape[0], y.shape[0]):
-        raise ShapeError(f"Y must have one row or the same number as X, got {x.shape} and {y.shape}")
+        raise ShapeError(f"Y must have one row or as many rows as X, got {x.shape} and {y.shape}")
     return x, x._replace(shape=(x.shape[0], 1))
 
 

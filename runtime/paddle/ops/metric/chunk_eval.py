@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """chunk_eval: precision, recall and F1 score of the chunks that tags encode, as in named entity recognition.
 
-A tag is type * (number of tags of the scheme) + position; the largest number, num_chunk_types * that, means outside.
+A tag is type * (number of tags of the scheme) + position; the number num_chunk_types * (number of tags
+of the scheme) means outside.
 """
 
 from __future__ import annotations

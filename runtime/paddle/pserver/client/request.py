@@ -87,7 +87,7 @@ class Request:
         return isinstance(message.record, Values) and self._is_due(message)
 
     def place(self, message: Message) -> memoryview | None:
-        """Return the memory for a message's only array, if it can be written there before it is checked.
+        """Return the memory to receive a message's only array into before it is checked; None if a copy is needed.
 
         Args:
             message: the message, of which only the header has arrived.

@@ -35,7 +35,7 @@ class Owner(Protocol):
         """Return whether `facts` and the store currently form the complete state."""
 
     def facts(self) -> dict[str, Any]:
-        """Return the trainers' progress and their requests so far, as JSON types."""
+        """Return the trainers' progress and their requests so far, as JSON values."""
 
     def take_up(self, configuration: Configuration, store: Store, facts: dict[str, Any]) -> None:
         """Resume from the configuration, store and `facts` that an earlier process saved."""

@@ -50,7 +50,7 @@ def read_file(path: Path, key: str = "", *, is_foreign: bool = False) -> Iterato
         path: a file with `ids`, `rows` and optionally `ages` and `states`; or with a matrix whose row i has the id i.
         key: name of the matrix; required if there are several. If the file also has `ids`, these are the ids of its
             rows.
-        is_foreign: whether another program wrote the file; states are then not read, and ids must be distinct.
+        is_foreign: whether another program wrote the file. If so, states are not read, and ids must be distinct.
 
     Raises:
         ConfigError: the file is invalid, has neither rows nor a matrix, or repeats an id, which is detected before the
@@ -87,8 +87,8 @@ def _names(
     if len(matrices) != 1:
         there = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise ConfigError(
-            f"{path}: expected arrays ids and rows, or a single matrix; give the key of the "
-            f"embedding's weight. The file has {there}"
+            f"{path}: expected arrays ids and rows, or a single matrix, but the file has {there}; to read "
+            "one of several matrices, pass its name as key"
         )
     beside = [name for name, shape in shapes.items() if shape == shapes[matrices[0]][:1]]
     if "ids" in beside:

@@ -160,7 +160,7 @@ class Engine:
         )
 
     def facts(self) -> dict[str, Any]:
-        """Return the sessions, requests and progress of all trainers as JSON types, from which `take_up` resumes."""
+        """Return the sessions, requests and progress of all trainers as JSON values, from which `take_up` resumes."""
         return {
             "sessions": sessions_to_json(self._sessions, self._is_to_come),
             "training": self._service.facts(),

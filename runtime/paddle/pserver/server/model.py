@@ -75,7 +75,7 @@ class Model:
         self.resumed_at = facts["resumed_at"]
 
     def facts(self) -> dict[str, Any]:
-        """Return the part of the model's state that `take_up` restores, as JSON types."""
+        """Return the part of the model's state that `take_up` restores, as JSON values."""
         return {"lag": self.lag.facts() if self.lag else None, "resumed_at": self.resumed_at}
 
     def configured(self) -> Store:

@@ -214,7 +214,7 @@ class ProgramService(Service):
         return waiting
 
     def facts(self) -> dict[str, Any]:
-        """Return the number of steps and the trainers' progress, as JSON types."""
+        """Return the number of steps and the trainers' progress, as JSON values."""
         return {"version": self.version, "wishes": sorted(self._wishes.items()), "given": self._given}
 
     def resume(self, facts: Mapping[str, Any]) -> None:

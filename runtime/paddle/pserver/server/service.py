@@ -277,7 +277,7 @@ class Service(Protocol):
         return ()
 
     def facts(self) -> dict[str, Any]:
-        """Return the trainers' progress as JSON types, for a copy from which another process can resume."""
+        """Return the trainers' progress as JSON values, for a copy from which another process can resume."""
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
         """Resume from the state of this server's earlier process."""

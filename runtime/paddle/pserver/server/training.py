@@ -86,7 +86,7 @@ class Training(Service):
         return tuple(map(sum, zip(*tables, strict=True)))
 
     def facts(self) -> dict[str, Any]:
-        """Return the trainers' progress in the pass and at barriers, as JSON types, from which `take_up` resumes."""
+        """Return the trainers' progress in the pass and at barriers, as JSON values, from which `take_up` resumes."""
         return {
             "pass_open": self._pass_open,
             "in_pass": sorted(self._in_pass),

@@ -86,7 +86,7 @@ class Initial:
         return abs(self.mean) + self.spread * _REACH[self.kind]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the distribution as a dictionary of JSON types."""
+        """Return the distribution as a dictionary of JSON values."""
         return asdict(self)
 
     def rows(self, ids: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.float32]:

@@ -136,7 +136,7 @@ class TableSpec:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the specification as a dictionary of JSON types."""
+        """Return the specification as a dictionary of JSON values."""
         whole = {item.name: getattr(self, item.name) for item in fields(self)} | {
             "parameter": self.parameter.to_json(),
             "initial": self.initial.to_json(),

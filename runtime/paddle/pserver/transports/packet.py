@@ -37,7 +37,10 @@ def pack(message: Message, shared: Sequence[Floats] = ()) -> bytes:
 
 
 def pack_placed(message: Message, places: Sequence[bytes]) -> bytes:
-    """Pack a message whose arrays have known `places`; see `pack` and `place_of`. Empty place: sent in the packet."""
+    """Pack a message whose arrays have the given `places`; see `pack` and `place_of`.
+
+    An array with an empty place is sent in the packet.
+    """
     if any(places):
         pairs = zip(message.sections, places, strict=True)
         # Data that is not sent needs no checksum.

@@ -151,7 +151,7 @@ def memories_of(group: str) -> dict[str, str]:
         if target not in layers:
             raise UsageError(
                 f"recurrent group {group!r}: a memory refers to layer {_outside(target, group)!r}, but no layer of "
-                "the step has that name; give it to the layer whose output the memory should store"
+                "the step has that name; give this name to the layer whose output the memory should store"
             )
     return found
 

@@ -256,7 +256,9 @@ def concat(
         )
     layers = [item for item in items if isinstance(item, LayerOutput)]
     if len(layers) != len(items):
-        raise UsageTypeError(f"concat {name!r} takes layers only or projections only, got {items!r:.200}")
+        raise UsageTypeError(
+            f"concat {name!r} takes either layers or projections, not both; got {items!r:.200}"
+        )
     if bias_attr:
         raise UsageError(
             f"concat {name!r} of layers cannot have a bias: omit bias_attr, or concatenate projections"

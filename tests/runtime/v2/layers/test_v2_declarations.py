@@ -76,7 +76,7 @@ def test_unnamed_layers_count_per_kind() -> None:
 
 def test_a_name_can_be_used_once() -> None:
     dense("x", 4)
-    with pytest.raises(ValueError, match="Duplicated layer name 'x'"):
+    with pytest.raises(ValueError, match="duplicate layer name 'x'"):
         dense("x", 4)
 
 

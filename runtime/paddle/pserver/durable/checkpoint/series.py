@@ -231,7 +231,7 @@ class Periodic:
         _log.warning("%s%s", text, remedy)
 
     def begin(self, engine: Mapping[str, Any]) -> None:
-        """Begin a checkpoint of the present state; the manifest stores `engine`, the engine's state as JSON types."""
+        """Begin a checkpoint of the present state; the manifest stores `engine`, the engine's state as JSON values."""
         self._begun, self._begun_at = self._store.version, time.monotonic()
         self.series.begin(engine)
 
