@@ -58,7 +58,7 @@ def test_places_are_the_lines_on_which_variables_begin() -> None:
         ("=s3cret", "f:1", "expected NAME=VALUE"),
         ("export s3cret", "f:1", "expected NAME=VALUE"),
         ("A='s3cret", "f:1", "A: the value has no closing ' on this line"),
-        ("A='s3cret\n'", "f:1", "for its value on this line"),
+        ("A='s3cret\n'", "f:1", "the value has no closing ' on this line"),
         (
             'A=1\nB="s3cret\nC=2',
             "f:2",

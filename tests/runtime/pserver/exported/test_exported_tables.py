@@ -338,7 +338,7 @@ def test_a_whole_models_file_has_arrays_of_other_kinds(tmp_path: Path, kind: str
     save(path := tmp_path / f"model.{kind}", {"emb": weight, "mask": np.ones(3, bool), **others})
     (piece,) = read_file(path, is_foreign=True)
     assert np.array_equal(piece.rows, weight)
-    with pytest.raises(ConfigError, match=r"The file has .*mask \(3,\)"):
+    with pytest.raises(ConfigError, match=r"the file has .*mask \(3,\)"):
         list(read_file(path, "mask"))
 
 
