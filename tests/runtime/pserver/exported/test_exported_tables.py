@@ -175,7 +175,7 @@ def test_files_of_other_programs_are_read(tmp_path: Path, kind: str) -> None:
         "fc.bias": np.ones(2, np.float32),
     }
     save(path, arrays)
-    with pytest.raises(ConfigError, match=r"key.* emb.weight \(50, 3\)"):
+    with pytest.raises(ConfigError, match=r"has .*emb.weight \(50, 3\).* as key"):
         list(read_file(path))
     folder = convert(path, tmp_path / "made", table="users", key="emb.weight")
     declared = declare({"users": GrowingTable(WIDTH, start=folder)}, {})

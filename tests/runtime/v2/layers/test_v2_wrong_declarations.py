@@ -30,7 +30,7 @@ def dense(name: str, dim: int) -> layer.LayerOutput:
         (lambda x: layer.fc(x, 3, act=paddle.activation.Relu), "instance"),  # type: ignore[arg-type]
         (lambda x: layer.fc(x, 3, param_attr="w"), "^param_attr takes paddle.attr.Param"),  # type: ignore[arg-type]
         (lambda x: layer.fc(x, 3, bias_attr="no"), "^bias_attr takes paddle.attr.Param"),  # type: ignore[arg-type]
-        (lambda x: layer.concat([x, layer.identity_projection(x)]), "only"),
+        (lambda x: layer.concat([x, layer.identity_projection(x)]), "either layers or"),
         (lambda x: layer.data("s", "dense"), "data_type"),  # type: ignore[arg-type]
         (lambda x: layer.mixed(input=x), r"'__mixed_0__' .*projections.*identity_projection\(layer\)"),
         (lambda x: layer.mixed(input=[x]), "full_matrix_projection"),
