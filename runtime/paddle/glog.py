@@ -19,7 +19,6 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TextIO
 
 from paddle.env import JobEnvironment
 
@@ -46,12 +45,11 @@ class GlogFormatter(logging.Formatter):
 
 
 class _LineHandler(logging.Handler):
-    """Writes lines to a descriptor, each with one unbuffered write."""
+    """Writes lines to "stdout" or "stderr", each with one unbuffered write; a script may replace and close these."""
 
-    def __init__(self, descriptor: int, *, owned: bool) -> None:
+    def __init__(self, stream: str = "stderr") -> None:
         super().__init__()
-        self._descriptor = descriptor
-        self._owned = owned
+        self._stream = stream
         self._lost = 0
         self.setFormatter(GlogFormatter())
         self.addFilter(_add_thread_id)
@@ -71,14 +69,11 @@ class _LineHandler(logging.Handler):
             self._lost += 1
 
     def _append(self, data: bytes) -> None:
-        os.write(self._descriptor, data)
-
-    def close(self) -> None:
-        """Close the descriptor if this handler opened it."""
-        if self._owned:
-            self._owned = False
-            os.close(self._descriptor)
-        super().close()
+        try:
+            descriptor: int = getattr(sys, self._stream).fileno()
+        except (AttributeError, OSError, ValueError):
+            descriptor = 1 if self._stream == "stdout" else 2
+        os.write(descriptor, data)
 
 
 class _FileHandler(_LineHandler):
@@ -91,10 +86,18 @@ class _FileHandler(_LineHandler):
         self._size = 0
         path, descriptor = _create(folder, program)
         self._paths = [path]
-        super().__init__(descriptor, owned=True)
+        self._descriptor = descriptor
+        super().__init__()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        super().close()
 
     def _append(self, data: bytes) -> None:
-        super()._append(data)
+        os.write(self._descriptor, data)
         self._size += len(data)
         if self._size >= self._limit:
             self._begin_another()
@@ -136,14 +139,14 @@ def open_log(
         old.close()
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    stderr = _LineHandler(_descriptor_of(sys.stderr, 2), owned=False)
+    stderr = _LineHandler()
     logger.addHandler(stderr)
     if environment.glog_to_stderr is not False:
         return logger
     folder = environment.glog_log_dir or Path(tempfile.gettempdir())
     if echo:
         logger.removeHandler(stderr)
-        logger.addHandler(_LineHandler(_descriptor_of(sys.stdout, 1), owned=False))
+        logger.addHandler(_LineHandler("stdout"))
     try:
         file = _FileHandler(folder.absolute(), program, environment.glog_max_log_size << 20)
     except OSError as error:
@@ -159,7 +162,7 @@ def warn_on_stderr() -> None:
     """Write warnings to stderr in the format of glog, if the process has not configured logging."""
     logger = logging.getLogger(_LOGGER)
     if not logger.hasHandlers():
-        handler = _LineHandler(_descriptor_of(sys.stderr, 2), owned=False)
+        handler = _LineHandler()
         handler.setLevel(logging.WARNING)
         logger.addHandler(handler)
 
@@ -168,13 +171,6 @@ def _add_thread_id(record: logging.LogRecord) -> bool:
     # The kernel's id, as in glog; the record itself carries Python's.
     record.__dict__.setdefault("thread_id", threading.get_native_id())
     return True
-
-
-def _descriptor_of(stream: TextIO | None, default: int) -> int:
-    try:
-        return stream.fileno() if stream is not None else default
-    except (OSError, ValueError):
-        return default
 
 
 def _create(folder: Path, program: str) -> tuple[Path, int]:

@@ -191,3 +191,32 @@ logging.getLogger("paddle.x").warning("a peer is gone")
     assert re.fullmatch(
         r"mine a peer is gone" if is_configured else r"W\d{4} [\d:.]+ +\d+ \S+\] a peer is gone", line
     )
+
+
+def test_a_warning_is_written_to_standard_error_and_never_to_a_file_that_reuses_its_descriptor(
+    tmp_path: Path,
+) -> None:
+    script = """
+import contextlib, logging, sys
+from paddle import glog
+with open("quiet", "w") as quiet, contextlib.redirect_stderr(quiet):
+    glog.warn_on_stderr()
+    logging.getLogger("paddle.x").warning("hidden")
+    taken = quiet.fileno()
+with open("model", "wb") as model:
+    assert model.fileno() == taken
+    logging.getLogger("paddle.x").warning("a peer is gone")
+"""
+    env = {**os.environ, "PYTHONPATH": str(Path(glog.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr.endswith("] a peer is gone\n")
+    assert (tmp_path / "quiet").read_text().endswith("] hidden\n")
+    assert (tmp_path / "model").read_bytes() == b""
