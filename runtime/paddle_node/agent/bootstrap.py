@@ -102,7 +102,7 @@ def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> N
 
             code = reconnect(nonce, 0, 1)
         else:
-            code = _serve(nonce, importer)
+            code = _serve(magic, nonce, importer)
     except Exception:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
         import traceback
 
@@ -134,7 +134,7 @@ def _leave(code: int) -> None:
     os._exit(code)
 
 
-def _serve(nonce: str, importer: MemoryImporter) -> int:
+def _serve(magic: bytes, nonce: str, importer: MemoryImporter) -> int:
     from paddle_node.linux import proc
 
     if not proc.stat("self"):
@@ -157,5 +157,5 @@ def _serve(nonce: str, importer: MemoryImporter) -> int:
     code = guard(offer.received, offer.listener)
     if code != STAYS:
         return code
-    offer.begin(importer.magic, importer.everything())
+    offer.begin(magic, importer.everything())  # which may hold the code of another Python
     return 0

@@ -80,7 +80,7 @@ class Node:
         self.reactor = Reactor()
         self.link = Link(node_id, f"node-{node_id}", self.stream, self.events, self.reactor, key)
 
-    def greet(self, lease_s: float = 30.0) -> dict[str, Any]:
+    def greet(self, lease_s: float = 30.0, resident: dict[str, Any] | None = None) -> dict[str, Any]:
         self.link.send(
             "hello",
             job_id=self.job_id,
@@ -89,6 +89,7 @@ class Node:
             root_dir=str(self.root),
             python=sys.executable,
             reconnect=None if self.link.key is None else self.link.key._asdict(),
+            resident=resident,
         )
         said = self.expect("hello").fields
         self.link.send("ping", seq=0)  # a second frame: now it starts its guard
