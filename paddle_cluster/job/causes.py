@@ -32,7 +32,8 @@ _BROKEN = regex(
     r"left before it initialized the parameters|has left after \d+ operations|rank \d+ \(\S+\) was lost",
     re.IGNORECASE,
 )
-_NO_SCRIPT = regex(r"(SyntaxError|IndentationError|TabError): ")
+_NO_TRACEBACK = regex(r"(?:SyntaxError|IndentationError|TabError|[\w.-]+: error): ")
+_RANK_PREFIX = regex(r"\[rank\d+\]: ?")  # PyTorch's, once a process group exists
 _NUMBER = regex(r"0x[0-9a-f]+|\d+")  # ranks, ports, addresses
 _MAIN_THREAD = regex(r"^Current thread 0x.*\n((?:  .*(?:\n|\Z))*)", re.MULTILINE)
 _PEERS = regex(r"/paddle/(pserver/(client|transports|reader)|collective)/|/torch/distributed/|/mpi4py/")
@@ -154,12 +155,13 @@ def waits(failure: Failure) -> bool:
 def last_error(failure: Failure) -> str:
     """Return the last line of the Python traceback at the end of its log, or "".
 
-    Syntax errors of the script have no traceback, and are reported before anything runs.
+    Syntax errors of the script, and errors of argparse, have no traceback.
     """
-    begun = [i for i, line in enumerate(failure.tail) if line.startswith("Traceback (most recent call last)")]
+    tail = [line[found.end() :] if (found := _RANK_PREFIX.match(line)) else line for line in failure.tail]
+    begun = [i for i, line in enumerate(tail) if line.startswith("Traceback (most recent call last)")]
     if not begun:
-        return next((line for line in failure.tail[-1:] if _NO_SCRIPT.match(line)), "")
-    for line in failure.tail[begun[-1] + 1 :]:
+        return next((line for line in tail[-1:] if _NO_TRACEBACK.match(line)), "")
+    for line in tail[begun[-1] + 1 :]:
         if line and not line[0].isspace():
             return line
     return ""

@@ -109,7 +109,25 @@ _REMEDIES = tuple(
             "Python whose torch has CUDA (PYTHON in conf.py)",
         ),
         (
-            r"^IndexError: list index out of range \(sys\.argv\)",
+            r"error: the following arguments are required: .*--local[-_]rank",
+            'the launcher sets the variable LOCAL_RANK instead, as torchrun does: int(os.environ["LOCAL_RANK"])',
+        ),
+        (
+            r"^[\w.]*DistStoreError: (?:Timed out|wait timeout) after",
+            "this rank waited for ranks that the job does not have, or that do not call init_process_group: let it "
+            "read RANK and WORLD_SIZE, without the arguments rank and world_size",
+        ),
+        (
+            r"^(?:[\w.]*DistNetworkError|OSError): .*[Aa]ddress already in use",
+            "use a port that is free on that node; init_process_group without init_method uses MASTER_PORT, which the "
+            "launcher chooses. If ranks are given by hand, only one process can have rank 0",
+        ),
+        (
+            r"^SyntaxError: (?:\(unicode error\) 'utf-8' codec|Non-UTF-8 code starting)",
+            "save the script in UTF-8, or name its encoding in the first line, such as # -*- coding: latin-1 -*-",
+        ),
+        (
+            r"^IndexError: list index out of range \(sys\.argv\)|error: the following arguments are required: ",
             (
                 "the script expects an argument that it did not get. Arguments behind the options of "
                 f"{COMMAND} reach every process; a value for each role or rank comes from a shell script, "

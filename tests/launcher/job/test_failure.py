@@ -222,6 +222,13 @@ def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Fa
             "    main(sys.argv[1])\nFileNotFoundError: [Errno 2] No such file or directory: 'mpirun'",
             "if mpirun is a program",
         ),
+        ("torch.distributed.DistStoreError: Timed out after 9 seconds waiting for clients.", "WORLD_SIZE"),
+        (
+            "torch.distributed.DistNetworkError: failed to listen, message: address already in use",
+            "MASTER_PORT",
+        ),
+        ("OSError: [Errno 98] Address already in use", "MASTER_PORT"),
+        ("SyntaxError: Non-UTF-8 code starting with '\\xe9' in file a.py", "coding: latin-1"),
         ("EOFError: EOF when reading a line", "standard input is empty"),
         ("EOFError: Ran out of input", ""),  # a truncated pickle
         ("MemoryError", "fewer processes per node"),
@@ -235,6 +242,33 @@ def test_what_many_scripts_die_of_is_told_with_what_helps(error: str, helps: str
     found = [line for line in lines if line.startswith("  try: ")]
     assert len(found) == bool(helps)
     assert helps in "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("option", "helps"),
+    [("--local_rank", "LOCAL_RANK"), ("--local-rank", "LOCAL_RANK"), ("--data", "paddle")],
+)
+def test_a_missing_argument_is_the_error_of_all_trainers(option: str, helps: str) -> None:
+    error = f"train.py: error: the following arguments are required: {option}"
+    lines = report(judge([trainer(rank, "exit code 2", "usage: train.py [-h]", error) for rank in range(3)]))
+    assert helps in next(line for line in lines if line.startswith("  try: "))
+    assert sum("trainer 1" in line for line in lines) == 1
+    assert not [line for line in lines if "also failed" in line]
+
+
+def test_the_prefix_of_a_rank_hides_neither_the_error_nor_that_others_have_it() -> None:
+    tail = [
+        "Traceback (most recent call last):",
+        '  File "x"',
+        "FileNotFoundError: [Errno 2] No such file or directory: 'a.pt'",
+    ]
+    failures = [
+        trainer(rank, "exit code 1", *(f"[rank{rank}]: {line}" for line in tail)) for rank in range(2)
+    ]
+    found = judge(failures)
+    assert last_error(failures[1]) == tail[-1]
+    assert found.same == (failures[1],)
+    assert any("a.pt" in line for line in report(found) if line.startswith("  try: "))
 
 
 def test_a_program_that_a_node_lacks_may_be_the_interpreter_of_a_script() -> None:
