@@ -29,8 +29,10 @@ from paddle_cluster.errors import ConfError, UsageError
 from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.sizes import counted
 from paddle_node.contract.classes import regex, replace
+from paddle_node.contract.flags import PSERVER_FLAGS, value_of
 
 _CONFIG = regex(r"--?config(=|$)")
+_IN_CONF = frozenset(row.flag for row in BY_KEY.values())  # checked with the names in conf.py
 _RESUME = regex(r"latest|auto|[0-9]+(\.[\w.-]+)?")
 MOST_A_MACHINE = 4096  # trainers
 MAX_LOCAL = 250  # each has its own address, from 127.0.0.2 on
@@ -72,8 +74,8 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     trainers = sum(slots.get(node_id, each or 1) for node_id in roles["TRAINERS"])
     if least is not None and least > trainers:
         layers.add("--min_trainers", f"expected at most {trainers}, the number of trainers, got {least}")
-    if problem := _wrong_resume(arguments):
-        layers.add("--resume", problem)
+    for name, problem in _wrong_flags(arguments):
+        layers.add(name, problem)
     layers.raise_any()
     variables = {node_id: [(*one, said.where) for one in said.env] for node_id, said in own.items()}
     for_all, for_hosts = read_variables(arguments, environ, listed.hosts[0].is_local, variables)
@@ -106,7 +108,7 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
             total=listed.total,
             lines=listed.lines,
             names=layers.origins,
-            remarks=tuple(_remarks(arguments, listed)),
+            remarks=tuple(_remarks(arguments, listed, read)),
         ),
         "state": places(environ),
     }
@@ -146,7 +148,9 @@ def _settings(found: Mapping[str, Any]) -> Settings:
     return Settings(**parts[""])
 
 
-def _remarks(arguments: Arguments, listed: HostList) -> Iterator[str]:
+def _remarks(arguments: Arguments, listed: HostList, read: Mapping[str, Any]) -> Iterator[str]:
+    if read["PADDLE_NIC"] and listed.hosts[0].is_local:
+        yield "PADDLE_NIC has no effect on local nodes, which use 127.0.0.0/8"
     if listed.slots and arguments["nproc_per_node"] is not None:
         yield f"the slots in {listed.source} are ignored because --nproc_per_node is given"
     elif listed.slots and arguments["mode"] is not Mode.COLLECTIVE:
@@ -322,16 +326,20 @@ def _entry(arguments: Arguments) -> Entry:
         raise UsageError(f"--config: {error}") from error
 
 
-def _wrong_resume(arguments: Arguments) -> str:
-    """Return what is wrong with --resume, or "". Without this check, each pserver would report the error."""
-    resume = arguments.flag("resume")
-    if not arguments["mode"].has_pserver_command or not resume:
-        return ""
-    if not arguments.flag("checkpoint_dir"):
-        return "needs --checkpoint_dir=DIR, the directory of the checkpoints"
-    if not _RESUME.fullmatch(resume):
-        return f"expected latest, auto or a batch number, got {resume!r}"
-    return ""
+def _wrong_flags(arguments: Arguments) -> Iterator[tuple[str, str]]:
+    """Yield the invalid flags of pservers, with the reason. Without this check, each pserver would report the error."""
+    if not arguments["mode"].has_pserver_command:
+        return
+    for name, text in arguments.flags:
+        if name in PSERVER_FLAGS and name not in _IN_CONF:
+            try:
+                value_of(PSERVER_FLAGS[name], text)
+            except ValueError as error:
+                yield f"--{name}", str(error)
+    if (resume := arguments.flag("resume")) and not arguments.flag("checkpoint_dir"):
+        yield "--resume", "needs --checkpoint_dir=DIR, the directory of the checkpoints"
+    elif resume and not _RESUME.fullmatch(resume):
+        yield "--resume", f"expected latest, auto or a batch number, got {resume!r}"
 
 
 def _host_problems(hosts: Sequence[Host]) -> Iterator[str]:

@@ -17,8 +17,8 @@ from typing import Any
 
 from paddle.endpoints import check_endpoints
 from paddle.errors import ConfigError
-from paddle.flags import parse_bool
 from paddle_node.contract import names
+from paddle_node.contract.flags import parse_bool
 
 GLOG_MAX_LOG_SIZE = 1800  # glog's own default, megabytes
 _SERVERS, _SPARSE_SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST"

@@ -11,24 +11,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 
 from paddle.errors import FlagError
-from paddle_node.contract.flags import MAX_PORT, Flag, Value
-
-_TRUE = frozenset({"1", "t", "true", "y", "yes"})
-_FALSE = frozenset({"0", "f", "false", "n", "no"})
-
-
-def parse_bool(text: str) -> bool:
-    """Parse a boolean as gflags does: 1, t, true, y or yes, and 0, f, false, n or no, in either case.
-
-    Raises:
-        ValueError: the text is not one of them.
-    """
-    word = text.strip().lower()
-    if word in _TRUE:
-        return True
-    if word in _FALSE:
-        return False
-    raise ValueError(f"expected one of {sorted(_TRUE)} or {sorted(_FALSE)}, got {text!r}")
+from paddle_node.contract.flags import MAX_PORT, Flag, Value, value_of
 
 
 def read_flags(table: Mapping[str, Flag], given: Mapping[str, object]) -> dict[str, Value]:
@@ -60,20 +43,10 @@ def _read(flag: Flag, name: str, value: object) -> Value:
     Raises:
         FlagError: the value is invalid; the message names the flag, the value and the expected type.
     """
-    text = str(value).strip() if not isinstance(flag.default, str) else str(value)
-    kind = type(flag.default)
     try:
-        if kind is int and ("_" in text or not text.isascii()):
-            raise ValueError
-        found: Value = parse_bool(text) if kind is bool else kind(text)
-    except ValueError:
-        expected = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
-        raise FlagError(f"flag --{name}: expected {expected}, got {text!r}") from None
-    is_bounded = flag.low is not None and flag.high is not None and not isinstance(found, str)
-    # Written so that NaN is outside of every range.
-    if is_bounded and not flag.low <= found <= flag.high:  # type: ignore[operator]
-        raise FlagError(f"flag --{name}: expected {flag.low:.15g} to {flag.high:.15g}, got {text}")
-    return found
+        return value_of(flag, value)
+    except ValueError as error:
+        raise FlagError(f"flag --{name}: {error}") from None
 
 
 def parse_arguments(table: Mapping[str, Flag], arguments: Sequence[str]) -> dict[str, str]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from paddle.errors import FlagError
-from paddle.flags import describe, parse_arguments, parse_bool, read_flags
-from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS
+from paddle.flags import describe, parse_arguments, read_flags
+from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS, parse_bool
 
 
 @pytest.mark.parametrize("word", ["1", "t", "true", "y", "yes", "True", "YES", "T"])

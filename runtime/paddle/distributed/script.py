@@ -15,8 +15,8 @@ from paddle.distributed import keeper
 from paddle.distributed.keeper import Worker, dying_with
 from paddle.distributed.nodes import Nodes
 from paddle.errors import ConfigError
-from paddle.flags import parse_bool
 from paddle_node.contract import names
+from paddle_node.contract.flags import parse_bool
 
 Plan = Callable[[argparse.Namespace, Mapping[str, str]], list[Worker]]
 _USAGE = 2

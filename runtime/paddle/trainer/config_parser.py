@@ -12,7 +12,6 @@ from typing import Any
 
 from paddle import protobuf
 from paddle.errors import PaddleError
-from paddle.flags import parse_bool
 from paddle.proto.TrainerConfig_pb2 import MESSAGES
 from paddle.reader import pickling
 from paddle.trainer_config_helpers.configuration import Configuration, DataSource, current, reading
@@ -20,6 +19,7 @@ from paddle.v2 import model
 from paddle.v2.errors import UsageError, python2_hint
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.network import OWN_FIELD, Network, NetworkMessage, fill, network_of, sources
+from paddle_node.contract.flags import parse_bool
 
 __all__ = [
     "Inputs", "Outputs", "default_decay_rate", "default_device", "default_gradient_clipping_threshold",

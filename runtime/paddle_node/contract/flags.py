@@ -32,6 +32,46 @@ class Flag(NamedTuple):
     ignored: bool = False
 
 
+_TRUE = frozenset({"1", "t", "true", "y", "yes"})
+_FALSE = frozenset({"0", "f", "false", "n", "no"})
+
+
+def parse_bool(text: str) -> bool:
+    """Parse a boolean as gflags does: 1, t, true, y or yes, and 0, f, false, n or no, in either case.
+
+    Raises:
+        ValueError: the text is not one of them.
+    """
+    word = text.strip().lower()
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    raise ValueError(f"expected one of {sorted(_TRUE)} or {sorted(_FALSE)}, got {text!r}")
+
+
+def value_of(flag: Flag, value: object) -> Value:
+    """Convert a value, written as text or given as a Python value, to a flag's type.
+
+    Raises:
+        ValueError: the value is invalid; the message gives the expected type or range, and the value.
+    """
+    text = str(value).strip() if not isinstance(flag.default, str) else str(value)
+    kind = type(flag.default)
+    try:
+        if kind is int and ("_" in text or not text.isascii()):
+            raise ValueError
+        found: Value = parse_bool(text) if kind is bool else kind(text)
+    except ValueError:
+        expected = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise ValueError(f"expected {expected}, got {text!r}") from None
+    is_bounded = flag.low is not None and flag.high is not None and not isinstance(found, str)
+    # Written so that NaN is outside of every range.
+    if is_bounded and not flag.low <= found <= flag.high:  # type: ignore[operator]
+        raise ValueError(f"expected {flag.low:.15g} to {flag.high:.15g}, got {text}")
+    return found
+
+
 def _unused(table: str) -> Dict[str, Flag]:
     """Return flags without effect: words like name=default, the default True or False, a number or a word."""
     pairs = (word.partition("=") for word in table.split())

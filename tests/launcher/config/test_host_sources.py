@@ -75,6 +75,14 @@ def test_slots_are_trainers_in_collective_mode_and_are_told_elsewhere(
     assert "--mode=collective" in trainers()[1]
 
 
+@pytest.mark.parametrize(("host", "is_told"), [("local", True), ("a", False)])
+def test_a_network_interface_for_local_nodes_is_told_to_have_no_effect(
+    configured: Resolve, host: str, is_told: bool
+) -> None:
+    got = configured(f"HOSTS = [{host!r}]\nPADDLE_NIC = 'eth9'\n", "-p", "ws")
+    assert ("PADDLE_NIC" in "".join(got.sources.remarks)) == is_told
+
+
 def test_what_is_wrong_with_hosts_of_a_hostfile_is_told_there(configured: Resolve, tmp_path: Path) -> None:
     (tmp_path / "machines").write_text("local\nb\n")
     with pytest.raises(ConfError, match=r"^machines: 'local' and other machines cannot be mixed"):
@@ -86,6 +94,8 @@ def test_what_is_wrong_with_hosts_of_a_hostfile_is_told_there(configured: Resolv
     [
         (["--resume=latest"], "--resume: needs --checkpoint_dir=DIR"),
         (["--resume=newest", "--checkpoint_dir=/c"], "--resume: expected latest, auto"),
+        (["--checkpoint_period=x"], "--checkpoint_period: expected a whole number, got 'x'"),
+        (["--checkpoint_keep=0"], "--checkpoint_keep: expected 1 to 1000, got 0"),
         (["--resume=7x", "--checkpoint_dir=/c"], "--resume: expected latest, auto"),
     ],
 )

@@ -8,7 +8,7 @@ import os
 from functools import cache
 
 from paddle.errors import FlagError
-from paddle.flags import parse_bool
+from paddle_node.contract.flags import parse_bool
 
 _log = logging.getLogger(__name__)
 
