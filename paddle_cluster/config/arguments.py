@@ -24,6 +24,15 @@ LAUNCHER_FLAGS = frozenset({"trainer_id", "pservers", "num_gradient_servers"})
 """Flags whose values follow from the plan; users must not set them."""
 _ESCAPE = " (To pass it to your script, put it after --.)"
 _SCRIPTS = (".py", ".sh")
+_DASHES = (
+    "\u2010",
+    "\u2011",
+    "\u2012",
+    "\u2013",
+    "\u2014",
+    "\u2212",
+)  # typographic ones, from a document or a chat
+_FIRST = ("run", "doctor")  # commands that take the options of a job
 
 _HOSTS = "give --hosts=HOST[,HOST:PORT] or --hostfile=FILE, or HOSTS in conf.py"
 _ROLES = (
@@ -150,6 +159,13 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
         before = option
         option, value = _match(token)
         if option is None:
+            if token.startswith(_DASHES):
+                raise UsageError(
+                    f"unknown argument {token!r}: it begins with the dash U+{ord(token[0]):04X}; write hyphens: "
+                    f"--{token.lstrip(''.join(_DASHES) + '-')}" + _ESCAPE
+                )
+            if before is not None and token in _FIRST:
+                raise UsageError(f"unknown argument {token!r}; the command must come first" + _ESCAPE)
             if before is not None and "," in before.metavar and not token.startswith("-"):
                 joined = f"--{before.name}={given[before.name][-1].rstrip(',')},{token.strip(',')}"
                 raise UsageError(

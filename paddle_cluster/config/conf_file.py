@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from os.path import lexists
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ def read_conf(path: Path) -> ConfFile:
     """
     shown = shown_path(path)
     tree = _parse(path, shown)
-    lines, element_lines = _assigned_lines(tree)
+    lines, element_lines = _assigned_lines(tree, shown)
     namespace = _run(tree, path, shown)
     assigned = {name: value for name, value in namespace.items() if _CONF_NAME.fullmatch(name)}
     others = tuple(name for name in namespace if name not in assigned and not name.startswith("_"))
@@ -145,7 +145,14 @@ def _quoted(line: str | None) -> str:
     return f": {line.strip()[:80]!r}" if line and line.strip() else ""
 
 
-def _assigned_lines(tree: ast.Module) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+def _check_commas(parts: Sequence[ast.expr | None], shown: str) -> None:
+    """Refuse a host that extends over two lines: Python joins two strings without a comma between them."""
+    for part in parts:
+        if isinstance(part, ast.Constant) and part.end_lineno != part.lineno:
+            raise ConfError(f"{shown}:{part.lineno}", f"HOSTS: a comma is missing in {part.value!r:.80}")
+
+
+def _assigned_lines(tree: ast.Module, shown: str) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
     lines: dict[str, int] = {}
     elements: dict[str, tuple[int, ...]] = {}
     for node in ast.walk(tree):
@@ -157,6 +164,8 @@ def _assigned_lines(tree: ast.Module) -> tuple[dict[str, int], dict[str, tuple[i
             for target in node.targets:
                 if isinstance(target, ast.Name) and len(found) == len(parts):  # excludes **other
                     elements[target.id] = found
+                if isinstance(target, ast.Name) and target.id == "HOSTS":
+                    _check_commas(parts, shown)
     return lines, elements
 
 

@@ -85,8 +85,14 @@ def check(entry: Entry, package: Path) -> None:
     if file.is_dir():
         raise WorkspaceError(f"{file} is a directory; give a file in it, or a package as --entry=-mPACKAGE")
     if not file.is_file():
+        name = entry.path.rpartition("/")[2].rpartition(" ")[2]  # of "ws/train.py" or "python train.py"
         raise WorkspaceError(
-            f"{package} has no file {entry.path}; add it, or name a different file with --entry=FILE"
+            f"{package} has no file {entry.path}; "
+            + (
+                f"did you mean --entry={name}?"
+                if (package / name).is_file()
+                else "add it, or name a different file with --entry=FILE"
+            )
         )
     if entry.is_program:
         _check_program(file)

@@ -138,8 +138,9 @@ def count_question(host: Host) -> str:
     """Return a question to the user if a host's port looks like a number of processes, otherwise ""."""
     if host.port not in COUNTS:
         return ""
+    some = "1 process" if host.port == 1 else f"{host.port} processes"
     return (
-        f"`:{host.port}` in {host.text!r} is a port, not a count. For {host.port} processes "
+        f"`:{host.port}` in {host.text!r} is a port, not a count. For {some} "
         f"on each host, give --nproc_per_node={host.port}; for this host alone, use a "
         f"hostfile with `{host.name} slots={host.port}` (set a port below 65 in your ssh "
         "config instead)"
@@ -207,7 +208,14 @@ def _name(text: str) -> str:
         raise HostError("the host name is missing: expected [user@]host[:port]")
     name = text if text.isascii() else _ascii_form(text)
     if not _NAME.fullmatch(name) or len(name) > MAX_TEXT:
-        raise HostError(f"{text!r} is not a host name: expected letters, digits, '-', '_' and single dots")
+        raise HostError(
+            f"{text!r} is not a host name: expected letters, digits, '-', '_' and single dots"
+            + (
+                "; ranges belong in --hosts or a hostfile; conf.py can compute its list"
+                if "[" in text
+                else ""
+            )
+        )
     if not name.strip("0123456789."):
         try:
             ipaddress.IPv4Address(name)

@@ -32,6 +32,7 @@ _LARGEST_PORT = 65535
 VARIABLE = regex(r"[A-Za-z_][A-Za-z0-9_]*")  # the syntax of an environment variable's name
 _MAX_SHOWN = 80
 MOST_COUNTED = 100_000
+_SIMILAR = 0.65  # the prefix PADDLE_ alone reaches 0.6
 _CLOSE = 0.85
 _FUZZY_FROM = 6  # shorter names can be legitimately similar: --mode and --model
 _PREFIX_FROM = 8
@@ -167,7 +168,7 @@ def inside(given: str) -> str:
         or given.startswith("-")
         or not is_line(given)
     ):
-        raise ValueMismatchError(f"expected a path inside the workspace, got {given!r}")
+        raise ValueMismatchError(f"expected a path inside the workspace, relative to it, got {given!r}")
     return str(path)
 
 
@@ -351,7 +352,7 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
     """Return the known name that is most similar to a misspelled one; None if none is similar."""
     from difflib import get_close_matches  # few command lines contain an error
 
-    return next(iter(get_close_matches(name, known, n=1)), None)
+    return next(iter(get_close_matches(name, known, n=1, cutoff=_SIMILAR)), None)
 
 
 def near_miss(name: str, ours: str, fuzzy_from: int = _FUZZY_FROM) -> bool:

@@ -190,6 +190,15 @@ def test_what_is_ours_under_another_name_is_refused_with_the_right_one(foreign: 
     assert parse([PACKAGE, "--", foreign]).passthrough == (foreign,)
 
 
+@pytest.mark.parametrize(
+    ("argument", "right"),
+    [("run", "must come first"), ("\u2013mode=fluid", "U+2013; write hyphens: --mode=fluid")],
+)
+def test_a_late_command_and_a_typographic_dash_are_not_passed_on(argument: str, right: str) -> None:
+    assert right in refused(PACKAGE, "--hosts=a", argument)
+    assert parse([PACKAGE, "--", argument]).passthrough == (argument,)
+
+
 def test_in_collective_mode_names_like_paddles_flags_are_the_scripts_own() -> None:
     assert parse([PACKAGE, "--mode=collective", "--num_pass=3"]).passthrough == ("--num_pass=3",)
 

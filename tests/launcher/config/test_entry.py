@@ -69,6 +69,13 @@ def test_a_python_file_needs_no_execute_bit(tmp_path: Path) -> None:
     check(read("train.py"), tmp_path)
 
 
+@pytest.mark.parametrize("text", ["ws/train.py", "python train.py"])
+def test_an_entry_with_more_than_its_path_is_told_its_path(text: str, tmp_path: Path) -> None:
+    assert "add it, or name" in refused(text, tmp_path)
+    made(tmp_path / "train.py")
+    assert "did you mean --entry=train.py?" in refused(text, tmp_path)
+
+
 def test_a_module_of_the_workspace_must_be_there(tmp_path: Path) -> None:
     made(tmp_path / "pkg/train.py")
     made(tmp_path / "pkg/tool/__main__.py")

@@ -34,6 +34,9 @@ WRONG = [
         "conf.py:3: HOSTS[1]: the string 'b;touch x' is not a host: a host must not contain ';'",
     ),
     ("HOSTS = ['a', 'b', 'a']", "conf.py:1: HOSTS: 'a' is listed 2 times; list every host once"),
+    ("HOSTS = ['u@a',\n'u@b'\n'u@c']", "conf.py:2: HOSTS: a comma is missing in 'u@bu@c'"),
+    ("HOSTS = ['u@a[1-8]']", "ranges belong in --hosts"),
+    (HOSTS + "PADDLE_TRAINER_COUNT = 4", "conf.py:2: unknown name PADDLE_TRAINER_COUNT; write names"),
     ("HOSTS = ['ssh://u@a']", "the string 'ssh://u@a' is not a host: a host is not a URL and has no path"),
     (
         "HOSTS = [local]",
