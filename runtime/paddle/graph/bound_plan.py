@@ -163,7 +163,7 @@ class BoundPlan:
             raise NotInitializedError(
                 name,
                 f"{name!r} {self._specs[name].shape} has no value in the scope: run the startup program in this "
-                "scope first",
+                "scope first, after all calls of minimize",
             )
         if isinstance(cell.value, LoDArray) and name not in self._plan.sequential:
             raise UnexpectedLod(name)

@@ -24,6 +24,7 @@ from paddle.pserver.client.interop import (
     host_array,
     put_rows,
     read_ids,
+    require_names,
     row_gradient,
 )
 from paddle.pserver.client.job_servers import JobServers, positive
@@ -165,6 +166,7 @@ class Client:
             out: float32 arrays of the tensors' shapes, filled in place.
         """
         self._require_created()
+        require_names(out, "out")
         targets = {name: self._destinations.of(name, array) for name, array in out.items()}
         self._session.pull({name: each.host for name, each in targets.items()})
         for each in targets.values():
@@ -196,6 +198,7 @@ class Client:
             WaitTimeout: other trainers did not push in time.
         """
         self._require_created()
+        require_names(out, "out")
         targets = {name: self._destinations.of(name, array) for name, array in out.items()}
         for name in out:
             if name in self._parameters and self._parameters[name].sparse:
@@ -350,6 +353,7 @@ class Client:
         return found
 
     def _gradients(self, gradients: Mapping[str, Any]) -> dict[str, HostArray | RowGradient]:
+        require_names(gradients, "gradients")
         found = {}
         for name, given in gradients.items():
             gradient = self._gradient(name, given)

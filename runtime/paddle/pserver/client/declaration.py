@@ -12,7 +12,7 @@ import numpy as np
 
 from paddle.errors import ConfigError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, optimizer_of
-from paddle.pserver.client.interop import HostArray, host_array
+from paddle.pserver.client.interop import HostArray, host_array, require_names
 from paddle.pserver.client.pytorch_names import one_of, refuse_others
 from paddle.pserver.exported.folder import read_start
 from paddle.pserver.sparse.budget import Budget, size_of
@@ -171,6 +171,7 @@ def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> 
     Raises:
         ConfigError: a value, name or option is invalid.
     """
+    require_names(values, "create")
     if not values:
         raise ConfigError("create needs at least one tensor")
     for name in options:

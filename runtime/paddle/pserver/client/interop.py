@@ -39,6 +39,14 @@ class Target(NamedTuple):
     finish: Callable[[], None]
 
 
+def require_names(given: object, what: str) -> None:
+    """Raise ConfigError if the argument is not a mapping of names, such as a list of tensors."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f"{what}: expected tensors by name, such as {{'w': w}}, got a {type(given).__name__}"
+        )
+
+
 def host_array(array: Any, what: str) -> HostArray:
     """Convert an array of any library to a numpy array, which must not be changed.
 

@@ -38,6 +38,12 @@ class JobServers:
         Raises:
             ConfigError: the servers' endpoints are not given anywhere, or the environment contains an invalid endpoint.
         """
+        for name, given in (("endpoints", endpoints), ("sparse_endpoints", sparse_endpoints)):
+            if isinstance(given, str):
+                raise ConfigError(
+                    f"paddle.pserver.{who}: {name}: expected a list of 'ip:port', got the string {given!r}; write "
+                    f"{name}={given.split(',')!r}"
+                )
         if endpoints is None:
             job.check_servers()
             endpoints = job.endpoints
@@ -45,7 +51,8 @@ class JobServers:
         if not endpoints:
             raise ConfigError(
                 f"paddle.pserver.{who}: no server is known. Give endpoints=['<ip>:<port>', ...] (a command: "
-                "--servers=HOST:PORT,...), or run the program with paddle.py, which sets PADDLE_PSERVERS_IP_PORT_LIST"
+                "--servers=HOST:PORT,...), or run the program with paddle.py, which sets PADDLE_PSERVERS_IP_PORT_LIST "
+                "(--mode=collective starts no servers)"
             )
         key = job.job_key if job_key is None else job_key
         wire = wire or job.wire or ("curve" if key else "plain")

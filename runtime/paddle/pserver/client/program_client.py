@@ -15,7 +15,7 @@ from typing import Self
 
 import numpy as np
 
-from paddle.errors import PserverError, WireError
+from paddle.errors import ConfigError, PserverError, WireError
 from paddle.freed_memory import MESSAGES, keep_freed_memory
 from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.links import Links
@@ -99,7 +99,12 @@ class ProgramClient:
 
         Args:
             patience_s: time in seconds to wait for a server that is being restarted on the same endpoint.
+
+        Raises:
+            ConfigError: trainer_id is out of range.
         """
+        if not 0 <= trainer_id < num_trainers:
+            raise ConfigError(f"trainer_id: expected 0 to {num_trainers - 1}, got {trainer_id}")
         _log.info("trainer %d: waiting up to %.0f s for %s", trainer_id, timeout_s, ", ".join(endpoints))
         keep_freed_memory(MESSAGES)
         links = Links(endpoints, keys, min(patience_s, timeout_s), first_answer_s=timeout_s)

@@ -328,6 +328,29 @@ def test_without_a_job_and_without_endpoints_the_way_out_is_told(monkeypatch: py
         Client()
 
 
+@pytest.mark.parametrize("name", ["endpoints", "sparse_endpoints"])
+def test_one_string_of_endpoints_is_refused_with_the_list(name: str) -> None:
+    given: dict[str, Any] = {"endpoints": ["a:1"], name: "a:7164,b:7164"}
+    with pytest.raises(ConfigError, match=rf"write {name}=\['a:7164', 'b:7164'\]"):
+        Client(**given)
+
+
+def test_tensors_without_names_are_refused_and_the_client_continues() -> None:
+    value = np.zeros(2, np.float32)
+    unnamed: Any = [value]
+    with server(1) as process, Client(process.endpoints, job_key=KEY) as one:
+        with pytest.raises(ConfigError, match=r"create: expected tensors by name, .* got a list"):
+            one.create(unnamed, OptimizerSpec("sgd", learning_rate=1.0))
+        one.create({"w": value}, OptimizerSpec("sgd", learning_rate=1.0))
+        with pytest.raises(ConfigError, match="gradients: expected tensors by name"):
+            one.push_pull(unnamed, {"w": value})
+        for call in (one.pull, lambda out: one.push_pull({"w": value + 1}, out)):
+            with pytest.raises(ConfigError, match="out: expected tensors by name"):
+                call(unnamed)
+        one.push_pull({"w": value + 1}, {"w": value})
+        np.testing.assert_array_equal(value, -1)
+
+
 @pytest.mark.parametrize("name", ["timeout_s", "wait_s"])
 def test_a_time_that_is_none_is_refused(name: str) -> None:
     arguments: dict[str, Any] = {name: 0}

@@ -266,3 +266,9 @@ def test_a_server_that_is_started_later_is_waited_for_although_its_absence_was_t
 def test_what_is_no_endpoint_is_an_error_before_anything_is_tried(who: str, endpoint: str) -> None:
     with pytest.raises(ConfigError, match="pserver endpoint '"):
         CLIENTS[who](endpoint, timeout_s=LONG_S)
+
+
+@pytest.mark.parametrize("trainer_id", [-1, 2])
+def test_a_program_client_with_an_impossible_trainer_id_waits_for_no_server(trainer_id: int) -> None:
+    with pytest.raises(ConfigError, match=f"trainer_id: expected 0 to 1, got {trainer_id}"):
+        ProgramClient.connect(["127.0.0.1:1"], None, trainer_id=trainer_id, num_trainers=2, timeout_s=LONG_S)
