@@ -17,10 +17,11 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
+from paddle.errors import ConfigError
 from paddle.threads import ServiceThread
 
 T = TypeVar("T")
@@ -139,10 +140,25 @@ _MARK = "may_be_read_ahead"
 _Reader = TypeVar("_Reader", bound=Callable[[], Iterable[Any]])
 
 
-def marked(reader: _Reader, sources: Iterable[Callable[[], Iterable[Any]]] = ()) -> _Reader:
-    """Mark a reader as one that trainers may read ahead, if this holds for all its sources; return the reader."""
+def marked(reader: _Reader, sources: Sequence[Callable[[], Iterable[Any]]] = ()) -> _Reader:
+    """Mark a reader as one that trainers may read ahead, if this holds for all its sources; return the reader.
+
+    Raises:
+        ConfigError: a source is not a reader.
+    """
+    require_readers(*sources)
     setattr(reader, _MARK, all(map(may_be_read_ahead, sources)))
     return reader
+
+
+def require_readers(*given: object) -> None:
+    """Raise ConfigError for the first value that is not a function, such as the generator that a reader returns."""
+    for each in given:
+        if not callable(each):
+            raise ConfigError(
+                f"expected a reader, which is a function that returns the samples, got a {type(each).__name__}; pass "
+                "the function itself: reader, not reader()"
+            )
 
 
 def may_be_read_ahead(reader: Callable[[], Iterable[Any]]) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, TypeVar
 
 from paddle.errors import ConfigError, PaddleError
-from paddle.reader.channel import marked
+from paddle.reader.channel import marked, require_readers
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -29,6 +29,7 @@ class ComposeNotAligned(PaddleError, ValueError):
 
 def map_readers(func: Callable[..., U], *readers: Reader[Any]) -> Reader[U]:
     """Return a reader of `func(a, b, ...)` for corresponding samples of several readers, as long as the shortest."""
+    require_readers(*readers)
 
     def read() -> Iterator[U]:
         return (func(*samples) for samples in zip(*(reader() for reader in readers), strict=False))
@@ -42,6 +43,7 @@ def shuffle(reader: Reader[T], buf_size: int) -> Reader[T]:
     The order comes from Python's `random`; seed it to make the order repeatable. A buffer of 0 or 1 samples keeps the
     order.
     """
+    require_readers(reader)
 
     def read() -> Iterator[T]:
         samples = iter(reader())
@@ -102,6 +104,7 @@ def firstn(reader: Reader[T], n: int) -> Reader[T]:
 
 def cache(reader: Reader[T]) -> Reader[T]:
     """Return a reader that reads the source in its first pass, and serves all passes from memory in the same order."""
+    require_readers(reader)
     kept: list[T] | None = None
 
     def read() -> Iterator[T]:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from paddle.errors import ConfigError
-from paddle.reader.channel import Channel, marked, pump, running
+from paddle.reader.channel import Channel, marked, pump, require_readers, running
 from paddle.reader.decorator import Reader, check_positive
 
 T = TypeVar("T")
@@ -24,6 +24,7 @@ def buffered(reader: Reader[T], size: int) -> Reader[T]:
     """Return a reader that prefetches up to `size` samples (0: all samples) on one thread."""
     if size < 0:
         raise ConfigError(f"buffered: size must not be negative, got {size}")
+    require_readers(reader)
 
     def read() -> Iterator[T]:
         ahead: Channel[T] = Channel(size or sys.maxsize)
@@ -46,6 +47,7 @@ def xmap_readers(
         order: True yields results in the order of the source; False as soon as they are ready.
     """
     check_positive("xmap_readers", process_num=process_num, buffer_size=buffer_size)
+    require_readers(reader)
     results = _map_in_order if order else _map_as_ready
     return marked(partial(results, mapper, reader, int(process_num), int(buffer_size)))
 

@@ -19,7 +19,7 @@ from io import BufferedReader
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from paddle.errors import ConfigError, PaddleError
-from paddle.reader.channel import marked
+from paddle.reader.channel import marked, require_readers
 from paddle.reader.decorator import Reader, check_positive
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def multiprocess_reader(
     """
     if not readers:
         raise ConfigError("multiprocess_reader: expected at least one reader")
+    require_readers(*readers)
 
     def read() -> Iterator[T]:
         import multiprocessing  # takes longer than all readers

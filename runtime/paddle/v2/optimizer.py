@@ -168,7 +168,8 @@ def _known(optimizer: Optimizer, given: CommonArguments) -> CommonArguments:
     """Check keyword arguments and name unknown ones; Python's own message would name the base class."""
     for name in given:
         if name not in CommonArguments.__annotations__:
-            near = difflib.get_close_matches(name, CommonArguments.__annotations__, n=1)
+            name_in_full = "learning_rate" if name == "lr" else name
+            near = difflib.get_close_matches(name_in_full, CommonArguments.__annotations__, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise UsageTypeError(
                 f"paddle.optimizer.{type(optimizer).__name__} takes no argument {name!r}{hint}"

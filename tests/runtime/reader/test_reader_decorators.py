@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paddle import reader
+from paddle.errors import ConfigError
 from paddle.reader.decorator import Reader
 
 
@@ -137,6 +138,26 @@ def test_every_call_gives_a_fresh_iterator_as_a_trainer_demands(make: object) ->
     made = make()  # type: ignore[operator]
     assert isinstance(made(), Iterator)
     assert sorted(map(str, made())) == sorted(map(str, made())) != []
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda source: reader.map_readers(str, source),
+        lambda source: reader.chain(numbers(3), source),
+        lambda source: reader.shuffle(source, 2),
+        lambda source: reader.compose(numbers(3), source),
+        lambda source: reader.firstn(source, 2),
+        lambda source: reader.cache(source),
+        lambda source: reader.batch(source, 2),
+        lambda source: reader.buffered(source, 2),
+        lambda source: reader.xmap_readers(str, source, 2, 2),
+        lambda source: reader.multiprocess_reader([source]),
+    ],
+)
+def test_the_result_of_a_reader_in_its_place_is_refused_immediately(make: Callable[[object], object]) -> None:
+    with pytest.raises(ConfigError, match=r"got a range_iterator; .* reader, not reader\(\)"):
+        make(numbers(3)())
 
 
 def test_a_fake_reader_gives_the_first_sample_it_ever_read() -> None:

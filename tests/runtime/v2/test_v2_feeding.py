@@ -138,6 +138,8 @@ def test_a_number_for_a_sequence_is_named(kind: data_type.InputType) -> None:
 def test_samples_without_a_batch_around_them_are_recognised() -> None:
     with pytest.raises(TypeError, match=r"paddle\.batch"):
         DataFeeder(TYPES)([3, 4])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"got NoneType; .* yields tuples"):
+        DataFeeder(TYPES)([None, None])  # type: ignore[list-item]
     for batch in (np.ones((4, 2)), None, (sample for sample in [([1, 2], 0)])):
         with pytest.raises(TypeError, match=r"a batch must be a list or tuple .*paddle\.batch"):
             DataFeeder(TYPES)(batch)  # type: ignore[arg-type]

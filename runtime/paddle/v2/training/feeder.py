@@ -46,15 +46,15 @@ class DataFeeder:
         """
         if not isinstance(batch, (list, tuple)):
             raise UsageTypeError(
-                f"a batch must be a list or tuple of samples, got {type(batch).__name__}; wrap the "
-                "reader in paddle.batch"
+                "a batch must be a list or tuple of samples, such as those of paddle.batch, got "
+                f"{type(batch).__name__}"
             )
         if not batch:
             raise UsageError("a batch must contain at least one sample")
         if not isinstance(batch[0], (list, tuple)):
             raise UsageTypeError(
-                "a sample must be a tuple or list with one item per data layer, got "
-                f"{type(batch[0]).__name__}; wrap the reader in paddle.batch"
+                f"a sample must be a tuple or list with one item per data layer, got {type(batch[0]).__name__}; "
+                "give paddle.batch a reader that yields tuples, such as (x, y) or (x,)"
             )
         feed: Feed = {}
         for name, kind, column in self._layers:

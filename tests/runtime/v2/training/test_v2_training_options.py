@@ -190,6 +190,11 @@ def test_saved_rows_have_all_their_decay() -> None:
     np.testing.assert_allclose(parameters["_proj"][10:], table[10:] / (1 + 3e-2 * 8e-4), rtol=1e-5)
 
 
+def test_the_short_name_of_the_learning_rate_is_told_the_long_one() -> None:
+    with pytest.raises(TypeError, match="'lr'; did you mean 'learning_rate'"):
+        paddle.optimizer.Adam(lr=0.1)
+
+
 @pytest.mark.parametrize("name", CLASSES)
 def test_an_unknown_argument_is_named_with_the_class_and_the_nearest_one(name: str) -> None:
     with pytest.raises(
