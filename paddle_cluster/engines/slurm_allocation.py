@@ -108,7 +108,7 @@ class _Waiting:
         self._recent_output = b""
 
     def run(self, deadline: float, timeout_s: float) -> dict[str, str]:
-        """Return the variables of the allocation; regularly query why there is none yet."""
+        """Wait for the allocation and return its variables. Regularly query the reason for the wait."""
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         pause_s, look_at = LOOK_S, time.monotonic() + LOOK_S

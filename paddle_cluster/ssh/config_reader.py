@@ -133,7 +133,7 @@ def seconds(text: str) -> int:
     """
     parts = re.findall(r"([0-9]+)([smhdw]?)", text.lower())
     if "".join(map("".join, parts)) != text.lower() or not parts:
-        raise ValueError(f"{text} is not a valid time: expected seconds or a time such as 1m30s")
+        raise ValueError(f"{text} is not a valid time: expected a number of seconds or a time such as 1m30s")
     return sum(int(number) * _SECONDS[unit] for number, unit in parts)
 
 

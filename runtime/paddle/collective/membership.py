@@ -145,4 +145,6 @@ def _seconds(text: str) -> float:
     try:
         return float(text) if text else TIMEOUT_S
     except ValueError:
-        raise ConfigError(f"environment variable {_TIMEOUT_NAME}: expected seconds, got {text!r}") from None
+        raise ConfigError(
+            f"environment variable {_TIMEOUT_NAME}: expected a number of seconds, got {text!r}"
+        ) from None

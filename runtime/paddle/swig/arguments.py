@@ -63,7 +63,7 @@ class Arguments:
         self._slots[idx].starts = vec.array
 
     def getSlotValue(self, idx: int) -> Matrix:
-        """Return the dense values of a slot; raises UsageError if the slot has ids or nothing."""
+        """Return the dense values of a slot; raises UsageError if the slot contains ids or is empty."""
         value = self._slots[idx].value
         if value is None:
             raise UsageError(
@@ -72,7 +72,7 @@ class Arguments:
         return Matrix(value)
 
     def getSlotIds(self, idx: int) -> IVector:
-        """Return the integer ids of a slot; raises UsageError if the slot has values or nothing."""
+        """Return the integer ids of a slot; raises UsageError if the slot contains values or is empty."""
         ids = self._slots[idx].ids
         if ids is None:
             raise UsageError(

@@ -197,7 +197,7 @@ def test_arrays_that_cannot_be_summed_are_refused(arrays: list[npt.NDArray[Any]]
         ({"PADDLE_TRAINER_ENDPOINTS": "a:1", "PADDLE_TRAINER_ID": "1"}, "0 to 0, got 1"),
         (
             {"PADDLE_TRAINER_ENDPOINTS": "a:1", "PADDLE_TRAINER_ID": "0", "PADDLE_COLLECTIVE_TIMEOUT_S": "x"},
-            "expected seconds, got 'x'",
+            "expected a number of seconds, got 'x'",
         ),
         (
             {"PADDLE_TRAINER_ENDPOINTS": "a:1", "PADDLE_TRAINER_ID": "0", "PADDLE_WIRE": "curve"},

@@ -23,7 +23,7 @@ class Collective(Fleet):
         """Return an optimizer whose `minimize` averages gradients over the workers.
 
         Raises:
-            FluidError: a strategy is given, which this fleet does not support.
+            FluidError: a strategy is given; this fleet supports none.
         """
         if strategy is not None:
             raise FluidError("strategy: collective.fleet does not take a strategy; omit it")

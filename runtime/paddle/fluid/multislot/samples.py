@@ -111,7 +111,7 @@ class Column:
     offsets: NDArray[np.int64]
 
     def part(self, start: int, end: int) -> Self:
-        """Return the samples from `start` to before `end`, as views."""
+        """Return the samples from `start` to `end` (exclusive), as views."""
         offsets = self.offsets[start : end + 1]
         return type(self)(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
 
@@ -138,7 +138,7 @@ class Samples:
     count: int
 
     def part(self, start: int, end: int) -> Samples:
-        """Return the samples from `start` to before `end`, as views."""
+        """Return the samples from `start` to `end` (exclusive), as views."""
         end = min(end, self.count)
         return Samples(self.slots, tuple(column.part(start, end) for column in self.columns), end - start)
 

@@ -36,7 +36,7 @@ class Switchboard:
         """Within the context, connect a program's operators to their servers.
 
         Raises:
-            PserverError: servers failed; the error is the servers' own, not one of an operator.
+            PserverError: servers failed. The error does not name an operator.
         """
         plan = self._plan(program)
         if not plan.wanted:

@@ -211,8 +211,8 @@ def gradient(
 
     Args:
         op_type: the forward operator, registered before.
-        signature: slots of the forward operator and their gradients, as `X Y Out@GRAD -> X@GRAD Y@GRAD`. A gradient
-            input marked `?` may be absent; otherwise a missing one is filled with zeros.
+        signature: slots of the forward operator and their gradients, such as `X Y Out@GRAD -> X@GRAD Y@GRAD`. A
+            gradient input marked `?` may be absent; otherwise a missing one is filled with zeros.
         fresh: see `OpDef`.
     """
     forward = registered_so_far(op_type)

@@ -60,7 +60,9 @@ class Window:
             ShapeError: no window fits into the image.
         """
         if len(size) != len(self.kernel):
-            raise AttrError(f"expected a window of {len(size)} axes for an image of {size}, got {self}")
+            raise AttrError(
+                f"expected a window with {len(size)} axes for an image of size {size}, got {self}"
+            )
         return tuple(
             self._along(axis, each, ceil_mode) if each >= 0 else -1 for axis, each in enumerate(size)
         )

@@ -116,7 +116,7 @@ def gru(
     *,
     attrs: Mapping[str, Any],
 ) -> tuple[Array, Array, Array, LoDArray]:
-    """Run a GRU over sequences; return gates, reset states and hidden states; outputs named Batch... are in time order.
+    """Run a GRU over sequences; return gates, reset states and hidden states. Outputs named Batch* are in time order.
 
     Columns of Input are update u, reset r, candidate. candidate = act(x + (r h') W), h = (1 - u) h' + u candidate.
     """

@@ -217,7 +217,7 @@ def lstmp(
     *,
     attrs: Mapping[str, Any],
 ) -> tuple[LoDArray, LoDArray, Array, Array, Array]:
-    """Run an LSTM with projection; return projections (rows, P), cells (rows, D), and Batch... outputs in time order.
+    """Run an LSTM with projection; return projections (rows, P), cells (rows, D), and the Batch* outputs in time order.
 
     As lstm, but the next step reads act(h ProjWeight) instead of h; H0 is a projection, (sequences, P).
     """

@@ -130,8 +130,8 @@ class TableSpec:
         """
         if rows + new > self.max_rows:
             raise PserverError(
-                f"table {self.name}: {new} new rows in addition to {rows}: expected at most "
-                f"{self.max_rows} on one server. Use more servers, or set min_count, max_age "
+                f"table {self.name}: {new} new rows in addition to {rows} would exceed the limit of "
+                f"{self.max_rows} rows on one server. Use more servers, or set min_count, max_age "
                 "or memory"
             )
 

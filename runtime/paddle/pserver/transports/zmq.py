@@ -50,7 +50,7 @@ class Liveness:
 
     Attributes:
         was_up: whether the connection was ever established.
-        is_leaving: whether the client has sent its goodbye: the server may then exit, which is not a loss.
+        is_leaving: whether the client has sent its goodbye; the exit of the server is then not a loss.
         broken_off: number of times that the connection ended, before or after it was established.
     """
 

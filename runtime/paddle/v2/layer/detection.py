@@ -94,7 +94,7 @@ def multibox_loss(
 ) -> Made:
     """Declare the SSD loss of a batch (Liu et al., 2016).
 
-    The row of every sample contains the loss of the whole batch, whose gradient counts once.
+    Each sample's row contains the loss of the whole batch; its gradient is counted once.
 
     Args:
         input_loc: one convolution per feature map, with 4 filters for each prior of a cell.

@@ -192,7 +192,7 @@ def test_a_batch_for_which_a_server_has_no_room_is_refused_and_changes_nothing()
     reply = server.push(HERE, ONES)
     assert reply.verb is Verb.ERROR
     assert (
-        "table emb: 3 new rows in addition to 0: expected at most 2 on one server"
+        "table emb: 3 new rows in addition to 0 would exceed the limit of 2 rows on one server"
         in reply.section("").as_text()
     )
     np.testing.assert_array_equal(server.rows(HERE), before)

@@ -192,7 +192,7 @@ def test_a_table_that_is_full_refuses_a_batch_and_changes_no_row() -> None:
     table = HashTable(spec, OptimizerSpec("adagrad"))
     table.update([RowGradient(np.arange(8), np.ones((8, WIDTH), np.float32))], 0.1)
     before = content(table.snapshot()), table.clock
-    with pytest.raises(PserverError, match="emb: 3 new rows in addition to 8: expected at most 10"):
+    with pytest.raises(PserverError, match="emb: 3 new rows in addition to 8 would exceed the limit of 10"):
         table.update([RowGradient(np.arange(5, 11), rng.standard_normal((6, WIDTH)).astype(np.float32))], 0.1)
     assert (content(table.snapshot()), table.clock) == before
 

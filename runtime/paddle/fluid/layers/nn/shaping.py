@@ -168,7 +168,7 @@ def slice(
     starts: Sequence[int | Variable] | Variable,
     ends: Sequence[int | Variable] | Variable,
 ) -> Variable:
-    """Return the part of `input` from `starts` to before `ends` along the given axes; bounds can be variables."""
+    """Return the part of `input` from `starts` to `ends` (exclusive) on the given axes; bounds can be variables."""
     first, first_whole, first_parts = _sizes(starts, "slice: starts")
     last, last_whole, last_parts = _sizes(ends, "slice: ends")
     attrs: dict[str, object] = {"axes": tuple(axes), "starts": first, "ends": last}
