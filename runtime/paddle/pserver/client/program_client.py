@@ -103,7 +103,7 @@ class ProgramClient:
         Raises:
             ConfigError: trainer_id is out of range.
         """
-        if not 0 <= trainer_id < num_trainers:
+        if num_trainers and not 0 <= trainer_id < num_trainers:  # 0: unknown
             raise ConfigError(f"trainer_id: expected 0 to {num_trainers - 1}, got {trainer_id}")
         _log.info("trainer %d: waiting up to %.0f s for %s", trainer_id, timeout_s, ", ".join(endpoints))
         keep_freed_memory(MESSAGES)
