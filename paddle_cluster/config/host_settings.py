@@ -26,7 +26,7 @@ class HostList:
         lines: location of each host in the source.
         source: the file or option that names them.
         slots: number of trainers by node ID, if given.
-        all_hosts: number of hosts including excluded ones; 0: no host was excluded.
+        all_hosts: number of hosts including excluded ones; 0 means no host was excluded.
         ignored: settings of the source that have no effect.
         is_conf: whether the source is HOSTS of conf.py.
         is_requested: whether the nodes must be requested from the engine; until then, the hosts are placeholders.

@@ -107,7 +107,7 @@ class Limits:
     Attributes:
         lease_s: a node that hears nothing from the launcher for this time stops its part of the job.
         heartbeat_timeout_s: a process of the runtime that is silent for this time is considered frozen.
-        step_timeout_s: a trainer that has reported steps, but none for this time, is considered stuck; 0: never.
+        step_timeout_s: a trainer that has reported steps, but none for this time, is considered stuck; 0 means never.
         restart_backoff_s: the delay before the first restart; it doubles with every further restart.
         queue_timeout_s: the longest wait of --queue.
         keep_jobs: number of a workspace's job directories that a node keeps.
@@ -141,8 +141,8 @@ class JobSettings:
         queue: whether the job waits until no other job of the user occupies its hosts or its package; the waiting job
             with the highest priority is next.
         mode_is_explicit: whether --mode was given.
-        package: directory to dispatch; None: `workspace` is a directory that the nodes already have: absolute, starting
-            with ~, or relative to each node's root directory.
+        package: directory to dispatch; None means `workspace` is a directory that the nodes already have: absolute,
+            starting with ~, or relative to each node's root directory.
         entry: the program that trainers run.
         passthrough: tokens for the trainers' argv, byte for byte.
         flags: the same tokens parsed as flags; the last one takes precedence.
@@ -152,7 +152,7 @@ class JobSettings:
         env_files: the files from which the variables were read.
         nproc_per_node: trainers on each trainer node.
         max_restarts: maximum number of restarts of each process after failures.
-        min_trainers: number of trainers that must remain when nodes are lost; None: all.
+        min_trainers: number of trainers that must remain when nodes are lost; None means all.
         allow_mismatch: whether nodes may differ in their Python, its packages, and their copies of the code.
         bootstrap: whether nodes get the packages that the job imports.
         keep_links: whether links to absolute paths are sent unchanged.
@@ -192,12 +192,12 @@ class KubernetesSettings:
         context: a context in the kubeconfig; empty: the current context.
         requests, limits: resources of each pod.
         queue: a queue of Kueue, or empty.
-        user: the user ID of a pod's processes, which can then write only to volumes; 0: the image's user, whose
+        user: the user ID of a pod's processes, which can then write only to volumes; 0 means the image's user, whose
             processes can write wherever the image permits.
         claims: PersistentVolumeClaim -> its mount path in every pod.
         shm_size: maximum size of /dev/shm.
         pull_secrets: names of Secrets with credentials for image registries.
-        deadline_s: activeDeadlineSeconds of the Job; 0: none.
+        deadline_s: activeDeadlineSeconds of the Job; 0 means none.
         pod: a pod template that is merged last.
         start_timeout_s: seconds from the creation of the Job until all pods have connected.
     """
@@ -227,7 +227,7 @@ class EngineSettings:
     """The settings of individual engines.
 
     Attributes:
-        resident_s: time in seconds for which an agent waits for the next job; 0: it does not wait.
+        resident_s: time in seconds for which an agent waits for the next job; 0 means it does not wait.
         ports: ports of this machine for connections from nodes; empty: any.
         address: address of this machine for connections from nodes; empty: all of its addresses.
         slurm_options: options for salloc and sbatch.
@@ -253,7 +253,7 @@ class MonitoringSettings:
     """The settings for monitoring; each is a name in conf.py, in lower case.
 
     Attributes:
-        metrics_port: port for Prometheus on metrics_address of this machine; 0: disabled.
+        metrics_port: port for Prometheus on metrics_address of this machine; 0 means disabled.
         tensorboard: whether curves are written to event files below log/.
         progress: regular expressions that find numbers in the trainers' log lines.
     """

@@ -162,7 +162,7 @@ class Link:
         stream: from ssh.connect or local.connect; owned by the link from now on.
         events: receives the events; other links may post to it too.
         reactor: the threads; by default, the link's own.
-        key: the key by which the agent recognizes a reconnection; None: the link ends with its connection.
+        key: the key by which the agent recognizes a reconnection; None means the link ends with its connection.
 
     Attributes:
         read_at: monotonic time of the last received bytes; their events may still be queued.

@@ -64,7 +64,7 @@ class Control:
         first: a connection that watches from the start, or None.
 
     Attributes:
-        directory: the job's state directory; None: it is not available.
+        directory: the job's state directory; None means it is not available.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ class LineFilter:
         since, until: the time span, in the times of job.log.
         process: a process ("trainer-2") or role ("pserver"); empty: all.
         node: the node's name; empty: all.
-        pattern: searched in the text of a line; None: any text.
+        pattern: searched in the text of a line; None means any text.
     """
 
     since: datetime

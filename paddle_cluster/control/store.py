@@ -57,7 +57,7 @@ class JobStatus:
         name: the job's name given by --name, or empty.
         phase: for example "starting", "run" or "ended".
         exit_code: None until the job has ended.
-        updated_at: time of writing, in seconds since 1970; 0: not yet written.
+        updated_at: time of writing, in seconds since 1970; 0 means not yet written.
         nodes, processes: facts by name, such as "state", "pid", "step", "cost" and "memory_bytes".
         failures: "node", "process", "what" and "log" of each failure.
         left: what could not be cleaned or collected.
@@ -82,7 +82,7 @@ class KnownJob:
 
     Attributes:
         status: the content of status.json, or empty if there is none.
-        running: whether the job's launcher is running; None: unknown, because it runs on a different machine.
+        running: whether the job's launcher is running; None means unknown, because it runs on a different machine.
     """
 
     record: JobRecord

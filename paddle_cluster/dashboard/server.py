@@ -55,7 +55,7 @@ class DashboardServer(HTTPServer):
     """The HTTP server of one user's dashboard.
 
     Args:
-        port: port to listen on; 0: any free port.
+        port: port to listen on; 0 means any free port.
 
     Attributes:
         token: access token, which also permits stopping jobs.

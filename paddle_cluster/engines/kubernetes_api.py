@@ -50,7 +50,7 @@ class ApiError(Exception):
     """Raised when a request fails; the text names the request, the server and the reason.
 
     Attributes:
-        status: HTTP status; 0: there was no answer.
+        status: HTTP status; 0 means there was no answer.
         may_be_done: whether an earlier attempt may have succeeded although its answer was lost.
         wait_s: time in seconds for which the server asks clients to wait.
     """

@@ -262,7 +262,7 @@ def _watch_time(job: str, events: queue.SimpleQueue[Any], over: threading.Event)
 
 
 def seconds_left(text: str) -> float | None:
-    """Convert squeue's remaining time to seconds; None: no limit, or no answer."""
+    """Convert squeue's remaining time to seconds; None means no limit, or no answer."""
     found = _TIME.fullmatch(text)
     if not found:
         return None

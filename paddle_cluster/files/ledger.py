@@ -96,7 +96,7 @@ class Ledger:
         return bool(self._requested)
 
     def enter(self, row: ListedRow, difference: Difference | None) -> None:
-        """Record a row of the node's list, and how the local copy differs from it; None: it does not.
+        """Record a row of the node's list, and how the local copy differs from it; None means it does not.
 
         Raises:
             RecordError: the row was not requested.

@@ -164,7 +164,7 @@ def workspace_package(
 
     Args:
         withheld: files that are not sent, relative to `root`.
-        digests: cached digests of unchanged files; None: every file is read.
+        digests: cached digests of unchanged files; None means every file is read.
         keep_links: whether to send links to absolute paths unchanged.
 
     Raises:

@@ -40,9 +40,9 @@ class Policy:
 
     Attributes:
         together: whether restarting one trainer restarts all of them.
-        max_restarts: per process, or for all together; 0: none.
-        min_trainers: number of trainers that must remain if some are removed; None: none is removed.
-        pserver_restarts: per pserver; 0: pservers do not store their state.
+        max_restarts: per process, or for all together; 0 means none.
+        min_trainers: number of trainers that must remain if some are removed; None means none is removed.
+        pserver_restarts: per pserver; 0 means pservers do not store their state.
     """
 
     together: bool

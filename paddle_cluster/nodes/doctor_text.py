@@ -163,7 +163,7 @@ class Fact:
     Attributes:
         read: returns the text for a node that answered; empty if unknown.
         measure: returns the number in the text, for facts that differ between nodes anyway: with many nodes, their
-            range is reported. None: every difference is reported.
+            range is reported. None means every difference is reported.
     """
 
     read: Callable[[Reply], str]

@@ -85,7 +85,7 @@ class Introduction:
         neighbours: the IDs of nodes with marks in its ROOT_DIR.
         clock: the current offset of its clock.
         reading: the number of bytes read from a checkpoint, and the total.
-        damaged: (path, problem) of each damaged checkpoint part on the node; None: no answer yet.
+        damaged: (path, problem) of each damaged checkpoint part on the node; None means no answer yet.
     """
 
     hostname: str = ""

@@ -181,7 +181,7 @@ def planned_endpoints(
     """Return the endpoints by node ID if every pserver gets its intended ports.
 
     Args:
-        first_port: the first port; None: the configured one.
+        first_port: the first port; None means the configured one.
     """
     configured = plan.pserver_ports.configured
     first = configured.start if first_port is None else first_port

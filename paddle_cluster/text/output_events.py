@@ -29,7 +29,7 @@ class PhaseEntered:
     """The start of a phase of the job.
 
     Attributes:
-        began: when the job entered it, in seconds since 1970; 0: just now.
+        began: when the job entered it, in seconds since 1970; 0 means just now.
     """
 
     name: str

@@ -139,7 +139,7 @@ def first_moment(lane: int) -> int:
 
 
 def within(moment: int, turn: int | None) -> int:
-    """Return the step number for iteration `turn` of a loop in step `moment`; None: for a conditional block."""
+    """Return the step number for iteration `turn` of a loop in step `moment`; None means for a conditional block."""
     if turn is None:
         return moment
     lane, step = moment >> _STEP + _TURNS, moment & (1 << _STEP) - 1

@@ -22,7 +22,7 @@ def attributes(
         package: name of the package, or of a module.
         parts: module -> the names that the package takes from it, separated by spaces, or "". A module that begins with
             a dot is a submodule: its own name is available too.
-        otherwise: called for any other name; None: raises AttributeError.
+        otherwise: called for any other name; None means raises AttributeError.
     """
     modules = {module.removeprefix("."): module for module in parts if module.startswith(".")}
     names = {name: module for module, held in parts.items() for name in held.split()}

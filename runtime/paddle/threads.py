@@ -55,7 +55,7 @@ class ServiceThread(Generic[T]):
         """Start the thread.
 
         Args:
-            failed: called in the thread with an exception of `work`. None: it is logged.
+            failed: called in the thread with an exception of `work`. None means it is logged.
         """
         self.error: Exception | None = None
         self._failed = failed or self._log

@@ -54,7 +54,7 @@ class Demands:
         bootstrap: whether the job brings its own packages: only Python 3.11 or newer is then required.
         use_gpu: whether the job computes on GPUs.
         deployed: whether the job runs in an existing directory of the nodes (--job_workspace).
-        kernels: the platforms for which this installation has compiled kernels; None: unknown for the nodes.
+        kernels: the platforms for which this installation has compiled kernels; None means unknown for the nodes.
         values_in_files: the names of variables whose values are too long for an environment.
     """
 

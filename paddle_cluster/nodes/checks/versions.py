@@ -157,7 +157,7 @@ def _other_code(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]
 
 
 def _usual_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str | None]:
-    """Return the digest that most nodes have, the first one if there is a tie; None: the file does not exist."""
+    """Return the digest that most nodes have, the first one if there is a tie; None means the file does not exist."""
     paths = dict.fromkeys(path for code in codes for path in code)
     return {path: Counter(code.get(path) for code in codes).most_common(1)[0][0] for path in sorted(paths)}
 

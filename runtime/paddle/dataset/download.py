@@ -78,7 +78,7 @@ def download(url: str, module_name: str, md5sum: str | None = None, save_name: s
         url: http or https.
         module_name: the folder under DATA_HOME.
         md5sum: the md5 of the file's content; None accepts any content.
-        save_name: the name of the file; None: the last part of the URL.
+        save_name: the name of the file; None means the last part of the URL.
 
     Raises:
         DatasetError: the file is not in the cache and the download failed; the message names the file and its

@@ -153,7 +153,7 @@ class Worker:
     Attributes:
         name: "trainer 3", "pserver 0".
         env: the complete environment, which may contain secrets and is never shown.
-        log: the file for its stdout and stderr; None: it inherits those of the keeper.
+        log: the file for its stdout and stderr; None means it inherits those of the keeper.
         is_server: whether the worker is a server, which is stopped when the other workers are done.
         drains: whether other nodes also use this server: it then receives USR1, and exits when no trainer needs it.
     """

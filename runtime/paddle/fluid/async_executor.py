@@ -116,7 +116,7 @@ class AsyncExecutor:
         """Run a program on each batch of the files, and print the means of the fetched values at the end.
 
         Args:
-            program: the program to run; None: the default main program.
+            program: the program to run; None means the default main program.
             data_feed: description of the files' slots, and the batch size.
             filelist: paths, or a single path.
             thread_num: number of threads that read and parse files, and number of threads that train; see

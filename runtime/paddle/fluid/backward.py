@@ -27,7 +27,7 @@ def append_backward(
 
     Args:
         loss: a variable with one element.
-        parameter_list: parameters or other variables to differentiate by; None: all trainable parameters.
+        parameter_list: parameters or other variables to differentiate by; None means all trainable parameters.
         no_grad_set: variables that receive no gradient and propagate none.
         callbacks: `clip.error_clip_callback` or None; error clips are inserted in any case.
 

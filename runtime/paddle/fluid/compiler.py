@@ -46,12 +46,12 @@ class CompiledProgram:
 
         Args:
             loss_name: ignored: all losses of the program are trained.
-            build_strategy: strategy for combining gradients; None: the default strategy.
+            build_strategy: strategy for combining gradients; None means the default strategy.
             exec_strategy: ignored.
             share_vars_from: ignored: values are those of the scope.
             places: the devices; None: CPU_NUM places, or all selected GPUs, depending on the executor's place.
-            num_trainers: number of trainer processes; None: the value in the build strategy.
-            trainer_id: rank of this trainer; None: the value in the build strategy.
+            num_trainers: number of trainer processes; None means the value in the build strategy.
+            trainer_id: rank of this trainer; None means the value in the build strategy.
 
         Raises:
             FluidError: the method was called before.
@@ -84,7 +84,7 @@ class CompiledProgram:
 
         Args:
             executor: the executor that runs the program.
-            scope: where variables are stored; None: the global scope.
+            scope: where variables are stored; None means the global scope.
 
         Raises:
             CollectiveError: a trainer is lost, differs or is late.

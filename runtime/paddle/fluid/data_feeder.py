@@ -36,7 +36,7 @@ class DataFeeder:
         Args:
             feed_list: one variable, or name of a variable, per field of a sample.
             place: ignored.
-            program: program in which names are searched; None: the default main program.
+            program: program in which names are searched; None means the default main program.
 
         Raises:
             FluidTypeError: an element of feed_list is neither a variable nor a name.
@@ -100,8 +100,8 @@ class DataFeeder:
         Args:
             reader: yields minibatches.
             multi_devices: group minibatches, one per place.
-            num_places: number of minibatches in a group; None: the number of `cpu_places()`.
-            drop_last: whether to drop an incomplete last group; False: it is an error.
+            num_places: number of minibatches in a group; None means the number of `cpu_places()`.
+            drop_last: whether to drop an incomplete last group; False means it is an error.
         """
 
         def single() -> Iterator[dict[str, LoDTensor]]:

@@ -109,7 +109,7 @@ class DatasetBase:
         """Yield the batches of one pass over the files.
 
         Args:
-            threads: reading threads; 0: the value of `set_thread`.
+            threads: reading threads; 0 means the value of `set_thread`.
         """
         return batches(self._samples(threads), self._description.batch_size)
 

@@ -89,12 +89,12 @@ class Executor:
         as with `CompiledProgram`.
 
         Args:
-            program: the program to run; None: the default main program.
+            program: the program to run; None means the default main program.
             feed: arrays or LoDTensors, by the name of the variable.
             fetch_list: variables or names.
             feed_var_name: ignored.
             fetch_var_name: ignored.
-            scope: holds persistable variables; None: the global scope.
+            scope: holds persistable variables; None means the global scope.
             return_numpy: return numpy arrays; False: LoDTensors, which can hold sequences.
             use_program_cache: ignored: every program is compiled once for each combination of version, feeds and
                 fetches.
@@ -185,13 +185,13 @@ class Executor:
         thread.
 
         Args:
-            program: the program to run; None: the default main program. A transpiled program uses its servers.
+            program: the program to run; None means the default main program. A transpiled program uses its servers.
             dataset: a dataset of `fluid.DatasetFactory`.
-            scope: holds persistable variables; None: the global scope.
-            thread: number of threads; 0: the value of `set_thread`.
+            scope: holds persistable variables; None means the global scope.
+            thread: number of threads; 0 means the value of `set_thread`.
             debug: print batches, samples and seconds at the end.
             fetch_list: variables to print for every `print_period`-th batch, starting with the first.
-            fetch_info: one label per variable; None: the variables' names.
+            fetch_info: one label per variable; None means the variables' names.
             print_period: number of batches from one printed line to the next.
 
         Raises:

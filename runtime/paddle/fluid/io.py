@@ -107,9 +107,9 @@ def save_inference_model(
         feeded_var_names: names of the fed variables, in order.
         target_vars: variables or names to be fetched, in order.
         executor: ignored.
-        main_program: the program, which stays unchanged; None: the default main program.
-        model_filename: file name of the program; None: `__model__`.
-        params_filename: one file for all variables; None: one file per variable.
+        main_program: the program, which stays unchanged; None means the default main program.
+        model_filename: file name of the program; None means `__model__`.
+        params_filename: one file for all variables; None means one file per variable.
         export_for_deployment: ignored.
         program_only: do not save the variables.
 

@@ -60,7 +60,7 @@ def img_conv_group(
         conv_act: activation of all convolutions.
         param_attr: attributes of the parameters of each convolution; a list, or one value for all.
         conv_with_batchnorm: whether each convolution is followed by batch normalization; a list, or one value for all.
-        conv_batchnorm_drop_rate: dropout rate after batch norm; 0: no dropout.
+        conv_batchnorm_drop_rate: dropout rate after batch norm; 0 means no dropout.
         pool_stride: stride of the pooling.
         pool_type: type of the pooling.
         use_cudnn: ignored.

@@ -46,7 +46,7 @@ class Optimizer:
     `_append_optimize_op`, `_finish_update` and `_create_global_learning_rate`.
 
     Attributes:
-        rule: the update operator and its state; None: subclasses append their own operators.
+        rule: the update operator and its state; None means subclasses append their own operators.
         fields: mapping from the operator's attributes to fields without `_`, whose values at `minimize` are used.
         fills: mapping from names of state variables to their initial values.
         exempting: mapping from attributes to predicates; an attribute is 0 for parameters for which its predicate is
@@ -89,8 +89,8 @@ class Optimizer:
 
         Args:
             loss: the loss to minimize.
-            startup_program: initializes the optimizer's state; None: the default startup program.
-            parameter_list: the parameters to train; None: all trainable parameters.
+            startup_program: initializes the optimizer's state; None means the default startup program.
+            parameter_list: the parameters to train; None means all trainable parameters.
             no_grad_set: variables that get no gradient.
             grad_clip: clip for all gradients; it overrides `set_gradient_clip` and the clips of parameters.
 

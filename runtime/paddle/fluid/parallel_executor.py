@@ -38,13 +38,13 @@ class ParallelExecutor:
         Args:
             use_cuda: use all selected GPUs; False: CPU_NUM places.
             loss_name: ignored: all losses of the program are trained.
-            main_program: the program to run; None: the default main program.
+            main_program: the program to run; None means the default main program.
             share_vars_from: ignored: values are those of the scope.
             exec_strategy: ignored.
-            build_strategy: how to combine gradients; None: the default strategy.
+            build_strategy: how to combine gradients; None means the default strategy.
             num_trainers: number of trainer processes.
             trainer_id: rank of this trainer.
-            scope: where variables are stored; None: the global scope.
+            scope: where variables are stored; None means the global scope.
 
         Raises:
             FluidError: the program was transpiled for a different number of trainers, or trainer_id is out of range.

@@ -20,11 +20,11 @@ class ParamAttr:
 
     Attributes:
         name: the parameter's name; None: derived from the layer's name. An existing parameter of this name is shared.
-        initializer: sets the initial values; None: the layer's initializer.
+        initializer: sets the initial values; None means the layer's initializer.
         learning_rate: factor of the optimizer's rate.
         regularizer: regularizer that overrides the optimizer's.
         trainable: whether training updates the parameter.
-        gradient_clip: clips the gradient; None: the clip of `set_gradient_clip`.
+        gradient_clip: clips the gradient; None means the clip of `set_gradient_clip`.
         do_model_average: whether model averaging includes it.
     """
 
@@ -55,7 +55,7 @@ class WeightNormParamAttr(ParamAttr):
     """Attributes of a parameter with weight normalization (Salimans and Kingma, 2016), W = g V/||V||.
 
     Attributes:
-        dim: norms are computed over slices along this axis; None: over the whole parameter.
+        dim: norms are computed over slices along this axis; None means over the whole parameter.
     """
 
     dim: int | None = None

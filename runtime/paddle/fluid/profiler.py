@@ -66,7 +66,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profi
     """Stop recording, print the table and write the trace file; does nothing if recording has not started.
 
     Args:
-        sorted_key: "calls", "total", "max", "min" or "ave", in descending order; None: the order of first runs.
+        sorted_key: "calls", "total", "max", "min" or "ave", in descending order; None means the order of first runs.
         profile_path: path of the trace, JSON in Chrome's format; an existing file is overwritten.
 
     Raises:

@@ -52,7 +52,7 @@ def convert_reader_to_recordio_file(
         feeder: DataFeeder that converts minibatches to tensors.
         compressor: compression of the chunks.
         max_num_records: maximum number of records in a chunk.
-        feed_order: names of variables; None: those of the feeder.
+        feed_order: names of variables; None means those of the feeder.
     """
     count = 0
     with create_recordio_writer(filename, compressor, max_num_records) as writer:

@@ -161,7 +161,7 @@ def gradients(
     Args:
         targets: variables of one block, of any shape.
         inputs: the variables to differentiate with respect to; their stop_gradient is ignored.
-        target_gradients: the gradients of the targets; None: ones.
+        target_gradients: the gradients of the targets; None means ones.
 
     Returns:
         The gradient of each input, None where no target depends on it.

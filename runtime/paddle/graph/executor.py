@@ -41,7 +41,7 @@ class Executor:
         """Create an executor.
 
         Args:
-            remote: connects operators to other processes; None: operators that communicate fail.
+            remote: connects operators to other processes; None means operators that communicate fail.
             rooms: variable name -> array of its shape and dtype in which an operator may store its value instead of
                 allocating one; read in each run. Fetching such a variable returns that array.
             checks_finite: whether to stop at the first operator that produces NaN or infinity.
@@ -70,10 +70,10 @@ class Executor:
             feed: variable name -> array or `LoDArray` of the variable's dtype and a matching shape; neither changed nor
                 retained.
             fetch_list: variables or names; gradients are named `<name>@GRAD`.
-            scope: holds the values of persistable variables; None: a new scope, for programs without persistable
+            scope: holds the values of persistable variables; None means a new scope, for programs without persistable
                 variables.
-            step: the number that determines the random numbers of the run; None: the executor's count of runs of this
-                program. A run that resumes from a checkpoint passes its own step, to draw the same numbers as an
+            step: the number that determines the random numbers of the run; None means the executor's count of runs of
+                this program. A run that resumes from a checkpoint passes its own step, to draw the same numbers as an
                 uninterrupted run.
             block_idx: the index of the block to run; an inner block also sees the variables of the enclosing ones.
 

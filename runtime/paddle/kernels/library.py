@@ -120,7 +120,7 @@ def address(
 
 
 def level() -> int:
-    """Return the speed level of the functions in use; 0: none, the plain forms are used."""
+    """Return the speed level of the functions in use; 0 means none, the plain forms are used."""
     return _library().level
 
 

@@ -26,7 +26,7 @@ class ModelAverage:
         """Start with an empty window.
 
         Args:
-            max_window: the maximum length of the window in updates; None: the length of the last pass.
+            max_window: the maximum length of the window in updates; None means the length of the last pass.
             min_window: the minimum length of the window, limited by max_window.
         """
         self._rate, self._follows_pass = rate, max_window is None

@@ -138,7 +138,7 @@ class SparseUpdater(ABC):
 
     @abstractmethod
     def current(self, table: Array, learning_rate: float, start: int = 0, count: int | None = None) -> Array:
-        """Return a copy of `count` rows (fewer at the end; None: all) as `catch_up` would leave them."""
+        """Return a copy of `count` rows (fewer at the end; None means all) as `catch_up` would leave them."""
 
     @property
     def folds(self) -> bool:

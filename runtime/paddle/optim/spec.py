@@ -122,11 +122,11 @@ class ParameterSpec:
         learning_rate: a factor on the optimizer's rate.
         l1: the rate of L1 decay.
         l2: the rate of L2 decay.
-        clip: the bound on each element of the summed gradient; 0: none.
+        clip: the bound on each element of the summed gradient; 0 means none.
         sparse: whether gradients are rows; the shape is then (height, width).
         static: whether it is never updated and never sent.
-        optimizer: its own rule, rate and schedule; None: the job's. Only the job's optimizer decides whether gradients
-            are applied on arrival.
+        optimizer: its own rule, rate and schedule; None means the job's. Only the job's optimizer decides whether
+            gradients are applied on arrival.
     """
 
     name: str

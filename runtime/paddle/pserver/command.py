@@ -62,7 +62,7 @@ class ServerOptions:
     Attributes:
         addresses: where each port is bound: one server per port and address.
         tries: how many further base ports to try.
-        keys: the keys for encryption; None: connections are not encrypted.
+        keys: the keys for encryption; None means connections are not encrypted.
         state_dir: parent directory of the state for the next process, or empty.
         safety: which state is saved, and where; its `state` is not yet set.
     """

@@ -89,8 +89,8 @@ class Followed:
             connect: opens a reader of the job; called again after each lost connection.
             name: the name of the table.
             within_s: maximum age in seconds.
-            every_s: pause between two requests for changes; None: a quarter of `within_s`.
-            max_bytes: memory limit of the copy; 0: no limit. A larger table is not followed, and lookups fail.
+            every_s: pause between two requests for changes; None means a quarter of `within_s`.
+            max_bytes: memory limit of the copy; 0 means no limit. A larger table is not followed, and lookups fail.
             clock: monotonic clock in seconds.
 
         Raises:

@@ -91,7 +91,7 @@ class TableHTTPServer(HTTPServer):
 
         Args:
             host: an address of this machine; a token is required unless it is a loopback address.
-            port: the port to listen on; 0: any free port.
+            port: the port to listen on; 0 means any free port.
             token: required in requests as `Authorization: Bearer TOKEN`; empty: no authentication.
 
         Raises:

@@ -186,7 +186,7 @@ class ProgramServer:
 
         Args:
             endpoint: "host:port" of this machine; port 0: any free port.
-            keys: the keys for encryption; None: connections are not encrypted.
+            keys: the keys for encryption; None means connections are not encrypted.
             options: the options of the server.
             program: has its initial values; the caller must not use it until `close`.
             is_sync: whether a step waits for all trainers.
@@ -304,7 +304,7 @@ def refuse_trainers(
 
     Args:
         endpoint: "host:port" of this machine.
-        keys: the keys for encryption; None: connections are not encrypted.
+        keys: the keys for encryption; None means connections are not encrypted.
         text: text of the error.
         trainers: number of trainers.
         limit_s: maximum time to wait for the trainers, in seconds.

@@ -175,7 +175,7 @@ class Reader:
         Args:
             name: the name of the tensor; a growing table returns initial values for ids that have had no gradient.
             ids: (...) int64 or int32; may repeat.
-            out: (..., width) float32, also filled in place; None: only the result is returned.
+            out: (..., width) float32, also filled in place; None means only the result is returned.
 
         Returns:
             (..., width) float32, a new array.
@@ -226,7 +226,7 @@ class Reader:
         Args:
             name: the name of the table.
             server: number of the server, one of `holders`.
-            since: only return rows that changed after this batch of the table; None: all rows.
+            since: only return rows that changed after this batch of the table; None means all rows.
             states: whether to include the update rule's state of each row.
         """
         width = self.table(name).width
@@ -240,7 +240,7 @@ class Reader:
         Args:
             name: the name of the table.
             within_s: maximum age of the copy in seconds; lookups fail when it is older.
-            max_bytes: memory limit of the copy; 0: no limit.
+            max_bytes: memory limit of the copy; 0 means no limit.
 
         Raises:
             ConfigError: the table does not exist, an argument is out of range, or `connect` did not create this reader.
@@ -312,7 +312,7 @@ class TableWalk:
 
     Attributes:
         clock: number of the table's batches at the start of the walk; set by the first piece, which may be empty.
-        since: the batch after which rows must have changed; None: all rows.
+        since: the batch after which rows must have changed; None means all rows.
         left: ids whose rows left the table after `since`; drop them before adding the yielded rows. Set by the first
             piece.
         lineage: identifies the training run to which the batches belong; set by the first piece.

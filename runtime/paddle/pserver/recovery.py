@@ -52,7 +52,7 @@ class Safety:
     Attributes:
         state: in-memory folder for this server's next process, or None.
         checkpoints: folder for checkpoints, or None.
-        period: number of batches between checkpoints; 0: no checkpoints are written.
+        period: number of batches between checkpoints; 0 means no checkpoints are written.
         keep: number of checkpoints to keep.
         resume: which checkpoint to load: "" for none; "latest"; a version, optionally followed by a dot and the id of
             the job that wrote it; or "auto" for the latest if there is one.

@@ -160,7 +160,7 @@ def export(
         table: the name of the table.
         to: the parent directory. The folder is named base-BATCH or delta-BATCH, and appears only when it is complete.
         since: export only rows that changed, and ids of rows that left the table, after this batch or this exported
-            folder; None: all rows. A batch stands for its folder in `to`, if there is one.
+            folder; None means all rows. A batch stands for its folder in `to`, if there is one.
         states: whether to also write the optimizer's state of each row.
         kind: "safetensors", "npz" or "parquet", which needs pyarrow.
         dtype: dtype of the rows in files: "float32", or "float16", which is rounded and half the size; states are
@@ -243,7 +243,7 @@ def convert(
 
 
 def _earlier(since: int | str | Path | None, table: str, to: Path) -> Description | None:
-    """Return the description of the exported folder to which `since` refers; None: there is none."""
+    """Return the description of the exported folder to which `since` refers; None means there is none."""
     if since is None:
         return None
     if isinstance(since, int):

@@ -145,7 +145,7 @@ class Writer:
         Args:
             path: the path of the file.
             compressor: how its chunks are compressed.
-            max_num_records: the maximum number of records in a chunk; 0: as many as fit into 32 MiB.
+            max_num_records: the maximum number of records in a chunk; 0 means as many as fit into 32 MiB.
             layout: the layout of its chunk headers.
         """
         self._path, self._part = Path(path), Path(f"{path}.part")

@@ -243,9 +243,9 @@ def provider(
 
     Args:
         input_types: a type for each column, a dict from data layers to types, or one type; or `init_hook` sets them.
-        should_shuffle: whether samples are shuffled in each pass; None: only in training.
-        pool_size: number of samples in memory from which a batch is drawn; -1: all.
-        min_pool_size: minimum number of samples in the pool before a batch is drawn; -1: the size of the pool.
+        should_shuffle: whether samples are shuffled in each pass; None means only in training.
+        pool_size: number of samples in memory from which a batch is drawn; -1 means all.
+        min_pool_size: minimum number of samples in the pool before a batch is drawn; -1 means the size of the pool.
         can_over_batch_size: whether a sample may make a batch larger than `batch_size`.
         calc_batch_size: returns a sample's contribution to the size of a batch; 1 by default.
         cache: CacheType.CACHE_PASS_IN_MEM reads files in the first pass only.

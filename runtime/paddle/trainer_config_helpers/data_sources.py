@@ -21,7 +21,7 @@ def define_py_data_sources2(
     """Declare the data provider and the files that it reads.
 
     Args:
-        train_list: a file with one path per line, or the paths; None: no training data.
+        train_list: a file with one path per line, or the paths; None means no training data.
         test_list: the file that lists the test data, as `train_list` does.
         module: Python module that contains the provider; or two modules, for training and for tests.
         obj: name of the provider in the module; or two names, for training and for tests.

@@ -157,15 +157,15 @@ class ImageTransformer:
         self.set_mean(mean)
 
     def set_transpose(self, order: Sequence[int] | None) -> None:
-        """Set the order of the image's axes; None: the order is unchanged."""
+        """Set the order of the image's axes; None means the order is unchanged."""
         self.transpose = self._of_three("transpose", order)
 
     def set_channel_swap(self, order: Sequence[int] | None) -> None:
-        """Set the order of the channels; None: the order is unchanged."""
+        """Set the order of the channels; None means the order is unchanged."""
         self.channel_swap = self._of_three("channel_swap", order)
 
     def set_mean(self, mean: ArrayLike | None) -> None:
-        """Set the mean to subtract; None: no mean is subtracted."""
+        """Set the mean to subtract; None means no mean is subtracted."""
         found = None if mean is None else np.asarray(mean, np.float32)
         self.mean = found[:, None, None] if found is not None and found.ndim == 1 else found
 

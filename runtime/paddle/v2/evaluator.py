@@ -176,7 +176,7 @@ def seqtext_printer(
         input: a layer of ids, such as max_id or beam_search.
         result_file: the path of the file; its folder must exist.
         id_input: integers that identify the samples.
-        dict_file: a file with one word per line, starting with word 0; None: ids are written.
+        dict_file: a file with one word per line, starting with word 0; None means ids are written.
         delimited: whether words are separated by spaces.
         name: the name of the evaluator.
 

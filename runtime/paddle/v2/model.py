@@ -52,7 +52,7 @@ class Extras:
 
     Attributes:
         drop_rate: the fraction of values that dropout sets to 0 in training.
-        error_clipping_threshold: the bound on the absolute values of the output's gradient; 0: none.
+        error_clipping_threshold: the bound on the absolute values of the output's gradient; 0 means none.
     """
 
     drop_rate: float = 0.0

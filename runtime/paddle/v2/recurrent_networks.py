@@ -143,7 +143,7 @@ def lstmemory_unit(given: dict[str, Any]) -> LayerOutput:
 
     Args:
         input: rows projected to the gates, 4 D.
-        out_memory: the output of the previous step; None: a memory of ``<name>``, initially zero.
+        out_memory: the output of the previous step; None means a memory of ``<name>``, initially zero.
         size: D; a quarter of the input's size by default.
         param_attr: the weight [D, 4 D] of the previous output's projection.
         act: the activation of the candidate, Tanh by default.

@@ -50,7 +50,7 @@ class SGD:
         update_equation: an optimizer.
         extra_layers: further layers, for evaluators. Cost layers among them, or that they depend on, are also trained,
             and their parameters are added to `parameters`; `event.cost` does not include them.
-        is_local: whether to train without parameter servers; False: use those that ``paddle.init`` names.
+        is_local: whether to train without parameter servers; False means use those that ``paddle.init`` names.
         pserver_spec: not supported (the fault-tolerant servers of the original).
         use_etcd: has no effect.
 

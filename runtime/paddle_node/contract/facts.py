@@ -257,7 +257,7 @@ def read_report(kind: object, fields: Fields, sender: str, faults: Optional[List
     """Convert a line that a process reported, or the message that forwards it, to its record.
 
     Args:
-        faults: receives a message for each number of a `progress` that is omitted; None: such a number raises.
+        faults: receives a message for each number of a `progress` that is omitted; None means such a number raises.
 
     Raises:
         RecordError: the line is not a report, or a field exceeds its limit.

@@ -21,7 +21,7 @@ class Flag(NamedTuple):
     Attributes:
         default: value if the flag is not set.
         about: one line for `--help`.
-        low, high: the smallest and the largest number allowed; None: unbounded.
+        low, high: the smallest and the largest number allowed; None means unbounded.
         ignored: accepted so that old command lines keep working, without any effect.
     """
 

@@ -59,7 +59,7 @@ class Disk(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """The limits of a node's kernel and user; None: there is no limit.
+    """The limits of a node's kernel and user; None means there is no limit.
 
     Attributes:
         limits: soft limits by name: nofile, nproc, memlock, core.

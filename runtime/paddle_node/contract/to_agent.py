@@ -74,7 +74,7 @@ class Hello(NamedTuple):
     Attributes:
         lease_s: the agent ends its part of the job after this number of seconds without a message.
         pace_s: seconds for which output is collected before it is sent.
-        umask: umask of everything that the job creates; None: 0o077.
+        umask: umask of everything that the job creates; None means 0o077.
         keep_jobs: number of the workspace's job directories to keep.
         keeps_state: whether the job directory contains state that outlives the job.
     """
@@ -141,7 +141,7 @@ class Manifest(NamedTuple):
 
     Attributes:
         dest: the tree's directory below ROOT_DIR; read from the first part only.
-        unpacked: the unpacked size in bytes of a bundle or of wheels; None: the files are the tree itself.
+        unpacked: the unpacked size in bytes of a bundle or of wheels; None means the files are the tree itself.
         commit: the additions to the tree, if it is built without a `commit` when no file is missing.
     """
 
@@ -263,14 +263,14 @@ class Pieces(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Asks the agent to stop processes: TERM, then KILL after `grace_s` seconds. `procs` names them; None: all."""
+    """Asks the agent to stop processes: TERM, then KILL after `grace_s` seconds. `procs` names them; None means all."""
 
     grace_s: Seconds
     procs: Optional[Tuple[str, ...]] = None
 
 
 class Stacks(NamedTuple):
-    """Asks the agent for the stack traces of processes. `procs` names them; None: all."""
+    """Asks the agent for the stack traces of processes. `procs` names them; None means all."""
 
     procs: Optional[Tuple[str, ...]] = None
 

@@ -50,7 +50,7 @@ class Probed(NamedTuple):
     Attributes:
         networks: addresses suitable for the job's traffic, the likeliest first.
         listen_ports: address -> port of a listener for probes by peers.
-        modules: version by module; None: the import failed.
+        modules: version by module; None means the import failed.
         cpus: the number of cores that the job may use.
         busy_ports: the busy ports on `address`; `busy_at`: by each address that the job may get.
         has_rdma: whether it has devices for remote memory access, such as InfiniBand's.
@@ -387,7 +387,7 @@ def read_message(kind: str, fields: Fields, sender: str, faults: Optional[List[s
     """Convert the fields of a message to the record of its kind, after checking them; of a report, to Reported.
 
     Args:
-        faults: receives a message for each row of one of LISTINGS that is left out; None: such a row raises.
+        faults: receives a message for each row of one of LISTINGS that is left out; None means such a row raises.
 
     Raises:
         RecordError: a field is missing, or exceeds its limit.

@@ -53,7 +53,7 @@ def keep_alive(sock: socket.socket, idle_s: int, pause_s: int, count: int, unsen
     Args:
         sock: a TCP socket.
         idle_s, pause_s, count: seconds without data before the first keepalive, seconds between them, and their number.
-        unsent_ms: milliseconds for which sent data may stay unacknowledged; 0: the system's default.
+        unsent_ms: milliseconds for which sent data may stay unacknowledged; 0 means the system's default.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -25,7 +25,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[
 
     Example: `AdamW = extend_with_decoupled_weight_decay(fluid.optimizer.Adam)`, `AdamW(0.01, learning_rate=0.1)`.
     `weight_decay` is a number or a Variable (1,) and is not multiplied by the learning rate. `apply_decay_param_fun`
-    returns whether the parameter with a given name decays; None: all parameters decay.
+    returns whether the parameter with a given name decays; None means all parameters decay.
 
     Raises:
         FluidTypeError: base_optimizer is not an optimizer class; on construction: the decay is not a number or a

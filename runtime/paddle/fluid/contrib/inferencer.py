@@ -37,7 +37,7 @@ class Inferencer:
         Args:
             infer_func: declares the layers; returns the prediction, or a list of variables.
             param_path: a directory written by `Trainer.save_params`.
-            place: the device; None: a GPU if there is one, else the CPU.
+            place: the device; None means a GPU if there is one, else the CPU.
             parallel: run on CPU_NUM places, or on all selected GPUs.
 
         Raises:

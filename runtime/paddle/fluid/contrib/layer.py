@@ -128,7 +128,7 @@ class Layer:
         """Return the parameters' values in the current scope, as a dict from names to arrays.
 
         Args:
-            destination: dict that the values are added to; None: a new dict.
+            destination: dict that the values are added to; None means a new dict.
             include_sublayers: whether to include the parameters of sublayers.
         """
         found = OrderedDict() if destination is None else destination

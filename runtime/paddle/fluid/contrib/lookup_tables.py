@@ -74,7 +74,7 @@ def load_persistables_for_inference(
     Args:
         dirname: the folder passed to `save_persistables`, with the files of all servers in `__lookup_table__`.
         executor: ignored.
-        program: the result of `convert_dist_to_sparse_program`; None: the program in `<dirname>/__model__`.
+        program: the result of `convert_dist_to_sparse_program`; None means the program in `<dirname>/__model__`.
         lookup_table_var_name: name of the table; other tables of the program are loaded as well.
 
     Raises:

@@ -100,13 +100,13 @@ def decorate(
 
     Args:
         optimizer: the optimizer to wrap.
-        amp_lists: which operators compute in float16; None: the default lists.
+        amp_lists: which operators compute in float16; None means the default lists.
         init_loss_scaling: initial factor.
         incr_every_n_steps: consecutive steps with finite gradients after which the factor grows.
         decr_every_n_nan_or_inf: steps with infinite or NaN gradients after which the factor shrinks.
         incr_ratio: multiplier when the factor grows.
         decr_ratio: multiplier when the factor shrinks.
-        use_dynamic_loss_scaling: whether the factor changes; False: it is constant.
+        use_dynamic_loss_scaling: whether the factor changes; False means it is constant.
     """
     return OptimizerWithMixedPrecision(
         optimizer,

@@ -45,8 +45,8 @@ class BasicGRUUnit(Layer):
             hidden_size: width of the state.
             param_attr: attribute of both weights; a name gets "_gate" and "_candidate".
             bias_attr: attribute of both biases; a name gets the same suffixes.
-            gate_activation: layer for gates; None: sigmoid.
-            activation: layer for the candidate; None: tanh.
+            gate_activation: layer for gates; None means sigmoid.
+            activation: layer for the candidate; None means tanh.
             dtype: dtype of the parameters.
         """
         super().__init__(name_scope, dtype)
@@ -138,7 +138,7 @@ def basic_gru(
 
     Args:
         input: (batch, steps, n), or (steps, batch, n) if not batch_first.
-        init_hidden: initial states, (layers · directions, batch, hidden), layer by layer; None: 0.
+        init_hidden: initial states, (layers · directions, batch, hidden), layer by layer; None means 0.
         hidden_size: width of a state.
         num_layers: number of layers.
         sequence_length: (batch,), number of steps of each sample; later steps leave the sample's state unchanged. None:

@@ -31,7 +31,7 @@ class CheckpointConfig:
     Attributes:
         epoch_id: the restored checkpoint's epoch.
         step_id: the last step of this epoch that the checkpoint includes.
-        load_serial: the restored checkpoint's number N; None: training began from the start.
+        load_serial: the restored checkpoint's number N; None means training began from the start.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class CheckpointConfig:
         """Set the location and the interval of checkpoints.
 
         Args:
-            checkpoint_dir: parent directory of the checkpoints; None: the current directory.
+            checkpoint_dir: parent directory of the checkpoints; None means the current directory.
             max_num_checkpoints: maximum number of checkpoints; older ones are deleted.
             epoch_interval: save only in every n-th epoch.
             step_interval: save after every n-th step of such an epoch.

@@ -97,7 +97,7 @@ class Trainer:
             optimizer_func: returns the optimizer.
             param_path: a directory that `save_params` wrote with the same optimizer, from which to continue; None:
                 initial values. A missing directory causes a warning and initial values.
-            place: the device; None: a GPU if there is one, else the CPU.
+            place: the device; None means a GPU if there is one, else the CPU.
             parallel: run on CPU_NUM places, or on all selected GPUs; each batch needs a sample for each of them.
             checkpoint_config: where and when to save checkpoints; training continues after the last one. Only for a
                 single trainer.
@@ -157,8 +157,8 @@ class Trainer:
             num_epochs: number of passes over the reader's minibatches.
             event_handler: called with each event.
             reader: a function that returns an iterator over minibatches.
-            feed_order: names of the data variables in the order of a sample's fields, or name -> position; None: the
-                order of declaration.
+            feed_order: names of the data variables in the order of a sample's fields, or name -> position; None means
+                the order of declaration.
 
         Raises:
             FluidError: feed_order does not fit the program, or no reader is given.

@@ -59,7 +59,7 @@ def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path
 
     Args:
         path: path from a trainer; a relative one starts at the server's working directory.
-        folders: folders, one of which must contain the path; None: trainers are trusted.
+        folders: folders, one of which must contain the path; None means trainers are trusted.
 
     Raises:
         PserverError: the table must not be written to this path.
@@ -134,10 +134,10 @@ def save_vars(
 
     Args:
         executor: ignored.
-        main_program: program that the variables belong to; None: the default main program.
-        vars: the variables; None: those that the predicate selects.
+        main_program: program that the variables belong to; None means the default main program.
+        vars: the variables; None means those that the predicate selects.
         predicate: returns whether to save a variable.
-        filename: one file for all; None: one file for each.
+        filename: one file for all; None means one file for each.
 
     Raises:
         NotInitializedError: a variable has no value.

@@ -16,7 +16,7 @@ def _allreduce(
     """Return the sum, product, maximum or minimum of x over all ranks, without a gradient.
 
     Args:
-        out: the result; None: a new variable.
+        out: the result; None means a new variable.
         reduce_type: "sum", "prod", "max" or "min".
         sync_mode: has no effect: the operator always waits.
 

@@ -364,9 +364,9 @@ def Print(given: dict[str, Any]) -> Variable:  # noqa: N802 (the name that scrip
     """Return the input unchanged; each run prints its first `summarize` values to standard error.
 
     Args:
-        first_n: number of runs that print; -1: all runs.
+        first_n: number of runs that print; -1 means all runs.
         message: text before the values.
-        summarize: number of values to print; -1: all.
+        summarize: number of values to print; -1 means all.
         print_tensor_name: whether to print the name.
         print_tensor_type: whether to print the dtype.
         print_tensor_shape: whether to print the shape.

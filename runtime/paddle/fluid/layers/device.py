@@ -13,7 +13,7 @@ def get_places(device_count: int | None = None, device_type: str | None = None) 
     """Return a list of devices (places), for example for `CompiledProgram.with_data_parallel`.
 
     Args:
-        device_count: number of places; None: all selected GPUs, or CPU_NUM places of the processor.
+        device_count: number of places; None means all selected GPUs, or CPU_NUM places of the processor.
         device_type: "CPU" or "CUDA", case-insensitive; None: GPUs if there are any.
 
     Raises:

@@ -116,7 +116,7 @@ def open_files(
 
     Args:
         filenames: paths; contents are checked when they are read.
-        shapes: the shape of each value of a batch; -1: unknown.
+        shapes: the shape of each value of a batch; -1 means unknown.
         lod_levels: depth of each value's sequences.
         dtypes: the dtype of each value.
         thread_num: ignored: one thread prefetches.

@@ -55,7 +55,7 @@ def data(
         append_batch_size: whether to prepend the batch size, -1, to the shape; ignored if the shape contains an unknown
             dimension.
         dtype: dtype of the variable.
-        lod_level: nesting depth of the sequences; 0: none.
+        lod_level: nesting depth of the sequences; 0 means none.
         type: type of the variable.
         stop_gradient: whether to compute no gradient for the variable.
     """

@@ -51,10 +51,10 @@ def layer(
     Args:
         signature: the signature in Python syntax, with literal defaults.
         result: the returned value, as text for the docstring.
-        op: type of the operator; None: the layer's name.
+        op: type of the operator; None means the layer's name.
         to: mapping of arguments whose meaning does not follow from their name or position.
         fixed: output slots through which no gradient is propagated.
-        prefix: prefix of the names of the layer's variables; None: the operator's type.
+        prefix: prefix of the names of the layer's variables; None means the operator's type.
         learnt: input slot -> function from the arguments to the shape of its parameter. `param_attr` describes the
             parameter, or `bias_attr` for the slot Bias; its dtype is `dtype` or, if not given, that of the first
             argument.

@@ -43,7 +43,7 @@ class Slot:
         type: type of the values.
         is_dense: whether all samples have the same number of values, which form an array; other slots become sequences.
         is_used: whether the slot fills a variable; otherwise, it is skipped.
-        shape: the shape of one sample of a dense slot; -1: unknown.
+        shape: the shape of one sample of a dense slot; -1 means unknown.
     """
 
     name: str

@@ -32,7 +32,7 @@ class PipeError(RunError):
 
     Attributes:
         path: its input file.
-        status: its exit status; negative: the signal that killed it.
+        status: its exit status; negative means the signal that killed it.
         errors: the end of its standard error.
     """
 

@@ -65,7 +65,7 @@ class DataParallel:
             program: the program, with or without its backward pass and updates.
             places: a single place, or several CPU places.
             strategy: the number of trainers, and the gradient of each loss.
-            remote: the connection to parameter servers; None: a new one.
+            remote: the connection to parameter servers; None means a new one.
             is_rest: whether it runs after the updates of another part, so that all trainers have equal values.
 
         Raises:

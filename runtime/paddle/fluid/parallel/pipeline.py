@@ -49,8 +49,8 @@ class PipelineOptimizer:
 
         Args:
             optimizer: the optimizer that updates the parameters.
-            cut_list: lists of variables at which the forward pass is cut; the last list contains the loss. None: one
-                section.
+            cut_list: lists of variables at which the forward pass is cut; the last list contains the loss. None means
+                one section.
             place_list: one CPUPlace per section; None: CPUPlace for all.
             concurrency_list: ignored: each section has one thread.
             queue_size: maximum number of batches waiting for a section.

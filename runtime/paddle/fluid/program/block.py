@@ -81,10 +81,10 @@ class Block(graph.Block):
         """Add a variable, or return the existing variable with this name if it has the same description.
 
         Args:
-            name: the name of the variable; None: a generated name.
-            shape: dimensions, with -1 for the batch size; None: those of the existing variable, or else inferred from
-                the operator that writes the variable.
-            dtype: name, numpy dtype or number; None: that of the existing variable, or else float32.
+            name: the name of the variable; None means a generated name.
+            shape: dimensions, with -1 for the batch size; None means those of the existing variable, or else inferred
+                from the operator that writes the variable.
+            dtype: name, numpy dtype or number; None means that of the existing variable, or else float32.
             is_data: whether the variable is fed.
             initializer: initializer, whose operator is appended to this block immediately.
         """

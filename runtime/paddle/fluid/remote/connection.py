@@ -41,7 +41,7 @@ class Connection:
         """Create a connection that is not open yet.
 
         Args:
-            served: the variables on servers. None: they are unknown, so values set on this trainer are lost.
+            served: the variables on servers. None means they are unknown, so values set on this trainer are lost.
         """
         self.distribution = distribution
         self._writes = None if served is None else LocalWrites(served, self._whole)

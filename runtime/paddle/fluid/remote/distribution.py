@@ -49,7 +49,7 @@ class Distribution:
 
     Attributes:
         trainer_id: rank of this trainer.
-        trainers: number of trainers; 0: use the servers' number.
+        trainers: number of trainers; 0 means use the servers' number.
         endpoints: "host:port" of all servers, the same list in every trainer.
         is_sync: whether a step waits for all trainers.
     """

@@ -51,7 +51,7 @@ class ServedProgram:
         """Create the server's program; the scope has the initial values of all saved variables.
 
         Args:
-            folders: folders into which trainers may have tables saved; None: anywhere.
+            folders: folders into which trainers may have tables saved; None means anywhere.
         """
         self._program, self._scope, self._device, self._folders = program, scope, device, folders
         self._executor = graph.Executor(device, checks_finite=checks_finite())

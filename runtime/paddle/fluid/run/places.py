@@ -69,7 +69,7 @@ def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
 
 
 def cuda_places(device_ids: Sequence[int] | None = None) -> list[CUDAPlace]:
-    """Return GPU places with the given indexes; None: those of FLAGS_selected_gpus, or all GPUs."""
+    """Return GPU places with the given indexes; None means those of FLAGS_selected_gpus, or all GPUs."""
     if device_ids is None:
         selected = os.environ.get("FLAGS_selected_gpus", "")  # noqa: SIM112 (its name)
         device_ids = [int(each) for each in selected.split(",")] if selected else range(cuda_device_count())

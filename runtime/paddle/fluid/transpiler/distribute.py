@@ -99,10 +99,10 @@ class DistributeTranspiler:
 
         Args:
             trainer_id: rank of the trainer, from 0; ignored on servers.
-            program: the program after `minimize`; None: the default main program.
+            program: the program after `minimize`; None means the default main program.
             trainers: number of trainers; in mode "nccl2", the "ip:port,ip:port" of all trainers.
             sync_mode: whether servers (in mode "nccl2", trainers) wait for all trainers in every step.
-            startup_program: program that initializes the parameters; None: the default startup program.
+            startup_program: program that initializes the parameters; None means the default startup program.
             slice_var_up: old form of the setting with this name.
 
         Calls of 0.11 to 0.14 are accepted too: they pass the updates first, and settings as positional arguments.
@@ -148,7 +148,7 @@ class DistributeTranspiler:
 
         Args:
             wait_port: whether to wait first, without a limit, until every server listens; missing servers are logged at
-                intervals. The trainer's deadlines start after this wait; False: they start with its first run.
+                intervals. The trainer's deadlines start after this wait; False means they start with its first run.
 
         Raises:
             FluidError: nothing was transpiled, or the trainer ID is out of range.
@@ -202,7 +202,7 @@ class DistributeTranspiler:
         """Return the startup program of the server at an endpoint, which sets its variables' initial values.
 
         Args:
-            pserver_program: the server's main program; None: it is created.
+            pserver_program: the server's main program; None means it is created.
             startup_program: ignored.
         """
         server = pserver_program or self.get_pserver_program(endpoint)

@@ -189,7 +189,7 @@ def read_table_file(path: Path, name: str, *, rule: str | None) -> SelectedRows:
     """Read the rows in a table's file, and the state of their update rule if it was saved.
 
     Args:
-        rule: `rule_line` of the program's table; None: the states are not read.
+        rule: `rule_line` of the program's table; None means the states are not read.
 
     Raises:
         ModelFileError: a file is missing or damaged, or the states belong to other rows or to a different rule.

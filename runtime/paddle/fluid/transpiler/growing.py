@@ -242,7 +242,7 @@ def serve_table(
     Args:
         program: the server's program, with all other blocks.
         origin: block 0 of the program for one machine.
-        trainers: number of trainers whose gradients are summed; None: each gradient is applied on arrival.
+        trainers: number of trainers whose gradients are summed; None means each gradient is applied on arrival.
         parent: number of the blocks' parent.
     """
     outer = program.global_block()

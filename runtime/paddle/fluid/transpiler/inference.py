@@ -34,7 +34,7 @@ class InferenceTranspiler:
         Args:
             program: a program in test mode, whose parameters have values in the scope.
             place: ignored.
-            scope: where parameters are stored; None: the global scope.
+            scope: where parameters are stored; None means the global scope.
 
         Raises:
             FluidError: a parameter has no value in the scope.

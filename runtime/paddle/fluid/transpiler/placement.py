@@ -167,7 +167,7 @@ def place(
         slice_count: maximum number of slices per parameter.
         min_block_size: minimum number of elements per slice.
         suffix: suffix of this trainer's gradient names, such as ".trainer_0".
-        shuffle_seed: seed that shuffles the order, equal in all processes; None: no shuffling.
+        shuffle_seed: seed that shuffles the order, equal in all processes; None means no shuffling.
         whole: parameters that are not cut.
 
     Raises:

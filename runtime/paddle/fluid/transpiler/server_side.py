@@ -189,8 +189,8 @@ def _declare_gradients(
     """Add the gradients of a slice; return the names under which trainers send them.
 
     Args:
-        merged: number of trainers whose gradients are merged; 0: none.
-        compensated: number of trainers whose delay is compensated; 0: none.
+        merged: number of trainers whose gradients are merged; 0 means none.
+        compensated: number of trainers whose delay is compensated; 0 means none.
     """
     dtype = origin.var(each.param).dtype
     kind = VarType.SELECTED_ROWS if origin.is_sparse(each.grad) else VarType.LOD_TENSOR

@@ -27,7 +27,7 @@ def elementwise(
     """Register an element-wise function, X -> Out, with its gradient.
 
     Args:
-        backward: a kernel of the values listed in `of`, Out@GRAD and attributes; None: no gradient.
+        backward: a kernel of the values listed in `of`, Out@GRAD and attributes; None means no gradient.
         of: "X", "Out" or "X Out".
         attrs: the attributes; see `operator`.
         fresh: see `OpDef`.

@@ -59,7 +59,7 @@ class Limit(NamedTuple):
         default: the default, or the type if the attribute is required.
         least, most: bounds of a number, or of each of several.
         among: the only values; empty: any.
-        length: required number of elements; None: any.
+        length: required number of elements; None means any.
     """
 
     default: Any

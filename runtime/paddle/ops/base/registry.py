@@ -163,8 +163,8 @@ def operator(
         signature: the slots, as `X Bias? -> Out Mask~`.
         attrs: attribute -> default, or -> type if the attribute is required, or -> `Limit`. Lists are given as tuples.
         infer: a shape rule as text, see `shape_rule`; or a function from the `Spec`s of the inputs, and attributes as
-            keywords, to the `Spec`s of the outputs, called like the kernel. None: outputs that are all `in_place` have
-            the specs of those inputs; otherwise the code that appends the operator declares them.
+            keywords, to the `Spec`s of the outputs, called like the kernel. None means outputs that are all `in_place`
+            have the specs of those inputs; otherwise the code that appends the operator declares them.
         shares_lod: whether outputs with as many rows as the first input that has LoD share that LoD; or a function
             from the attributes and that input's rank to that. False for an output that is never one row per input row.
         in_place: see `OpDef`.

@@ -53,7 +53,7 @@ def curved(op_type: str, curve: Callable[..., Any] | None) -> None:
 
     Args:
         curve: a kernel of the value that `<type>_grad` reads, and attributes, that returns ∂f'/∂v without the factor
-            dOut; None: it is zero almost everywhere.
+            dOut; None means it is zero almost everywhere.
     """
     grad_type = f"{op_type}_grad"
     slots = [slot.name for slot in registered_so_far(grad_type).inputs if slot.name != "Out" + GRAD]

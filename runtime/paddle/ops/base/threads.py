@@ -26,7 +26,7 @@ class ComputeThreads:
         """Create the pool without starting threads.
 
         Args:
-            count: the number of threads that work simultaneously, including the caller; None: the value of
+            count: the number of threads that work simultaneously, including the caller; None means the value of
                 `env.compute_threads` at first use.
         """
         self._count = count

@@ -42,7 +42,7 @@ def beam_search(
     Args:
         pre_ids: (prefixes, 1) last ids.
         pre_scores: (prefixes, 1) scores of the prefixes.
-        ids: (prefixes, k) candidates; None: 0 to k - 1.
+        ids: (prefixes, k) candidates; None means 0 to k - 1.
         scores: (prefixes, k) scores of the candidates: of the whole prefix if is_accumulated, otherwise the
             candidate's probability alone.
         level: the level of the scores' LoD that assigns prefixes to sentences.

@@ -78,7 +78,7 @@ def box_coder(prior: Any, variances: Array | None, target: Any, *, attrs: dict[s
 
     Args:
         prior: (M, 4); with axis 1 a decoded row belongs to a prior, otherwise a column.
-        variances: (M, 4) or (4,); None: the attribute `variance`, or 1.
+        variances: (M, 4) or (4,); None means the attribute `variance`, or 1.
         target: boxes, or codes.
     """
     priors, values, whole = host(prior), host(target), not attrs["box_normalized"]

@@ -31,8 +31,8 @@ def target_assign(x: Any, matched: Array, negative: Any, *, mismatch_value: int)
 
     Args:
         x: (rows, P or 1, K), the objects of each image as a sequence.
-        matched: (N, P) int32, the object of each box, numbered within its image; -1: no object, so that the target is
-            mismatch_value and the weight 0.
+        matched: (N, P) int32, the object of each box, numbered within its image; -1 means no object, so that the target
+            is mismatch_value and the weight 0.
         negative: (n, 1) boxes that get mismatch_value and weight 1, one sequence per image.
 
     Raises:

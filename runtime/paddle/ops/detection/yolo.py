@@ -169,7 +169,7 @@ def yolov3_loss(
         x: (N, A (5 + classes), H, W) for the A anchors of this map.
         box: (N, B, 4) centers and sides of objects, as parts of the image; none where a side is 0.
         label: (N, B) int32 classes.
-        score: (N, B) weight of each object; None: 1.
+        score: (N, B) weight of each object; None means 1.
 
     The weights are (N, A, H, W): the object's score, 0 without an object, −1 where a cell has no cost. The anchors are
     (N, B) int32, −1 for an anchor of a different map.

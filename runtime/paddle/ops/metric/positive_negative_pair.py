@@ -38,7 +38,7 @@ def positive_negative_pair(
         label: (rows, 1).
         query: (rows, 1) int64.
         positive, negative, neutral: (1,) earlier counts, all or none of them.
-        weight: (rows, 1), one per document; None: 1 each.
+        weight: (rows, 1), one per document; None means 1 each.
 
     Raises:
         InputError: only some of the earlier counts are given.

@@ -36,8 +36,8 @@ def precision_recall(
         probabilities: (rows, 1) of the predicted class; only its dtype is used, which is that of the counts.
         indices: (rows, 1) int32 predicted classes.
         labels: (rows, 1) int32 classes.
-        weights: (rows, 1), one per sample; None: 1 each.
-        states: counts before this batch; None: zeros.
+        weights: (rows, 1), one per sample; None means 1 each.
+        states: counts before this batch; None means zeros.
 
     Raises:
         InputError: a class is outside [0, class_number).

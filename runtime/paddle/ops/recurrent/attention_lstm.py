@@ -50,7 +50,7 @@ def attention_lstm(
     Args:
         x: (rows, M) sequences, none of them empty.
         c0: (sequences, D).
-        h0: (sequences, D); None: zeros.
+        h0: (sequences, D); None means zeros.
         look: (M + D, 1).
         look_bias: (1, 1).
         scalar: (1, 1).

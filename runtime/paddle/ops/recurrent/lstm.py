@@ -118,7 +118,7 @@ def back(
     """Backpropagate through time; return the gradients of Input, H0, C0 and of the weights.
 
     Args:
-        trace: the outputs of all steps, by sequence, and the rest of a `Trace`; None: there is no projection.
+        trace: the outputs of all steps, by sequence, and the rest of a `Trace`; None means there is no projection.
         gradients: the gradients of those outputs and of the cells, by sequence.
     """
     _, steps, states, acts = _begun(x, h0, c0, learned, attrs)

@@ -23,7 +23,7 @@ class Weights:
         recurrent: (P, 4D) from the previous output to the gates.
         bias: (1, 4D), or (1, 7D) with the peepholes of input, forget and output gate.
         projection: (D, P) from the hidden state to the output that the next step reads, or None: P is D.
-        cell_clip: cells are clipped to ± this value; 0: no clipping.
+        cell_clip: cells are clipped to ± this value; 0 means no clipping.
         projection_clip: the same for projected outputs.
     """
 

@@ -53,8 +53,8 @@ class Fluid(NamedTuple):
         rows: True: a sparse gradient updates only its rows; an attribute's name: only where that attribute is true.
         served: the part of a parameter that a server can update: "slices", only the "whole", or "" if no server
             supports the rule.
-        compiled: returns the arguments after η for the loop in `ops.base.kernels` with the operator's name; None: no
-            loop.
+        compiled: returns the arguments after η for the loop in `ops.base.kernels` with the operator's name; None means
+            no loop.
     """
 
     optimizer: str

@@ -43,7 +43,7 @@ class Client:
         num_trainers: number of trainers; gradients of one step are summed over them.
         barriers: number of barriers that this trainer has passed, including those before a restart or a resume.
         patience_s: time in seconds to wait for a server that is being restarted.
-        resumed: after `create`, the point in training from which a job resumes; None: no checkpoint was loaded.
+        resumed: after `create`, the point in training from which a job resumes; None means no checkpoint was loaded.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Client:
             timeout_s: maximum silence of a server, in seconds.
             wait_s: maximum time of one request in seconds, including the wait for other trainers.
             patience_s: time in seconds to wait for a server that is being restarted; by default the job's setting.
-            within_node: whether to share memory with servers of this node; False: everything is sent.
+            within_node: whether to share memory with servers of this node; False means everything is sent.
             wire_dtype: "float16" or "bfloat16" halves the bytes of sparse tensors' rows and gradients on the wire;
                 servers compute in float32.
 
@@ -249,7 +249,7 @@ class Client:
         Args:
             name: the name of the tensor; a growing table returns initial values for ids that have had no gradient.
             ids: (...) int64 or int32; may repeat.
-            out: (..., width) float32, also filled in place; None: only the result is returned.
+            out: (..., width) float32, also filled in place; None means only the result is returned.
 
         Returns:
             (..., width) float32, a new array.
@@ -313,8 +313,8 @@ class Client:
         """Wait for every trainer that has not left. Meanwhile, servers do not wait for this trainer's gradients.
 
         Args:
-            wait_s: maximum time in seconds until all trainers have passed the barrier; None: the client's limit for
-                all requests.
+            wait_s: maximum time in seconds until all trainers have passed the barrier; None means the client's limit
+                for all requests.
 
         Raises:
             WaitTimeout: a trainer did not reach the barrier; the message names it if the servers know it.

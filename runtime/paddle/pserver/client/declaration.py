@@ -32,8 +32,8 @@ class TensorOptions:
         momentum: momentum of v2's rules; other rules have a hyperparameter.
         l1: rate of L1 decay.
         l2: rate of L2 decay.
-        clip: bound on each element of the summed gradient; 0: none.
-        optimizer: this tensor's rule, rate and schedule; None: the job's.
+        clip: bound on each element of the summed gradient; 0 means none.
+        optimizer: this tensor's rule, rate and schedule; None means the job's.
     """
 
     sparse: bool = False
@@ -56,16 +56,16 @@ class GrowingTable:
         initial: initial values of rows, which depend only on the seed and the id; `std=x`: `Initial("normal",
             spread=x)`.
         entry: number of batches that must contain an id before its row is created; also called `min_count`.
-        max_age: a row without a gradient for more than this number of steps is dropped; 0: never.
+        max_age: a row without a gradient for more than this number of steps is dropped; 0 means never.
         max_rows: maximum number of rows on one server.
-        optimizer: this table's optimizer; None: the job's.
+        optimizer: this table's optimizer; None means the job's.
         memory: limit on the bytes of rows, states and index on one server, or text such as "8GB"; when it is reached,
-            rows are evicted. 0: no limit.
+            rows are evicted. 0 means no limit.
         evict: which rows are evicted first: "lru", the least recently updated; "lfu", those that occurred in the fewest
             batches; "score", those with the lowest scores.
         decay: factor by which each batch multiplies the scores; for "score".
         click: number of shows that one click is worth; for "score".
-        min_score: rows with a lower score are dropped, at most 1024 batches later; 0: none.
+        min_score: rows with a lower score are dropped, at most 1024 batches later; 0 means none.
         start: an exported table or a file with the table's initial rows, see `paddle.pserver.tables`; for a file with
             several matrices (path, key).
         disk: a directory on each server's machine: evicted rows are written to a file there, and loaded again when a

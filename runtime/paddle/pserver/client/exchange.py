@@ -217,7 +217,7 @@ class Network(Protocol):
         """Wait for the next message or restored connection; None after the timeout."""
 
     def expect(self, index: int, request: Request | None) -> None:
-        """Set the request whose values a server sends next, replacing the earlier one; None: no values are due."""
+        """Set the request whose values a server sends next, replacing the earlier one; None means no values are due."""
 
     def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
         """Share memory with a server on this node, if possible."""

@@ -44,11 +44,11 @@ class Links:
         """Begin to connect to each "ip:port"; the servers need not listen yet.
 
         Args:
-            keys: the keys for encryption; None: connections are not encrypted.
+            keys: the keys for encryption; None means connections are not encrypted.
             patience_s: time in seconds for which a known server can be unreachable before it counts as lost.
             within_node: whether memory can be shared with servers of this node.
             first_answer_s: maximum time in seconds for each server's first answer; meanwhile, `receive` reports
-                possible causes of a delay. None: nothing is reported.
+                possible causes of a delay. None means nothing is reported.
             ports: the number of ports that each server should have, if that is to be checked.
 
         Raises:
@@ -95,7 +95,7 @@ class Links:
         self._base[index].send(message)
 
     def expect(self, index: int, request: Request | None) -> None:
-        """Set the request whose values a server sends next, replacing the earlier one; None: no values are due."""
+        """Set the request whose values a server sends next, replacing the earlier one; None means no values are due."""
         if request is None:
             self._due.pop(index, None)
         else:

@@ -60,7 +60,7 @@ class ProgramClient:
         Args:
             network: links to the servers.
             trainer_id: rank of this trainer.
-            num_trainers: number of trainers in the job; 0: the number that the servers report.
+            num_trainers: number of trainers in the job; 0 means the number that the servers report.
             timeout_s: maximum silence of a server.
             takes_over: whether the trainer's earlier process is known to be dead, even if servers have not detected it.
             parcel_bytes: maximum size of one message of a step, unless one row of a variable is larger.

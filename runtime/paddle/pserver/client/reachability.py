@@ -94,7 +94,7 @@ class Reaching:
             connections: the state of the connection to each server.
             is_encrypted: whether this client's wire is encrypted.
             timeout_s: time in seconds for which the client waits for a first answer.
-            ports: the number of ports that each server should have; None: not checked.
+            ports: the number of ports that each server should have; None means not checked.
         """
         self._endpoints, self._connections = tuple(endpoints), tuple(connections)
         self._is_encrypted, self._ports = is_encrypted, ports

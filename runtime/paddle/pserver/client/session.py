@@ -62,7 +62,7 @@ class TrainerSession:
     """One trainer's session with all servers. Not thread-safe; all methods block.
 
     Attributes:
-        resumed: the point in training from which a job resumes; None: no checkpoint was loaded.
+        resumed: the point in training from which a job resumes; None means no checkpoint was loaded.
         held_values: whether all servers already had values when this trainer described the model.
     """
 
@@ -129,7 +129,7 @@ class TrainerSession:
                 wire_dtype: see `Client`.
             trainer_id: rank of this trainer; 0 provides initial values.
             takes_over: whether the trainer's earlier process is known to be dead; see `__init__`.
-            ports: the dense and the sparse ports that each server must have been started with; None: any.
+            ports: the dense and the sparse ports that each server must have been started with; None means any.
 
         Raises:
             ConfigError: an argument is wrong, or a server has different ports.
@@ -269,7 +269,7 @@ class TrainerSession:
         """Take part in a synchronous batch without data, because other trainers have more data than this one.
 
         Returns:
-            Whether a batch was applied; False: every trainer has processed all its data.
+            Whether a batch was applied; False means every trainer has processed all its data.
         """
         push = Message(PushPull(wants_values=False))
         return self._note_versions(self._exchange.run(dict.fromkeys(self._everyone, push)))

@@ -29,7 +29,7 @@ class TaskClient:
 
         Args:
             endpoint: "ip:port" of the server.
-            keys: the keys for encryption; None: connections are not encrypted.
+            keys: the keys for encryption; None means connections are not encrypted.
             holder: identifies the calling process.
             timeout_s: maximum silence of the server.
             patience_s: how long the server can be unreachable, for example while it restarts.

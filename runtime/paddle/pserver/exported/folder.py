@@ -56,7 +56,7 @@ class Description:
     Attributes:
         table: the name of the exported table.
         width: number of elements in a row.
-        states: number of state values per row; None: states are not included.
+        states: number of state values per row; None means states are not included.
         rule: update rule of the table's optimizer.
         since: for each server, the batch after which changes are included; empty: all rows are included.
         clocks: for each server, the batch at which the copy began.

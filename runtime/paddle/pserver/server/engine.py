@@ -70,7 +70,7 @@ class Engine:
             clock: monotonic seconds.
             keeper: saves the state.
             serve: creates the service that executes trainers' requests.
-            tasks: the job's queues of tasks; None: empty queues.
+            tasks: the job's queues of tasks; None means empty queues.
         """
         self._timeout_s = options.barrier_timeout_s
         self.ports = () if options.ports is None else (ports_section(*options.ports),)

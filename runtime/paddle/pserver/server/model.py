@@ -42,7 +42,7 @@ class Model:
 
     Attributes:
         store: None until a trainer has described the model.
-        lag: decides which gradients are too old, in asynchronous training; None: training is synchronous.
+        lag: decides which gradients are too old, in asynchronous training; None means training is synchronous.
         is_ready: whether the values are set.
         resumed_at: number of batches in the checkpoint that this job resumed from, or -1.
     """

@@ -189,7 +189,7 @@ class Readers:
         return len(self._last_seen)
 
     def handle(self, address: bytes, message: Message) -> Message | None:
-        """Return the reply to a reader's message; None: a later `tick` returns it.
+        """Return the reply to a reader's message; None means a later `tick` returns it.
 
         Raises:
             PaddleError: the message is refused.

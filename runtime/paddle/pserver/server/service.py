@@ -74,7 +74,7 @@ class Waiting(NamedTuple):
     """A barrier with its waiting trainers, and those that they wait for.
 
     Attributes:
-        take: function that removes and returns all waiting trainers with their items; None: `barrier.take`.
+        take: function that removes and returns all waiting trainers with their items; None means `barrier.take`.
     """
 
     what: str
@@ -116,8 +116,8 @@ class EngineOptions:
     """The options of `paddle pserver` that an engine needs.
 
     Attributes:
-        ports: dense and sparse ports of the process, which trainers compare with their own settings; None: there is no
-            port range.
+        ports: dense and sparse ports of the process, which trainers compare with their own settings; None means there
+            is no port range.
     """
 
     num_trainers: int

@@ -104,7 +104,7 @@ class Header(NamedTuple):
         waiting: sightings of the current and of the previous period.
         hand: the segment at which the next eviction begins.
         dropped: (n,) ids of rows that were dropped since the batch at which the snapshot's blocks begin.
-        generation: the table's generation (see `Lineage`); 0: unknown.
+        generation: the table's generation (see `Lineage`); 0 means unknown.
     """
 
     clock: int
@@ -119,8 +119,8 @@ class Lineage(NamedTuple):
     """The identity of a table's batches, whose numbers are meaningful only together with a generation.
 
     Attributes:
-        generation: random number of the batches since this process created or restored the table; 0: unknown.
-        earlier: generation of the checkpoint from which the table was restored; 0: there is none.
+        generation: random number of the batches since this process created or restored the table; 0 means unknown.
+        earlier: generation of the checkpoint from which the table was restored; 0 means there is none.
         until: batch of that checkpoint; later batches of that generation are not part of this table.
     """
 

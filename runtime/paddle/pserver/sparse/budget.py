@@ -37,12 +37,12 @@ class Budget:
     """The memory limit of a table's rows on one server, and its eviction policy.
 
     Attributes:
-        memory: bytes for rows, states, index and sightings; 0: no limit.
+        memory: bytes for rows, states, index and sightings; 0 means no limit.
         evict: which rows are evicted first: the least recently updated rows ("lru"), those in the fewest batches
             ("lfu"), or those with the lowest scores ("score").
         decay: factor by which each batch multiplies a score, above 0 and up to 1; for "score".
         click: number of shows that one click is worth; for "score".
-        min_score: rows whose score is below this are dropped, at most 1024 batches later; 0: none.
+        min_score: rows whose score is below this are dropped, at most 1024 batches later; 0 means none.
         disk: a directory on the server's machine: evicted rows are written to a file there, and loaded again when a
             batch has their ids; empty: they are dropped.
     """

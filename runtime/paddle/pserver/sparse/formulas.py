@@ -32,8 +32,8 @@ class Formula(NamedTuple):
     Attributes:
         kind: kind of the formula, one of the constants above.
         factors: (k,) float32: the formula's numbers, in its order.
-        clip: gradients are clipped to [-clip, clip]; 0: no clipping.
-        l1, l2: decay for each missed batch, including the rate; 0: none.
+        clip: gradients are clipped to [-clip, clip]; 0 means no clipping.
+        l1, l2: decay for each missed batch, including the rate; 0 means none.
     """
 
     kind: int

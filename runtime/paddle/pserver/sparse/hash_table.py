@@ -201,7 +201,7 @@ class HashTable:
         Several snapshots can be in progress; a snapshot without references is discarded.
 
         Args:
-            since: an earlier `clock`: only rows that changed later are copied. None: all rows.
+            since: an earlier `clock`: only rows that changed later are copied. None means all rows.
         """
         dropped = self._absent(self._dropped.since(since))
         since = reach(since, self.clock, self._caught_up)

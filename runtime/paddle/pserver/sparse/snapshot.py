@@ -49,7 +49,7 @@ class TableSnapshot:
 
     Attributes:
         header: the header for the blocks.
-        since: batch after which rows must have changed to be copied; None: all rows.
+        since: batch after which rows must have changed to be copied; None means all rows.
         failure: why the copy cannot be completed; raised when rows are taken.
         halves: see `TableSpec`.
     """

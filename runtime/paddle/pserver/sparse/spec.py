@@ -31,7 +31,7 @@ class TableSpec:
         entry: the entry-th batch that contains an id creates its row; gradients of earlier batches are dropped. 1: the
             first batch creates the row.
         max_age: number of batches without a gradient after which a row is dropped, with a delay of at most 1024
-            batches; 0: never.
+            batches; 0 means never.
         max_rows: maximum number of rows on one server; a batch that would need more is refused.
         budget: the memory limit on one server, and which rows are evicted when it is reached.
         dtype: the dtype of values in memory, on disk and in checkpoints: "float32" or "float16"; states are float32.

@@ -106,7 +106,7 @@ class Steps:
         """Apply one step to rows, in place; `keep` first receives the existing rows, for snapshots.
 
         Args:
-            weights: weight of each gradient (m,) in the score of its row; None: each row counts 1.
+            weights: weight of each gradient (m,) in the score of its row; None means each row counts 1.
         """
         if keep is not None:
             before = rows.part((rows.numbers != ABSENT) & ~rows.fresh)

@@ -88,7 +88,7 @@ class Scoring(NamedTuple):
 
     Attributes:
         at: position of the score among the floats of the values part.
-        weights: (m,) float32: weight of each gradient; None: each row with gradients counts 1.
+        weights: (m,) float32: weight of each gradient; None means each row with gradients counts 1.
         powers: (31,) float64: element k is the decay factor for 2^k batches.
     """
 

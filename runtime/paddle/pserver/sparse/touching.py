@@ -96,7 +96,7 @@ class Toucher:
             del given
 
     def _next(self) -> _Range | None:
-        """Wait for a range to touch; None: none was added for a long time, and the thread ends."""
+        """Wait for a range to touch; None means none was added for a long time, and the thread ends."""
         with self._changed:
             if not self._ranges:
                 self._is_idle = True

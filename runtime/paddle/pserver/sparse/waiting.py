@@ -27,7 +27,7 @@ class WaitingRoom:
 
         Args:
             entry: number of sightings after which an id is admitted.
-            period: length of a period in batches; 0: sightings are never forgotten because of their age.
+            period: length of a period in batches; 0 means sightings are never forgotten because of their age.
             memory: approximate memory of two periods in bytes; a period that exceeds its share ends early. 0: no limit.
         """
         self._entry, self._period = entry, period

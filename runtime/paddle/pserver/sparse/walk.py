@@ -34,7 +34,7 @@ class TableRows(NamedTuple):
         ids: (n,) int64, distinct.
         rows: (n, width) float32.
         ages: (n,) int32, see `ages_of`.
-        states: (n, k) float32: the rule's states of each row, side by side; None: not requested.
+        states: (n, k) float32: the rule's states of each row, side by side; None means not requested.
     """
 
     ids: npt.NDArray[np.int64]
@@ -128,7 +128,7 @@ def next_piece(
 
     Args:
         disk: the rows that are on disk.
-        since: only rows that changed after this batch; None: all.
+        since: only rows that changed after this batch; None means all.
         clock: clock of the table.
     """
     found_ids, found_places, scanned = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
@@ -164,7 +164,7 @@ def next_piece(
 
 
 def reach(since: int | None, clock: int, caught_up: int) -> int | None:
-    """Return the batch after which rows must be read for a requested `since`; None: all rows must be read."""
+    """Return the batch after which rows must be read for a requested `since`; None means all rows must be read."""
     if since is None or since < caught_up or since > clock or clock - since > MAX_AGE:
         return None
     return since

@@ -78,7 +78,7 @@ class DenseThreads:
         """Prepare without starting threads.
 
         Args:
-            count: the number of threads; None: the number of this process's cores, up to a limit.
+            count: the number of threads; None means the number of this process's cores, up to a limit.
         """
         self.count = count or min(len(os.sched_getaffinity(0)), _MOST)
         self._pool: ThreadPoolExecutor | None = None
@@ -129,7 +129,7 @@ class DenseStep:
         """Prepare to compute steps.
 
         Args:
-            cores: cores that add whole gradients; None: those of this process, up to a limit.
+            cores: cores that add whole gradients; None means those of this process, up to a limit.
         """
         self.rate = 0.0
         self._slabs = slabs

@@ -52,7 +52,7 @@ class Store:
         """Allocate the parameters.
 
         Args:
-            cores: cores that add large gradients; None: those of this process, up to a limit.
+            cores: cores that add large gradients; None means those of this process, up to a limit.
 
         Raises:
             ConfigError: the optimizer cannot update one of the parameters.

@@ -24,7 +24,7 @@ class TableIds(NamedTuple):
     Attributes:
         flat: the ids, (m,).
         shape: the original shape of the ids.
-        offsets: (B,), the start of each sequence or bag in `flat`; None: `shape` has no ragged part.
+        offsets: (B,), the start of each sequence or bag in `flat`; None means `shape` has no ragged part.
         has_end: whether `offsets` is (B + 1,), with the end of the last one.
         weights: (m,) weights of a jagged tensor, or None.
     """

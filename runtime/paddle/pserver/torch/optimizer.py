@@ -53,8 +53,8 @@ class ServerOptimizer:
             model: a `torch.nn.Module` that contains `Embedding` or `EmbeddingBag`. Its parameters that require
                 gradients are set to the servers' values.
             optimizer: optimizer of the tensors that do not specify one.
-            client: a client that is connected to the servers; None: connect to those of this job.
-            dense: whether to train dense parameters; False: another optimizer does, such as that of a DDP model.
+            client: a client that is connected to the servers; None means connect to those of this job.
+            dense: whether to train dense parameters; False means another optimizer does, such as that of a DDP model.
             options: options of single tensors; see `Client.create`.
 
         Raises:

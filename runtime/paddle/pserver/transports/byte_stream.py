@@ -68,8 +68,8 @@ class PlainSource:
     """A source of the bytes that a socket receives, unchanged; compare `SealedSource`.
 
     Attributes:
-        descriptor: descriptor of the socket, if it has exactly these bytes; None: they are derived from the received
-            bytes.
+        descriptor: descriptor of the socket, if it has exactly these bytes; None means they are derived from the
+            received bytes.
         has_more: whether there may be bytes that were already read from the socket, which polling does not report.
     """
 

@@ -293,7 +293,7 @@ class ShmListener(SocketListener[_Trainer]):
 
     @staticmethod
     def _placed(peer: _Trainer, message: Message) -> Message | None:
-        """Return a message for one packet, with large arrays in the memory for answers; None: it is too large."""
+        """Return a message for one packet, with large arrays in the memory for answers; None means it is too large."""
         arrays = [each.array for each in message.sections]
         far = [a.nbytes for a in arrays if not any(lies_in(memory, a) for memory in peer.shown)]
         if sum(far) <= SMALL:
@@ -335,7 +335,7 @@ def listen(site: Site) -> ShmListener | None:
 
 
 def _receive(peer: _Trainer) -> tuple[Message, list[int]] | None:
-    """Return the next message and its descriptors, which a trainer sends only once; None: no message is available.
+    """Return the next message and its descriptors, which a trainer sends only once; None means no message is available.
 
     Raises:
         ConnectionError: the trainer has exited.

@@ -142,7 +142,7 @@ class TcpListener(SocketListener[Stream]):
 
         Args:
             address: the address of the port's host; see `Site`.
-            keys: keys of the job; None: the wire is plain.
+            keys: keys of the job; None means the wire is plain.
             within_s: time limit for a peer to show its token, and to prove that it knows the key.
 
         Raises:

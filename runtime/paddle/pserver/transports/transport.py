@@ -95,11 +95,11 @@ class Offer(NamedTuple):
 
     Attributes:
         endpoint: "ip:port" of the server's base listener.
-        keys: keys of the job; None: the wire is plain.
+        keys: keys of the job; None means the wire is plain.
         hello: message with the trainer's session and the server's stamp.
-        size: number of elements in the server's slab; 0: the server has no slab.
+        size: number of elements in the server's slab; 0 means the server has no slab.
         ask: function that sends a request over the base connection and returns the answer.
-        place: function that returns, given a header, the memory for the message's only array; None: any memory.
+        place: function that returns, given a header, the memory for the message's only array; None means any memory.
     """
 
     endpoint: str
@@ -117,7 +117,7 @@ class Site(NamedTuple):
         address: IPv4 or IPv6 address to which the port is bound, or "*" for all addresses.
         stamp: random number of the server process and port; it is sent to trainers on any node.
         port: port of the base listener.
-        keys: keys of the job; None: the wire is plain.
+        keys: keys of the job; None means the wire is plain.
     """
 
     address: str
@@ -153,8 +153,8 @@ class Listener(ABC):
 
     Attributes:
         handles: handles of the listener's sockets in the port's poller.
-        invited_by: the verb of the request that `invite` answers, which trainers send over the base transport; None: no
-            such request.
+        invited_by: the verb of the request that `invite` answers, which trainers send over the base transport; None
+            means no such request.
         rejected: number of connections closed because the peer sent something malformed, or nothing at all. Connections
             closed right after connecting, as by port scanners, do not count.
     """

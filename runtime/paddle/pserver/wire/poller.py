@@ -54,7 +54,7 @@ class AdaptiveWait:
         """Start in the sleeping state.
 
         Args:
-            spin_s: how long to poll before sleeping; 0: never; None: `SPIN_S` if there is more than one core.
+            spin_s: how long to poll before sleeping; 0 means never; None: `SPIN_S` if there is more than one core.
             clock: monotonic clock in seconds.
         """
         if spin_s is None:
@@ -102,7 +102,7 @@ class Poller:
         """Create a poller without sockets.
 
         Args:
-            adaptive_wait: how to wait; None: depends on the number of cores.
+            adaptive_wait: how to wait; None means depends on the number of cores.
         """
         self._adaptive_wait = AdaptiveWait() if adaptive_wait is None else adaptive_wait
         self._poll = select.poll()

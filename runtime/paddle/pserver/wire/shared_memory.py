@@ -45,7 +45,7 @@ def mapped(descriptor: int, size: int | None = None) -> Floats:
     """Return another process's `SharedArray` of `size` elements, read-only; the descriptor can be closed afterwards.
 
     Args:
-        size: the number of elements; None: the whole array.
+        size: the number of elements; None means the whole array.
 
     Raises:
         WireError: the memory is not a `SharedArray`, or its owner could shrink it and thereby kill its readers.

@@ -114,8 +114,8 @@ class PushPull(NamedTuple):
 
     Attributes:
         num_samples: number of samples in the trainer's batch.
-        chunks: number of CHUNK messages that follow with the dense gradient; 0: the gradient is in this message, or in
-            place.
+        chunks: number of CHUNK messages that follow with the dense gradient; 0 means the gradient is in this message,
+            or in place.
         in_place: whether the gradient is, and the values will be, in memory that both ends share.
         wants_values: whether dense values are returned; no other field affects this.
         asked: number of sections at the end with row ids; the answer returns these rows as of the end of the step.
@@ -230,7 +230,7 @@ class Walk(NamedTuple):
 
     Attributes:
         segment, first: the position; see `sparse.walk.Cursor`.
-        since: return only rows that changed after this batch of the table; -1: all rows.
+        since: return only rows that changed after this batch of the table; -1 means all rows.
         with_states: also return the update rule's state of each row.
     """
 
@@ -277,7 +277,7 @@ class Walked(NamedTuple):
 
     Attributes:
         clock: number of batches of the table so far.
-        since: the `since` that was used; -1: the answer is about all rows.
+        since: the `since` that was used; -1 means the answer is about all rows.
         segment, first: the position at which the next WALK starts.
     """
 

@@ -235,7 +235,7 @@ def lambda_cost(input: LayerOutput, score: LayerOutput, NDCG_num: int, max_sort_
         input: the score of each document of a list, size 1.
         score: the relevance of each document, size 1.
         NDCG_num: the number of top documents that count.
-        max_sort_size: the number of most relevant documents that are compared with all others; -1: all.
+        max_sort_size: the number of most relevant documents that are compared with all others; -1 means all.
         layer_attr: may not contain dropout or error clipping.
     """
     if NDCG_num < 1 or (max_sort_size != -1 and max_sort_size < NDCG_num):

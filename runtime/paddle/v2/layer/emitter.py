@@ -35,7 +35,7 @@ class Layer(NamedTuple):
         emit: function that appends operators and returns the value before activation and dropout, or None if it has set
             the layer's value or ids itself.
         called: the name that scripts use for the type.
-        together: the number of inputs whose rows must correspond; None: all.
+        together: the number of inputs whose rows must correspond; None means all.
         sequences: the inputs that must be sequences. If samples are sequences of sequences, such an input is seen as
             one sequence per sample, and an output with the same rows has both levels again.
         one_a_sample: whether the output has one row per sequence.

@@ -90,7 +90,7 @@ def beam_search(
         beam_size: number of continuations to follow.
         max_length: maximum length of a sentence.
         name: name of the group; it must be the trained group's name, because parameter names end with it.
-        num_results_per_sample: the number of sequences to return; None: beam_size.
+        num_results_per_sample: the number of sequences to return; None means beam_size.
     """
     space = model.current()
     name = space.auto_name("recurrent_group", name)

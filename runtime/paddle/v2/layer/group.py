@@ -89,7 +89,7 @@ def memory(
     The value before the first step is zero unless a `boot_` argument is given.
 
     Args:
-        name: the name of a layer that the step declares; None: the memory's `set_input` sets it later.
+        name: the name of a layer that the step declares; None means the memory's `set_input` sets it later.
         size: the size of that layer.
         memory_name: the name of this layer.
         is_seq: whether the value is a sequence per sample, which needs a `boot_layer` of sequences; by default, this is

@@ -47,7 +47,7 @@ def lstmemory(
         act: the activation of the candidate, Tanh by default.
         gate_act: the activation of the gates, Sigmoid by default.
         state_act: the activation of the cell for the output, Tanh by default.
-        bias_attr: the bias [1, 7 D], whose last 3 D are the peepholes; False: no bias and no peepholes.
+        bias_attr: the bias [1, 7 D], whose last 3 D are the peepholes; False means no bias and no peepholes.
         param_attr: the weight [D, 4 D].
         layer_attr: dropout.
     """

@@ -180,7 +180,7 @@ def selective_fc(
     Args:
         input: one layer or several.
         size: the width of the output.
-        select: a sparse_binary_vector of the selected columns; all others are 0. None: all columns.
+        select: a sparse_binary_vector of the selected columns; all others are 0. None means all columns.
         pass_generation: has no effect, because there is only one method of computation.
         has_selected_colums: if False, all columns are computed.
         mul_ratio: has no effect: in the original it chose between two methods by the number of selected columns.

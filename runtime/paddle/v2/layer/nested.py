@@ -49,8 +49,8 @@ def seq_slice(input: LayerOutput, starts: LayerOutput | None, ends: LayerOutput 
 
     Args:
         input: sequences.
-        starts: one row of start positions per sequence, padded with -1; None: slices start at the beginning.
-        ends: the positions of the last rows, as many as `starts`; None: slices end at the end.
+        starts: one row of start positions per sequence, padded with -1; None means slices start at the beginning.
+        ends: the positions of the last rows, as many as `starts`; None means slices end at the end.
     """
     if starts is None and ends is None:
         raise UsageError("seq_slice: give starts, ends, or both")

@@ -39,7 +39,7 @@ def free_inodes(path: str) -> Optional[int]:
 
 
 def room(folder: str) -> Tuple[int, Optional[int]]:
-    """Return the free bytes and inodes of a folder's disk, each at most LARGEST; None: inodes are not counted.
+    """Return the free bytes and inodes of a folder's disk, each at most LARGEST; None means inodes are not counted.
 
     Raises:
         OSError: the file system does not respond properly.

@@ -51,7 +51,7 @@ class Vigil:
     """The guard's monitoring of the agent's heartbeats.
 
     Attributes:
-        patience_s: time in seconds for which the agent proper may be silent; 0: forever.
+        patience_s: time in seconds for which the agent proper may be silent; 0 means forever.
     """
 
     def __init__(self, pipe: int) -> None:

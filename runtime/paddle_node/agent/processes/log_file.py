@@ -27,7 +27,7 @@ class LogFile:
         name: the name that users know the file by.
         report: function that is called with a message for the user; lose: with a message about lost output.
         written: function that is called after every write, and before and after files are renamed.
-        limit: the size in bytes at which the file is rotated; 0: never.
+        limit: the size in bytes at which the file is rotated; 0 means never.
     """
 
     def __init__(

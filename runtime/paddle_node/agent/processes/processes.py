@@ -366,7 +366,7 @@ class Processes:
         return pid
 
     def ask_stacks(self, names: Optional[Sequence[str]]) -> None:
-        """Capture the stacks of running processes (`stacks`; None: all), with one reply per process."""
+        """Capture the stacks of running processes (`stacks`; None means all), with one reply per process."""
         for name in list(self._running if names is None else names):
             if name in self._running:
                 self._health.ask_stacks(name)

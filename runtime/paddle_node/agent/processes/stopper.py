@@ -28,7 +28,7 @@ class Scope:
     Args:
         marks: variables in the environment of every process of the job.
         leaders: the pids of processes that the agent started and has not reaped, which therefore are not reused.
-        sessions: session IDs to stop: pids of their first processes, which may have ended; None: the whole job.
+        sessions: session IDs to stop: pids of their first processes, which may have ended; None means the whole job.
         names: the names of the processes to stop; used with sessions.
         more: finds further processes of the job; used without sessions.
     """

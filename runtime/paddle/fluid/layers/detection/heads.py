@@ -38,10 +38,10 @@ def rpn_target_assign(given: dict[str, Any]) -> tuple[Variable, ...]:
         im_info: (N, 3) height, width and scale.
         rpn_batch_size_per_im: number of anchors sampled per image; at most the fraction rpn_fg_fraction of them have an
             object.
-        rpn_straddle_thresh: number of pixels by which an anchor may extend beyond the image; negative: no limit.
+        rpn_straddle_thresh: number of pixels by which an anchor may extend beyond the image; negative means no limit.
         rpn_positive_overlap: minimum overlap of an anchor with its object; each object's best anchor always counts.
         rpn_negative_overlap: anchors whose overlap with every object is smaller have no object.
-        use_random: whether to sample at random; False: use the first anchors.
+        use_random: whether to sample at random; False means use the first anchors.
     """
     inputs = renamed(given, "Anchor=anchor_box GtBoxes=gt_boxes IsCrowd=is_crowd ImInfo=im_info")
     attrs = renamed(

@@ -42,7 +42,7 @@ def detection_map(given: dict[str, Any]) -> Variable:
         background_label: ignored, as in the original.
         overlap_threshold: overlap with an object above which a detection is correct.
         evaluate_difficult: whether difficult objects count.
-        has_state: (1,) int32; 0: start from zero; other values: continue from input_states.
+        has_state: (1,) int32; 0 means start from zero; other values: continue from input_states.
         input_states: variables with counts, true positives and false positives before this batch; out_states receive
             those after it.
         ap_version: "integral" or "11point".

@@ -46,10 +46,10 @@ def fc(
     Args:
         input: one variable, or several, each multiplied by its own W and then summed.
         size: number of columns of W.
-        num_flatten_dims: number of leading input dimensions to keep; the others are flattened into one. -1: all but the
-            last are kept.
+        num_flatten_dims: number of leading input dimensions to keep; the others are flattened into one. -1 means all
+            but the last are kept.
         param_attr: attributes of W; a list for several inputs.
-        bias_attr: attributes of b, shape [size]; False: no bias.
+        bias_attr: attributes of b, shape [size]; False means no bias.
         is_test: ignored.
 
     Raises:
@@ -91,7 +91,7 @@ def embedding(
         size: shape of the table, [rows, width].
         is_sparse: whether the gradient is sparse (SelectedRows).
         is_distributed: whether the table is stored only on parameter servers; ids can then be any int64.
-        padding_idx: id whose row is all zeros; a negative id counts from the end; None: no row is zeroed.
+        padding_idx: id whose row is all zeros; a negative id counts from the end; None means no row is zeroed.
         param_attr: attributes of the table.
         dtype: dtype of the table.
     """

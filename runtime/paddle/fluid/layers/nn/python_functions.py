@@ -36,7 +36,7 @@ def py_func(
         x: inputs: one variable, several, or None.
         out: output variables, created by the caller with a shape and a dtype; or None.
         backward_func: takes inputs, outputs and gradients of outputs, in this order, with None for a zero gradient;
-            returns the gradients of inputs, with None for inputs without one. None: no gradient is propagated.
+            returns the gradients of inputs, with None for inputs without one. None means no gradient is propagated.
         skip_vars_in_backward_input: inputs and outputs that are not passed to backward_func.
 
     Raises:

@@ -42,8 +42,8 @@ def deformable_conv(given: dict[str, Any]) -> Variable:
     Args:
         input: (N, C, H, W).
         offset: (N, 2 deformable_groups h w, H', W'): a vertical and a horizontal offset per window position.
-        mask: (N, deformable_groups h w, H', W'), the weights of window positions; None: 1, as in deformable convolution
-            v1.
+        mask: (N, deformable_groups h w, H', W'), the weights of window positions; None means 1, as in deformable
+            convolution v1.
         im2col_step: ignored.
 
     For the other arguments see `conv2d`.

@@ -197,7 +197,7 @@ def crop(
 
     Args:
         shape: shape of the part, or a variable that has this shape.
-        offsets: one number per dimension, or a variable; None: 0.
+        offsets: one number per dimension, or a variable; None means 0.
 
     Raises:
         FluidTypeError: shape is neither numbers nor a variable.
@@ -226,7 +226,7 @@ def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable
     """Split x into its slices along an axis, which is removed.
 
     Args:
-        num: number of slices; None: the size of the axis.
+        num: number of slices; None means the size of the axis.
 
     Raises:
         FluidError: num is None and the size is unknown.

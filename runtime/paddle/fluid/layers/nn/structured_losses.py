@@ -135,7 +135,7 @@ def sampled_softmax_with_cross_entropy(
         use_customized_samples: whether to use `customized_samples` instead of sampling.
         customized_samples: (rows, num_true + num_samples).
         customized_probabilities: the probabilities of these samples, of the same shape.
-        seed: seed of the samples; 0: the program's.
+        seed: seed of the samples; 0 means the program's.
 
     Raises:
         FluidError: use_customized_samples is set without both customized arguments, or one of them is given without it.

@@ -93,11 +93,11 @@ def newest(
 
     Args:
         root: the folder.
-        version: required version; None: the newest.
+        version: required version; None means the newest.
         mine: (server's number, number of servers) of a server that needs only its own part if the placement is
             unchanged.
         accept: raises CheckpointError if the files of a checkpoint differ from its manifests.
-        job: id of the job, where several jobs wrote this version; None: the last of them.
+        job: id of the job, where several jobs wrote this version; None means the last of them.
 
     Raises:
         CheckpointError: there is none; the message lists the faults of the existing ones.

@@ -165,11 +165,11 @@ class Pool:
             self._spare.put(np.empty(0, np.uint8))
 
     def block(self) -> Memory | None:
-        """Wait for a block; None: the pool is closed."""
+        """Wait for a block; None means the pool is closed."""
         return self._blocks.get()
 
     def spare(self, nbytes: int) -> Memory | None:
-        """Wait for spare memory of at least `nbytes` bytes; None: the pool is closed."""
+        """Wait for spare memory of at least `nbytes` bytes; None means the pool is closed."""
         memory = self._spare.get()
         return memory if memory is None or len(memory) >= nbytes else _sized(nbytes)
 

@@ -156,8 +156,8 @@ class Snapshot:
 
         Args:
             sink: receives the pieces.
-            changed: which rows of each table to copy; the snapshot owns it. None: all rows.
-            since: `clock` of each growing table; only later changes are copied. None: all rows.
+            changed: which rows of each table to copy; the snapshot owns it. None means all rows.
+            since: `clock` of each growing table; only later changes are copied. None means all rows.
         """
         self.version = store.version
         self.numbers = numbers_of(store)

@@ -280,7 +280,7 @@ class Sink:
 
         Args:
             root, server: see `PartWriter`.
-            spare: memory for arrays that wait for the writing thread. None: without a thread, the part is written
+            spare: memory for arrays that wait for the writing thread. None means without a thread, the part is written
                 immediately to memory, which never blocks.
         """
         self.has_thread = spare is not None
