@@ -158,7 +158,7 @@ class Reader:
             ConfigError: a name, shape or dtype is wrong; no request was sent, and the reader remains usable.
             PserverError: a server refused or failed; the reader can then only be closed.
         """
-        targets = {name: self._destinations.of(name, array) for name, array in out.items()}
+        targets = self._destinations.of(out)
         hosts = {name: each.host for name, each in targets.items()}
         sparse = [name for name in hosts if self.tensors[name].sparse]
         views = self._layout.views({name: host for name, host in hosts.items() if name not in sparse})

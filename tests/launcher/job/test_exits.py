@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from paddle_cluster.job.failure_report import remedy
+from paddle_cluster.job.causes import judge, last_error
+from paddle_cluster.job.failure_report import remedy, report
 from paddle_cluster.nodes.failure import Failure, FailureKind, describe_exit
+from tests.launcher.job.test_failure import trainer
 
 
 @pytest.mark.parametrize(
@@ -47,3 +49,18 @@ def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_rai
     what = describe_exit(1, None, "machine")
     tail = ("Traceback (most recent call last):", '  File "a", line 1', "RuntimeError: worker 12 was killed")
     assert "--nproc_per_node" in remedy(Failure(FailureKind.EXIT, "node-a", "trainer-0", what, tail, code=1))
+
+
+def test_the_prefix_of_a_rank_hides_neither_the_error_nor_that_others_have_it() -> None:
+    tail = [
+        "Traceback (most recent call last):",
+        '  File "x"',
+        "FileNotFoundError: [Errno 2] No such file or directory: 'a.pt'",
+    ]
+    failures = [
+        trainer(rank, "exit code 1", *(f"[rank{rank}]: {line}" for line in tail)) for rank in range(2)
+    ]
+    found = judge(failures)
+    assert last_error(failures[1]) == tail[-1]
+    assert found.same == (failures[1],)
+    assert any("a.pt" in line for line in report(found) if line.startswith("  try: "))

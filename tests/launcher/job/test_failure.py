@@ -256,21 +256,6 @@ def test_a_missing_argument_is_the_error_of_all_trainers(option: str, helps: str
     assert not [line for line in lines if "also failed" in line]
 
 
-def test_the_prefix_of_a_rank_hides_neither_the_error_nor_that_others_have_it() -> None:
-    tail = [
-        "Traceback (most recent call last):",
-        '  File "x"',
-        "FileNotFoundError: [Errno 2] No such file or directory: 'a.pt'",
-    ]
-    failures = [
-        trainer(rank, "exit code 1", *(f"[rank{rank}]: {line}" for line in tail)) for rank in range(2)
-    ]
-    found = judge(failures)
-    assert last_error(failures[1]) == tail[-1]
-    assert found.same == (failures[1],)
-    assert any("a.pt" in line for line in report(found) if line.startswith("  try: "))
-
-
 def test_a_program_that_a_node_lacks_may_be_the_interpreter_of_a_script() -> None:
     what = "could not be started: [Errno 2] No such file or directory: './run.sh'"
     assert "(#!)" in report(judge([trainer(0, what)]))[-1]

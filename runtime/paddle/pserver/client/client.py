@@ -166,8 +166,7 @@ class Client:
             out: float32 arrays of the tensors' shapes, filled in place.
         """
         self._require_created()
-        require_names(out, "out")
-        targets = {name: self._destinations.of(name, array) for name, array in out.items()}
+        targets = self._destinations.of(out)
         self._session.pull({name: each.host for name, each in targets.items()})
         for each in targets.values():
             each.finish()
@@ -198,8 +197,7 @@ class Client:
             WaitTimeout: other trainers did not push in time.
         """
         self._require_created()
-        require_names(out, "out")
-        targets = {name: self._destinations.of(name, array) for name, array in out.items()}
+        targets = self._destinations.of(out)
         for name in out:
             if name in self._parameters and self._parameters[name].sparse:
                 raise ConfigError(
@@ -354,12 +352,8 @@ class Client:
 
     def _gradients(self, gradients: Mapping[str, Any]) -> dict[str, HostArray | RowGradient]:
         require_names(gradients, "gradients")
-        found = {}
-        for name, given in gradients.items():
-            gradient = self._gradient(name, given)
-            if gradient is not None:
-                found[name] = gradient
-        return found
+        found = ((name, self._gradient(name, given)) for name, given in gradients.items())
+        return {name: gradient for name, gradient in found if gradient is not None}
 
     def _gradient(self, name: str, given: Any) -> HostArray | RowGradient | None:
         what = f"gradient of tensor {name}"

@@ -105,12 +105,16 @@ class Destinations:
     def __init__(self, parameters: Mapping[str, ParameterSpec], growing: Collection[str]) -> None:
         self._parameters, self._growing = parameters, growing
 
-    def of(self, name: str, array: Any) -> Target:
-        """Return the numpy array to fill with a whole tensor, for a caller's array.
+    def of(self, out: Mapping[str, Any]) -> dict[str, Target]:
+        """Return the numpy arrays to fill with whole tensors, for a caller's arrays by tensor.
 
         Raises:
-            ConfigError: the tensor does not exist or is a growing table, or the array has a different shape or dtype.
+            ConfigError: a tensor does not exist or is a growing table, or an array has a different shape or dtype.
         """
+        require_names(out, "out")
+        return {name: self._of(name, array) for name, array in out.items()}
+
+    def _of(self, name: str, array: Any) -> Target:
         what = f"out array of tensor {name}"
         if name in self._growing:
             raise ConfigError(
