@@ -16,7 +16,7 @@ import numpy as np
 from paddle.backend import Array, Device, array_module
 from paddle.graph.binding import STEP, Call, Registers, Rooms, onto
 from paddle.graph.block import Block
-from paddle.graph.errors import ExecutionError, FeedError, NotInitializedError
+from paddle.graph.errors import ExecutionError, FedShapeError, FeedError, NotInitializedError
 from paddle.graph.failure import checked, failed
 from paddle.graph.in_place import copied, owner
 from paddle.graph.lod import LoDArray, plain
@@ -108,7 +108,7 @@ class BoundPlan:
         try:
             for call in calls:
                 call(registers)
-        except (EndOfData, _Refused):
+        except (EndOfData, FedShapeError):
             raise
         except Exception as error:
             raise self._failure(calls.index(call) if call else 0, registers, error) from error
@@ -126,7 +126,7 @@ class BoundPlan:
         """Check fed values whose shapes differ from the declared ones.
 
         Raises:
-            _Refused: an operator does not accept them.
+            FedShapeError: an operator does not accept them.
         """
         odd = self._misfits.odd(values)
         if not odd:
@@ -136,7 +136,7 @@ class BoundPlan:
         if refused is not None:
             at, error = refused
             failure = self._failure(at, registers, error)
-            raise _Refused(failure.op_type, failure.position, str(failure)) from error
+            raise FedShapeError(failure.op_type, failure.position, str(failure)) from error
 
     def _checked_read(self, call: Call, op: Operator) -> Call:
         numbers = [(name, self._plan.numbers[name]) for name in op.writes]
@@ -285,10 +285,6 @@ def _shape_fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
         len(shape) == len(declared)
         and all(want in (-1, got) for got, want in zip(shape, declared, strict=True))
     )
-
-
-class _Refused(ExecutionError):
-    """Raised when an operator does not accept the shapes of fed values."""
 
 
 def _apart(changed: list[tuple[Cell, Any, bool]]) -> list[tuple[Cell, Any, bool]]:

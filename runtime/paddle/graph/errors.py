@@ -46,3 +46,7 @@ class ExecutionError(PaddleError):
         super().__init__(message)
         self.op_type = op_type
         self.position = position
+
+
+class FedShapeError(ExecutionError):
+    """Raised when an operator does not accept the shapes of fed values."""

@@ -12,6 +12,7 @@ Rewrites reduce the work of a plan and preserve every result up to rounding. The
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from paddle.graph.in_place import exposed, spent_inputs
 from paddle.graph.lod import carriers
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
-from paddle.graph.variable import Parameter, Variable
+from paddle.graph.variable import Parameter
 
 Placed = tuple[int, Operator]
 
@@ -278,12 +279,17 @@ def _lost(ops: Sequence[tuple[int, Operator]]) -> list[list[str]]:
     return lost[::-1]
 
 
-def _missing(variable: Variable | None, name: str, feeds: set[str]) -> str:
+def _missing(block: Block, name: str, feeds: set[str]) -> str:
     """Return advice for the user about a missing value."""
+    variable = block.find(name)
     if variable is None:
         return "; the program has no variable of that name"
     if variable.elsewhere:
         return f"; {variable.elsewhere}"
+    unknown = {each.lower(): each for each in sorted(feeds) if block.find(each) is None}
+    near = difflib.get_close_matches(name.lower(), unknown, n=1)
+    if near:
+        return f"; the program has no variable {unknown[near[0]]!r}, which was fed: did you mean {name!r}?"
     return f"; fed variables: {sorted(feeds) or 'none'}; feed {name!r} as well"
 
 
@@ -301,7 +307,7 @@ def _check_reads(
         if variable is None or not variable.persistable:
             raise FeedError(
                 f"variable {name!r}, read by {who}, is neither fed nor persistable, and no earlier operator computes it"
-                + _missing(variable, name, feeds)
+                + _missing(block, name, feeds)
             )
         known.add(name)
         loads.append(name)
