@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,13 @@ def test_sparse_vectors_become_their_columns_and_a_matrix_over_them() -> None:
     assert feed["f.matrix"].tolist() == [[0, 2], [0, 0], [0.5, 1]]
 
 
+@pytest.mark.parametrize("wrong", [7, (3,), (4, "a")])
+def test_what_is_not_a_column_and_a_value_is_shown(wrong: object) -> None:
+    feeder = DataFeeder([("f", data_type.sparse_float_vector(100))])
+    with pytest.raises(ValueError, match=rf"'f'.*{re.escape(repr(wrong))}"):
+        feeder([([(1, 0.5), wrong],)])
+
+
 def test_a_batch_without_any_active_column_is_a_zero_matrix() -> None:
     feed = DataFeeder([("b", data_type.sparse_binary_vector(100))])([([],), ([],)])
     assert feed["b.matrix"].shape[0] == 2
@@ -64,7 +73,7 @@ def test_a_batch_without_any_active_column_is_a_zero_matrix() -> None:
 @pytest.mark.parametrize(
     ("sample", "says"),
     [
-        (([1, 2, 3], 0), "expected 2 numbers.* got 3"),
+        (([1, 2, 3], 0), "expected 2 numbers.* got 3: .*feeding"),
         (([1, 2], 5), r"5 is not in \[0, 5\)"),
         (([1, 2], -1), "-1 is not in"),
         (([1, 2], 0.5), "expected one integer"),

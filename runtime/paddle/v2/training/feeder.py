@@ -242,7 +242,8 @@ def _dense(feed: Feed, name: str, kind: InputType, items: list[Any], place: Plac
         feed[frame_of(name)] = np.array([-1, value.shape[1] // (height * width), height, width])
     elif value.shape[1] != kind.dim:
         raise UsageError(
-            f"data layer {name!r}: expected {kind.dim} numbers per sample, got {value.shape[1]}: {items[0]!r:.60}"
+            f"data layer {name!r}: expected {kind.dim} numbers per sample, got {value.shape[1]}: {items[0]!r:.60}; "
+            "check the order of the columns (in v2: feeding)"
         )
     feed[name] = value
 
@@ -291,7 +292,8 @@ def _sparse_float(feed: Feed, name: str, kind: InputType, items: list[Any], plac
         columns = _int_array(name, [pair[0] for pair in flat])
         values = np.array([pair[1] for pair in flat], np.float32)
     except (TypeError, IndexError, ValueError) as error:
-        raise UsageError(f"data layer {name!r}: samples must be lists of (column, value): {error}") from error
+        wrong = next((f"got {pair!r:.60}" for pair in flat if _count(pair) != 2), error)
+        raise UsageError(f"data layer {name!r}: samples must be lists of (column, value): {wrong}") from error
     _sparse(feed, name, kind, counts, columns, values, place)
 
 
