@@ -359,7 +359,9 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
         stream = path.open("rb")
     except OSError as error:
-        raise ModelFileError(f"cannot read {path}: {error.strerror}") from error
+        folder = path.parent
+        reason = error.strerror if folder.exists() else f"the directory {folder} does not exist"
+        raise ModelFileError(f"cannot read {path}: {reason}") from error
     with stream:
         yield stream
 

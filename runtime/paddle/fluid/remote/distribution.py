@@ -159,7 +159,13 @@ def wait_for_ports(endpoints: Sequence[str]) -> None:
             was_logged = True
             for text in dict.fromkeys(missing.values()):
                 silent = listed(endpoint for endpoint, seen in missing.items() if seen == text)
-                _log.warning("waiting for pserver %s since %s: %s (%s)", silent, since, text, times)
+                _log.warning(
+                    "waiting for pserver %s since %s: %s (%s, without limit; wait_port=False skips this)",
+                    silent,
+                    since,
+                    text,
+                    times,
+                )
         time.sleep(min(max(_AGAIN * times.waited_s, _SHORTEST_S), _LONGEST_S))
     if was_logged:
         _log.warning("all pservers are now listening, after %.0f s", times.waited_s)

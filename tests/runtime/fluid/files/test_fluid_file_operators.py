@@ -83,8 +83,9 @@ def test_several_variables_go_to_one_file_as_half_numbers_if_so(tmp_path: Path) 
     assert numbers.tolist() == [[1 << 40]]
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("place", "names"), [("absent", "absent:"), ("gone/absent", "absent: .*gone ")])
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, place: str, names: str) -> None:
     out = layers.create_tensor("float32")
-    layers.load(out, str(tmp_path / "absent"))
-    with pytest.raises(ExecutionError, match=r"cannot read .*absent"):
+    layers.load(out, str(tmp_path / place))
+    with pytest.raises(ExecutionError, match=f"cannot read .*{names}"):
         ran(fetches=[out])

@@ -90,6 +90,7 @@ def test_a_trainer_waits_longer_than_its_deadline_for_servers_that_start_late_an
         told.append(trainer.stderr.readline())
         assert told[-1], told
     assert "connection refused: nothing is listening on that port" in told[-1]
+    assert "wait_port=False" in told[-1]
     assert float(re.findall(r"waited (\d+) s", told[-1])[0]) > 0.5  # a deadline, and more
     late = job.start("PSERVER", 1, second)
     losses, error = trainer.communicate(timeout=DEADLINE_S)
