@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from os.path import lexists
+from os.path import isabs, lexists
 from pathlib import Path
 from typing import Any
 
@@ -181,14 +181,19 @@ def _run(tree: ast.Module, path: Path, shown: str) -> dict[str, object]:
 
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         where = f"{shown}:{frames[-1].lineno}" if frames else shown
-        raise ConfError(where, f"running it raised {_described(error)}{_remedy(error)}") from error
+        raise ConfError(where, f"running it raised {_described(error)}{_remedy(error, path)}") from error
     return namespace
 
 
-def _remedy(error: BaseException) -> str:
+def _remedy(error: BaseException, path: Path) -> str:
     if isinstance(error, NameError) and error.name:
         return f'; put a string in quotes: "{error.name}"'
+    if isinstance(error, FileNotFoundError) and not isabs(str(error.filename or "/")):
+        return f"; it is relative to the current directory {Path.cwd()}"
     if isinstance(error, ModuleNotFoundError):
+        top = path.absolute().parent / (error.name or "").partition(".")[0]
+        if top.is_dir() or top.with_suffix(".py").is_file():
+            return f"; modules in {top.parent} are not found: move what {path.name} needs from {top.name} into it"
         return f"; {sys.executable}, which runs it, does not have that module: install it there, or remove the import"
     return ""
 

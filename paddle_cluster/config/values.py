@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -256,7 +256,8 @@ def list_of(read: Callable[[object], T], what: str) -> Callable[[object], tuple[
 
     def read_list(value: object) -> tuple[T, ...]:
         if not isinstance(value, list | tuple):
-            raise mismatch(f"a list of {what}", value)
+            hint = "; write its keys as a list" if isinstance(value, Mapping) else ""
+            raise ValueMismatchError(f"{mismatch(f'a list of {what}', value)}{hint}")
         read_elements = []
         for index, element in enumerate(value):
             try:

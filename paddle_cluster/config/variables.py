@@ -240,8 +240,9 @@ def read_file(path: Path, shown: str) -> list[tuple[str, str, str]]:
     """
     try:
         text = read_bounded(path, LIMIT).decode("utf-8-sig")
-    except FileNotFoundError:
-        raise ConfError(shown, "no such file; expected a file of NAME=VALUE lines") from None
+    except (FileNotFoundError, IsADirectoryError) as error:
+        what = (error.strerror or "").lower()
+        raise ConfError(shown, f"{what}; --env_file expects a file of NAME=VALUE lines") from None
     except OSError as error:
         raise ConfError(shown, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

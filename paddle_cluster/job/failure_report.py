@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paddle_cluster.errors import ExitCode
-from paddle_cluster.job.causes import Conclusion, last_error
+from paddle_cluster.job.causes import Conclusion, broken_line, last_error
 from paddle_cluster.nodes.failure import Failure, FailureKind, Incident
 from paddle_cluster.system.installation import COMMAND
 from paddle_cluster.text.sizes import some
@@ -91,6 +91,12 @@ _REMEDIES = tuple(
             ),
         ),
         (
+            r"^ModuleNotFoundError: No module named '[\w.]+'; '(\w+)' is not a package"
+            r"|^ImportError: cannot import name '.*' from (?:partially initialized module )?'(\w+)' \(.*/\2\.py\b"
+            r"|^AttributeError: (?:partially initialized )?module '(\w+)' has no attribute",
+            "if the workspace has a file {}.py, it hides the package of that name: rename it",
+        ),
+        (
             r"^ModuleNotFoundError: No module named '([\w.]+)'",
             (
                 "the nodes' Python has no {0}. Install it there, name a Python that has it (PYTHON "
@@ -125,6 +131,11 @@ _REMEDIES = tuple(
         (
             r"^SyntaxError: (?:\(unicode error\) 'utf-8' codec|Non-UTF-8 code starting)",
             "save the script in UTF-8, or name its encoding in the first line, such as # -*- coding: latin-1 -*-",
+        ),
+        (
+            r"^(?:SyntaxError|IndentationError): ",
+            "`python3 -m compileall -q DIRECTORY` checks a workspace before a job; newer syntax needs a newer "
+            "Python on the nodes (PYTHON in conf.py)",
         ),
         (
             r"^IndexError: list index out of range \(sys\.argv\)|error: the following arguments are required: ",
@@ -170,6 +181,15 @@ _REMEDIES = tuple(
                 "a program outside the job killed it, such as kill -9 or the limits of a container or a "
                 "batch system; see its log"
             ),
+        ),
+        (
+            r"^signal (?:4|6|7|8|11) \(SIG\w+\)$",
+            "compiled code crashed: its log ends with the line of Python that called it. A common cause is a package "
+            "built for a different Python or numpy, or for newer CPUs",
+        ),
+        (
+            r"Connection closed by peer|Connection reset by peer",
+            "this follows from the end of another rank: the logs of the other ranks show the cause",
         ),
         (
             r"^OSError: \[Errno 28\] |^OSError: \[Errno 122\] ",
@@ -285,8 +305,12 @@ def remedy(cause: Failure) -> str:
         "sys.argv" in line for line in cause.tail[-3:]
     ):  # its line of code
         error += " (sys.argv)"
-    matches = ((text, end.search(what)) for what in (error, cause.what) for end, text in _REMEDIES)
-    return next((text.format(*found.groups()) for text, found in matches if found), "")
+    matches = (
+        (text, end.search(what))
+        for what in (error, cause.what, broken_line(cause))
+        for end, text in _REMEDIES
+    )
+    return next((text.format(*filter(None, found.groups())) for text, found in matches if found), "")
 
 
 def report(conclusion: Conclusion, history: Sequence[str] = ()) -> list[str]:

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import paramiko
-from paramiko.ssh_exception import SSHException
+from paramiko.ssh_exception import ChannelException, SSHException
 
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.config.settings import SshSettings
@@ -31,7 +31,7 @@ from paddle_cluster.ssh.known_hosts import HostKeyError, KnownHosts, check_unrev
 from paddle_cluster.ssh.login_errors import Attempt, explain, is_worth_another_try
 from paddle_cluster.ssh.logins import STEPS_OF_A_LOGIN, Logins, TurnedAwayError
 from paddle_cluster.ssh.private_keys import KeyRing
-from paddle_cluster.ssh.reasons import OPENSSH
+from paddle_cluster.ssh.reasons import CHECK_SESSIONS, OPENSSH
 from paddle_cluster.ssh.resolver import open_tcp
 from paddle_cluster.ssh.route import HostConfig, Routes
 from paddle_cluster.ssh.transport import BROKEN, GREETING, QuietTransport, SshStream
@@ -261,8 +261,11 @@ class FabricLogins(Logins):
         except BaseException as error:
             let_go()
             if isinstance(error, BROKEN):
-                reason = f"logged in, but cannot run a command: {error}."
-                raise ConnectError(host.text, reason, "Check sshd's log on this host.") from error
+                what, hint = str(error), "Check sshd's log on this host."
+                if isinstance(error, ChannelException):
+                    what, hint = error.text, CHECK_SESSIONS
+                reason = f"logged in, but cannot run a command: {what}."
+                raise ConnectError(host.text, reason, hint) from error
             raise
 
 

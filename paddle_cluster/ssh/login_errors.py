@@ -90,7 +90,9 @@ def _reason(error: Exception, attempt: Attempt) -> Reason:
     if isinstance(error, NothingInCommonError):
         return reasons.nothing_in_common(where(attempt.hop), error.kind, error.offered)
     if isinstance(error, PasswordRequiredException):
-        return _refused(attempt, "a private key is encrypted", reasons.ADD_TO_AGENT)
+        return _refused(
+            attempt, "a private key is encrypted", reasons.add_to_agent([*map(str, attempt.hop.keys)])
+        )
     if isinstance(error, ManyKeysError):
         return _refused(attempt, str(error), reasons.MANY_KEYS)
     if isinstance(error, BadAuthenticationType) and "publickey" not in error.allowed_types:

@@ -234,7 +234,7 @@ def _refused(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
         return reasons.prompts(output.server, methods.split(","), output.keys, output.has_accepted_key)
     if output.has_accepted_key:
         why = "a private key is encrypted, or needs interaction to sign"
-        return reasons.refused(output.server, why, output.keys, reasons.ADD_TO_AGENT)
+        return reasons.refused(output.server, why, output.keys, reasons.add_to_agent(output.keys))
     return reasons.refused(output.server, f"it accepts {methods}", output.keys)
 
 
@@ -265,7 +265,7 @@ def _out_of_reach(output: SshOutput, attempt: FailedLogin, found: Found) -> Reas
     if not output.target:
         return Reason(
             f"{_place(output, attempt)} accepted the login but did not open a session: {found[1]}.",
-            "Check MaxSessions of sshd there.",
+            reasons.CHECK_SESSIONS,
         )
     output.proxy_ended = False  # the jump host is not the cause, or is named
     if "prohibited" in found[1]:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 MANY_KEYS = "Name the right key in your ssh config, with `IdentitiesOnly yes`."
-ADD_TO_AGENT = "Add it to your ssh agent: ssh-add KEY."
+CHECK_SESSIONS = "Check MaxSessions of sshd there."
 UNKNOWN_KEY = "host key unknown"
 OPENSSH = 'Set SSH_CLIENT = "openssh" in conf.py to use your own `ssh`'
 
@@ -92,6 +92,11 @@ def unchecked_key(key: str, why: str) -> Reason:
     )
 
 
+def add_to_agent(keys: Sequence[str]) -> str:
+    """Return the advice for an encrypted key that may be one of these files."""
+    return f"Add it to your ssh agent: ssh-add {keys[0] if len(keys) == 1 else 'KEY'}."
+
+
 def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reason:
     """Explain that the server accepted none of the keys."""
     at = f"{login.user}@" if login.user else ""
@@ -101,7 +106,8 @@ def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reas
         or (
             "If the user is correct, add a public key to its ~/.ssh/authorized_keys: ssh-copy-id "
             f"{at}{login.host}. If the key is there, remove write permission of other users, with which sshd ignores "
-            "the file: chmod go-w ~ ~/.ssh ~/.ssh/authorized_keys."
+            "the file: chmod go-w ~ ~/.ssh ~/.ssh/authorized_keys. AllowUsers and AllowGroups "
+            "of its sshd must not exclude the user."
         ),
         "login refused",
     )

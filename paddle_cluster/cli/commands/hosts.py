@@ -90,7 +90,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         found = {
             "hosts_of": resolved.sources.hosts,
             "conf": None if resolved.conf is None else str(resolved.conf),
-            "remarks": resolved.sources.remarks,
+            "remarks": [*resolved.sources.remarks, *_repeated(facts)],
             "python_of": names["PYTHON"],
             "root_dir_of": names["ROOT_DIR"],
             "nodes": [asdict(one) for one in facts],
@@ -125,6 +125,14 @@ def _facts(planned: Plan) -> Iterator[NodeFacts]:
         )
 
 
+def _repeated(facts: Sequence[NodeFacts]) -> Iterator[str]:
+    """Yield a remark for each node with the SSH login of an earlier one."""
+    first: dict[tuple[str, ...], str] = {}
+    for one in facts:
+        if "@" in one.login and one.host != first.setdefault((*one.via, one.login), one.host):
+            yield f"{one.host} is the same machine as {first[*one.via, one.login]}; a job needs every machine only once"
+
+
 def _with_logins(planned: Plan, facts: list[NodeFacts]) -> list[NodeFacts]:
     """Add each node's SSH route, if the engine is ssh."""
     engine, found = entry(planned.settings).of(planned, is_job=False), []
@@ -140,7 +148,7 @@ def _with_logins(planned: Plan, facts: list[NodeFacts]) -> list[NodeFacts]:
 
 def _lines(planned: Plan, facts: Sequence[NodeFacts], width: int) -> Iterator[str]:
     yield from wrapped(plan_text.host_sources_text(planned).partition("\n")[0], width)
-    for remark in planned.settings.sources.remarks:
+    for remark in (*planned.settings.sources.remarks, *_repeated(facts)):
         yield from wrapped(remark, width)
     rows: list[tuple[str, ...]] = [
         (

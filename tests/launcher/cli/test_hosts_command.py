@@ -74,3 +74,11 @@ def test_hosts_are_given_as_data(place: Path, capsys: pytest.CaptureFixture[str]
         "conf.py:5",
     )
     assert (node["roles"], node["python"], node["variables"]) == (["trainers 0-2"], "/opt/python", ["SECRET"])
+
+
+def test_a_machine_under_two_names_is_remarked_on(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ssh_config").write_text("Host node-a node-b\n  HostName 10.0.0.7\n  Port 22\n  User ada\n")
+    Path("conf.py").write_text('HOSTS = ["node-a", "node-b", "ada@node-c"]\nSSH_CONFIG = "ssh_config"\n')
+    assert main.main(["hosts", "--conf=conf.py", "--json"]) == 0
+    remarks = json.loads(capsys.readouterr().out)["remarks"]
+    assert [("node-b" in one, "node-a" in one, "node-c" in one) for one in remarks] == [(True, True, False)]

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -27,6 +29,8 @@ WRONG = [
         "HOSTS = 'root@a'",
         "conf.py:1: HOSTS: expected a list of hosts, such as ['root@10.1.9.7'], got the string 'root@a'",
     ),
+    ("HOSTS = {'root@a': 4}", "got the dict {'root@a': 4}; write its keys as a list"),
+    ("open('none.txt')", "'none.txt'; it is relative to the current directory /"),
     ("HOSTS = None", "conf.py:1: HOSTS: expected a list of hosts, such as ['root@10.1.9.7'], got None"),
     ("HOSTS = ['a', 7]", "conf.py:1: HOSTS[1]: expected a host as a string, such as 'root@10.1.9.7', got 7"),
     (
@@ -195,6 +199,14 @@ def test_all_problems_are_told_at_once(problems: Callable[..., list[str]]) -> No
 def test_a_service_address_in_paddle_port_is_told_and_not_guessed(problems: Callable[..., list[str]]) -> None:
     (line,) = problems(HOSTS, PADDLE_PORT="tcp://10.0.0.1:7164")
     assert line.startswith("environment variable PADDLE_PORT: expected an integer from 1 to 65535")
+
+
+def test_a_module_beside_conf_py_is_told_from_one_to_install(problems: Callable[..., list[str]]) -> None:
+    Path("my_hosts.py").touch()
+    (own,) = problems("import my_hosts")
+    assert f"modules in {Path.cwd()} are not found" in own
+    (other,) = problems("import no_hosts")
+    assert sys.executable in other
 
 
 @pytest.mark.parametrize("raw", [b"HOSTS = ['\xff']", b"HOSTS = ['a']\0", b"(" * 5000, b"\xef\xbb\xbf]"])

@@ -51,6 +51,30 @@ def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_rai
     assert "--nproc_per_node" in remedy(Failure(FailureKind.EXIT, "node-a", "trainer-0", what, tail, code=1))
 
 
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("ModuleNotFoundError: No module named 'torch.nn'; 'torch' is not a package", "torch.py"),
+        ("ImportError: cannot import name 'nn' from 'torch' (/j/JOB1/torch.py)", "torch.py"),
+        (
+            "AttributeError: partially initialized module 'numpy' has no attribute 'a' (most likely",
+            "numpy.py",
+        ),
+        ("ModuleNotFoundError: No module named 'torch'", "requirements.txt"),
+        ("SyntaxError: invalid syntax", "compileall"),
+        ("[rank1]: RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:13207.", "other ranks"),
+    ],
+)
+def test_a_hidden_package_a_syntax_error_and_a_lost_peer_are_advised_on(line: str, word: str) -> None:
+    tail = ("Traceback (most recent call last):", '  File "a", line 1', line)
+    assert word in remedy(Failure(FailureKind.EXIT, "node-a", "trainer-0", "exit code 1", tail, code=1))
+
+
+def test_a_crash_of_compiled_code_is_advised_on() -> None:
+    what = describe_exit(None, 11, "")
+    assert "numpy" in remedy(Failure(FailureKind.EXIT, "node-a", "trainer-0", what, (), signal=11))
+
+
 def test_the_prefix_of_a_rank_hides_neither_the_error_nor_that_others_have_it() -> None:
     tail = [
         "Traceback (most recent call last):",

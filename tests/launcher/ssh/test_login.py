@@ -182,3 +182,13 @@ def test_a_program_runs_commands_over_a_login_by_fabric(
     client.known_hosts.write_text("")
     with pytest.raises(ConnectError, match="known"):
         api.connect(url(server), conf)
+
+
+def test_a_server_that_opens_no_session_names_its_limit(
+    client: Client, make_server: Callable[..., LoginServer]
+) -> None:
+    server = make_server("MaxSessions 0")
+    client.knows(server)
+    error = client.error(url(server), identity_files=(server.client_key,))
+    assert "MaxSessions" in error.hint
+    assert "(2," not in error.reason

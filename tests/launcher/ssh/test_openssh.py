@@ -173,7 +173,7 @@ def test_a_key_that_is_taken_but_encrypted_is_told(
     (server.folder / "authorized_keys").write_text(public_key(locked))
     error = client.error(url(server), identity_files=(locked,))
     assert "a private key is encrypted" in error.reason
-    assert "ssh-add" in error.hint
+    assert f"ssh-add {locked}" in error.hint
 
 
 @OPENSSH

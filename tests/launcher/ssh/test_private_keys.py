@@ -147,7 +147,9 @@ def test_an_encrypted_key_is_not_asked_for_its_passphrase(
 ) -> None:
     client.knows(server)
     encrypted = make_key(tmp_path / "encrypted", passphrase="secret")
-    assert "encrypted" in client.error(url(server), identity_files=(encrypted,)).reason
+    error = client.error(url(server), identity_files=(encrypted,))
+    assert "encrypted" in error.reason
+    assert f"ssh-add {encrypted}" in error.hint
 
 
 @pytest.fixture
