@@ -241,7 +241,7 @@ def read_file(path: Path, shown: str) -> list[tuple[str, str, str]]:
     try:
         text = read_bounded(path, LIMIT).decode("utf-8-sig")
     except (FileNotFoundError, IsADirectoryError) as error:
-        what = (error.strerror or "").lower()
+        what = "no such file" if isinstance(error, FileNotFoundError) else "cannot be read: a directory"
         raise ConfError(shown, f"{what}; --env_file expects a file of NAME=VALUE lines") from None
     except OSError as error:
         raise ConfError(shown, f"cannot be read: {error.strerror}") from error

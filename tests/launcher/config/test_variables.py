@@ -119,7 +119,7 @@ def test_a_value_keeps_everything_after_the_first_sign(configured: Resolve) -> N
             ["--env_file", "much.env"],
             "much.env:9: V8: all variables together exceed 1048576 bytes",
         ),
-        (["--env_file", "."], ".: is a directory; --env_file "),
+        (["--env_file", "."], ".: cannot be read: a directory; --env_file "),
         (["--env_file", "/dev/zero"], "/dev/zero: cannot be read: the file is larger than 8 MiB"),
         (["--env_file", "bad.env"], "bad.env:2: expected NAME=VALUE"),
         (["--env_file", "rank.env"], "rank.env:3: LOCAL_RANK cannot be set"),
