@@ -200,7 +200,9 @@ class Callers(Generic[Note]):
             self._go_on(descriptor)
 
     def _make_room(self) -> None:
-        crowd, _ = Counter(guest.address for guest in self._guests.values()).most_common(1)[0]
+        counts = Counter(guest.address for guest in self._guests.values())
+        # `most_common` would import a module, which takes a free descriptor
+        crowd = max(counts, key=counts.__getitem__)
         oldest = next(at for at, guest in self._guests.items() if guest.address == crowd)
         self._dismiss(oldest, "too many connections without a handshake")
 

@@ -114,7 +114,7 @@ def test_an_import_without_memory_loses_no_row_on_disk(tmp_path: Path) -> None:
     table = TieredTable(replace(SPEC, budget=Budget(60 * 100, disk=str(tmp_path)), max_rows=300), SGD)
     table.update([ones(np.arange(200))], 0.1)
     before = content(table.snapshot())
-    with pytest.raises(PserverError, match="at most 300 on one server"):
+    with pytest.raises(PserverError, match="300 rows on one server"):
         table.fill(block_of(np.arange(150, 350), 2.0, table))
     wrong = block_of(np.arange(200), 2.0, table)
     with pytest.raises(PserverError, match="rows to restore: expected"):
