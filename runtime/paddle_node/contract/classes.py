@@ -50,6 +50,15 @@ else:
 
         def __new__(cls, *given: Any, **named: Any) -> Any:
             """Create a record from values in the order of the fields, and from named ones."""
+            library = sys.modules.get("collections")
+            if library is not None:  # the constructor of later records is faster; agents do without it
+                home = next(one for one in cls.__mro__ if one.__dict__.get("_fields") is not None)
+                defaults = home._field_defaults.values()
+                made = library.namedtuple(
+                    home.__name__, home._fields, defaults=defaults, module=home.__module__
+                )
+                home.__new__ = staticmethod(made.__new__)
+                return made.__new__(cls, *given, **named)
             fields = cls._fields
             count = len(given) - len(fields)
             if count == 0 and not named:
