@@ -189,7 +189,6 @@ FRAGMENTS: Mapping[str, str] = {
     "paddle_cluster.nodes.checks.disks": "a family of checks: preflight names all of them",
     "paddle_cluster.nodes.checks.routes": "a family of checks: preflight names all of them",
     "paddle.ops.base.families": "what lies on the disk, of which the table of operators knows nothing",
-    "paddle.ops.detection.bipartite_match": "an operator: its file bears its name",
     "paddle.optim.clip": "user scripts clip gradients by norms before they push them",
     "paddle.pserver.metrics": "what an optional library asks for: nothing else knows of it",
     "paddle.fluid.run.batch_queue": "a protocol between the thread that makes batches and the operators that take them",

@@ -1,26 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""roi_pool: max pooling of image regions over a grid of cells (Fast R-CNN, Girshick, 2015)."""
+"""Max pooling to a fixed number of values: roi_pool of image regions (Fast R-CNN, Girshick, 2015), spp of images.
+
+roi_pool pools over a grid of cells; spp, spatial pyramid pooling, over several grids (He et al., 2014).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from paddle.backend import Array, from_host, to_host
+from paddle.backend import Array, array_module, from_host, to_host
+from paddle.ops.base.attributes import Limit, one_of
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import plain, sequences
 from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.segments import owners
+from paddle.ops.conv.pool import pool, pool_grad
 
-_ATTRS = {"spatial_scale": 1.0, "pooled_height": 1, "pooled_width": 1}
+_ROI_ATTRS = {"spatial_scale": 1.0, "pooled_height": 1, "pooled_width": 1}
 _INT64 = np.dtype("int64")
 
 
 @operator(
     "roi_pool",
     "X ROIs+ Images? -> Out Argmax~",
-    attrs=_ATTRS,
+    attrs=_ROI_ATTRS,
     infer=(
         "X(N, C, H, W), ROIs(R, 4) -> X(R, C, pooled_height, pooled_width, lod=0), int64(R, C, "
         "pooled_height, pooled_width)"
@@ -98,3 +104,49 @@ def _cuts(first: int, last: int, count: int, size: int) -> list[tuple[int, int]]
     starts = np.floor(np.arange(count) * step).astype(int) + first
     ends = np.ceil(np.arange(1, count + 1) * step).astype(int) + first
     return [(int(a), int(b)) for a, b in zip(starts.clip(0, size), ends.clip(0, size), strict=True)]
+
+
+_SPP_ATTRS = {"pyramid_height": Limit(int, least=1), "pooling_type": one_of("max", "avg", default=str)}
+
+
+@operator(
+    "spp",
+    "X -> Out",
+    attrs=_SPP_ATTRS,
+    infer="X(N, C, H, W) -> X(N, C * (4**pyramid_height - 1) // 3)",
+    shares_lod=False,
+)
+def spp(x: Array, *, pyramid_height: int, pooling_type: str) -> Array:
+    """Apply spatial pyramid pooling over 1, 2 x 2, 4 x 4, ... cells.
+
+    Return (N, C (1 + 4 + 16 + ...)), level by level.
+    """
+    levels = []
+    for bins, window in _levels(x, pyramid_height):
+        cells = pool(x, pooling_type=pooling_type, ceil_mode=False, **window)[..., :bins, :bins]
+        levels.append(cells.reshape(len(x), x.shape[1] * bins * bins))
+    return array_module(x).concatenate(levels, axis=1)
+
+
+@gradient("spp", "X Out Out@GRAD -> X@GRAD")
+def spp_grad(x: Array, out: Array, dout: Array, *, pyramid_height: int, pooling_type: str) -> Array:
+    """Return dX, the sum of the gradients of all pyramid levels, (N, C, H, W)."""
+    dx, begin = array_module(x).zeros_like(x), 0
+    for bins, window in _levels(x, pyramid_height):
+        end = begin + x.shape[1] * bins * bins
+        parts = [each[:, begin:end].reshape(*x.shape[:2], bins, bins) for each in (out, dout)]
+        dx += pool_grad(x, *parts, pooling_type=pooling_type, **window)
+        begin = end
+    return dx
+
+
+def _levels(x: Array, height: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number of cells per side and the windows of each level: adjacent ones, with the necessary padding."""
+    for level in range(height):
+        bins = 2**level
+        kernel = tuple(-(-size // bins) for size in x.shape[2:])
+        paddings = tuple(
+            (each * bins - size + 1) // 2 for each, size in zip(kernel, x.shape[2:], strict=True)
+        )
+        fixed = {"global_pooling": False, "exclusive": True, "adaptive": False}
+        yield bins, {"ksize": kernel, "strides": kernel, "paddings": paddings, **fixed}

@@ -4,6 +4,9 @@
 kldiv_loss: the Kullback-Leibler divergence of a target from a distribution given by its logarithms, X.
 sigmoid_cross_entropy_with_logits: -Label ln p - (1 - Label) ln(1 - p) with p = sigmoid(X), element by element.
 smooth_l1_loss: quadratic below 1 / sigma², linear beyond it, summed to one cost per row.
+modified_huber_loss: for two classes, quadratic near the margin and linear far outside it.
+teacher_student_sigmoid_loss: sigmoid cross entropy with a click and, if present, a teacher's score. Label encodes both.
+Without a score, -2 means no click and -1 a click. With a score q in [0, 1], q means no click and 1 + q a click.
 """
 
 from __future__ import annotations
@@ -201,3 +204,60 @@ def smooth_l1_loss_grad(
         if weight is not None:
             dx *= weight
     return dx, -dx
+
+
+@operator(
+    "modified_huber_loss",
+    "X Y -> IntermediateVal~ Out",
+    infer="X(N, M), Y(N, M) -> X(N, M), X(N, M)",
+    fresh=True,
+)
+def modified_huber_loss(x: Array, y: Array) -> tuple[Array, Array]:
+    """Return z = (2 Y - 1) X for Y of 0 or 1, and the loss: -4 z for z < -1, (1 - z)² for z < 1, otherwise 0."""
+    same(x.shape, y.shape, "X and Y")
+    xp = array_module(x)
+    z = (2 * y - 1) * x
+    margin = xp.maximum(1 - z, 0)
+    return z, xp.where(z < -1, -4 * z, margin * margin).astype(x.dtype, copy=False)
+
+
+@gradient("modified_huber_loss", "Y IntermediateVal Out@GRAD -> X@GRAD", fresh=True)
+def modified_huber_loss_grad(y: Array, z: Array, dout: Array) -> Array:
+    """Return dX = (2 Y - 1) dOut, times -4 for z < -1, -2 (1 - z) for z < 1, otherwise 0."""
+    xp = array_module(z)
+    slope = xp.where(z < -1, -4, -2 * xp.maximum(1 - z, 0))
+    return ((2 * y - 1) * slope * dout).astype(dout.dtype, copy=False)
+
+
+_ATTRS = {"soft_max_up_bound": 15.0, "soft_max_lower_bound": -15.0}
+
+
+@operator(
+    "teacher_student_sigmoid_loss",
+    "X Label -> Y",
+    attrs=_ATTRS,
+    infer="X(...), Label(...) -> X(...)",
+    fresh=True,
+)
+def teacher_student_sigmoid_loss(x: Array, label: Array) -> Array:
+    """Return Y = Σ (max(X, 0) - X z + ln(1 + e^-|X|)) over the targets z: the click and, if present, the score."""
+    same(x.shape, label.shape, "X and Label")
+    xp = array_module(x)
+    entropy = xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
+    terms = 1 + (label >= 0)
+    return (terms * entropy - x * _targets(label)).astype(x.dtype, copy=False)
+
+
+@gradient("teacher_student_sigmoid_loss", "X Label Y@GRAD -> X@GRAD", fresh=True)
+def teacher_student_sigmoid_loss_grad(
+    x: Array, label: Array, dy: Array, *, soft_max_up_bound: float, soft_max_lower_bound: float
+) -> Array:
+    """Return dX = (n sigmoid(X) - Σ z) dY for n terms with targets z, and 0 where X reaches a bound."""
+    inside = (x < soft_max_up_bound) & (x > soft_max_lower_bound)
+    slope = (1 + (label >= 0)) * sigmoid(x) - _targets(label)
+    return (slope * inside * dy).astype(x.dtype, copy=False)
+
+
+def _targets(label: Array) -> Array:
+    """Return the sum of click and score."""
+    return array_module(label).where(label >= 0, label, (label >= -1).astype(label.dtype))

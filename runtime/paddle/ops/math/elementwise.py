@@ -7,6 +7,7 @@ An axis of -1 aligns the last dimensions. X is never broadcast.
 
 Comparisons and logic: equal, not_equal, less_than, greater_than, ..., logical_and, or, xor, not; all return bool.
 elementwise_add_grad_grad, sub and div: second derivatives of operators linear in X; mul is bilinear.
+minus: Out = X - Y of equal shapes, from programs that predate elementwise_sub.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from paddle.ops.base.registry import (
 )
 from paddle.ops.base.second import Reached, bilinear
 from paddle.ops.base.selected_rows import SelectedRows
-from paddle.ops.base.shapes import agree
+from paddle.ops.base.shapes import agree, same
 
 
 def check_ranks(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
@@ -355,3 +356,20 @@ def _twice(op_type: str) -> None:
 
 for _type in ("elementwise_add", "elementwise_sub", "elementwise_div"):
     _twice(_type)
+
+
+@operator("minus", "X Y -> Out", infer="X(...), Y(...) -> X(...)", fresh=True)
+def minus(x: Array, y: Array) -> Array:
+    """Return the elementwise difference X - Y."""
+    same(x.shape, y.shape, "X and Y")
+    return x - y
+
+
+@gradient_maker("minus")
+def _gradient(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> list[GradOp]:
+    """Return dX = dOut, dY = -dOut."""
+    dout = {"X": [name + GRAD for name in outputs["Out"]]}
+    return [
+        GradOp("scale", dout, {"Out": [name + GRAD for name in inputs[slot]]}, {"scale": factor})
+        for slot, factor in (("X", 1.0), ("Y", -1.0))
+    ]

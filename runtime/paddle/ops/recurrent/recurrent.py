@@ -2,6 +2,7 @@
 """recurrent: runs a body over the steps of dense inputs (steps, ...), all rows of a step together.
 
 In the body, the inputs and outputs of a step have the same names as the whole inputs and outputs outside.
+rnn_memory_helper: the identity, an operator that the original inserts between the steps of a recurrent block.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from typing import Any
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.body import Body, Tape
+from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import plain, zeros_like
-from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
+from paddle.ops.base.registry import GRAD, GradOp, gradient, gradient_maker, operator
 from paddle.ops.base.selected_rows import no_gradient
 from paddle.ops.recurrent.unroll import Names, summed, unroll, unroll_back
 
@@ -155,3 +157,15 @@ def _stacked(xp: Any, values: list[Array], order: list[int]) -> Array:
         raise InputError("the inputs have no steps, so the shape of an output is unknown")
     stacked: Array = xp.stack([values[at] for at in order])
     return stacked
+
+
+@operator("rnn_memory_helper", "X -> Out", attrs={"dtype": VarType.FP32}, infer="X")
+def rnn_memory_helper(x: Array) -> Array:
+    """Return X unchanged (the identity)."""
+    return x
+
+
+@gradient("rnn_memory_helper", "Out@GRAD -> X@GRAD")
+def rnn_memory_helper_grad(dout: Array) -> Array:
+    """Return dX = dOut."""
+    return dout

@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that communicate with parameter servers, through the executor's `remote`.
+"""Operators that communicate with other processes, through the executor's `remote`.
 
 They have side effects, so they run in the order of their block. Their dummy inputs and outputs have no values: they
 only define an order.
 
-The operators are send, recv, send_barrier, fetch_barrier, prefetch, checkpoint_notify, listen_and_serv, gen_nccl_id.
+Trainers: send, recv, send_barrier, fetch_barrier, prefetch, checkpoint_notify, gen_nccl_id.
+Servers: listen_and_serv, lookup_sparse_table, ref_by_trainer_id and update_sparse_table.
+All trainers: allreduce and broadcast combine or copy a value across all places of a data-parallel program's trainers,
+which must run them the same number of times. They have no gradient, as in the original.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
-from paddle.backend import Array
-from paddle.ops.base.body import Remote
-from paddle.ops.base.errors import OpError
-from paddle.ops.base.registry import operator
+from paddle.backend import Array, array_module
+from paddle.ops.base.attributes import one_of
+from paddle.ops.base.body import Peers, Remote
+from paddle.ops.base.errors import AttrError, InputError, OpError
+from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.selected_rows import SelectedRows
 
 _ENDPOINT = "127.0.0.1:6164"
 
@@ -190,3 +196,104 @@ def listen_and_serv(x: list[Any]) -> tuple[()]:
 )
 def gen_nccl_id() -> None:
     """Do nothing: trainers connect before their first common step, and the value is never read."""
+
+
+@operator(
+    "lookup_sparse_table",
+    "W Ids -> Out",
+    attrs={
+        "padding_idx": -1,
+        "auto_grown_table": True,
+        "is_test": False,
+        "initial_kind": "constant",
+        "initial_mean": 0.0,
+        "initial_spread": 0.0,
+        "initial_seed": 0,
+    },
+    infer="W(_, D), Ids(..., _) -> W(..., D, lod=Ids)",
+)
+def lookup_sparse_table(w: Any, ids: Array, *, is_test: bool) -> Array:
+    """Look up rows (n, width) in a table of selected rows; an absent row is 0 if is_test.
+
+    Raises:
+        InputError: the table is not SelectedRows.
+        OpError: rows may have to be created, with values given by (seed, id), which only servers can do.
+    """
+    if not is_test:
+        raise OpError("lookup_sparse_table with is_test=False runs only on parameter servers of Fluid jobs")
+    if not isinstance(w, SelectedRows):
+        raise InputError(f"lookup_sparse_table: expected selected rows in W, got an array {w.shape}")
+    xp = array_module(ids)
+    wanted, order = ids.reshape(-1), xp.argsort(w.rows, kind="stable")
+    rows = w.rows[order]
+    at = xp.minimum(xp.searchsorted(rows, wanted), max(len(rows) - 1, 0))
+    out = xp.zeros((len(wanted), *w.values.shape[1:]), w.values.dtype)
+    if len(rows):
+        known = rows[at] == wanted
+        out[known] = w.values[order[at[known]]]
+    return out.reshape(*ids.shape[:-1], *w.values.shape[1:])
+
+
+@operator(
+    "update_sparse_table",
+    "Param Grad LearningRate -> ParamOut",
+    attrs={"rule": str, "hyper_names": (), "hyper_values": (), "scale": 1.0},
+    infer="Param",
+    in_place={"ParamOut": "Param"},
+)
+def update_sparse_table(param: Any, grad: Any, rate: Array) -> Any:
+    """Apply a rule of `optim.rules`, with Grad times `scale`, to the rows of a growing table that Grad lists.
+
+    Raises:
+        OpError: always here; only Fluid servers run this operator.
+    """
+    raise OpError("update_sparse_table runs only on servers of paddle.fluid")
+
+
+def _infer_ref(x: list[Spec], trainer_id: Spec) -> Spec:
+    return x[0]
+
+
+@operator("ref_by_trainer_id", "X* TrainerId -> Out", infer=_infer_ref, shares_lod=False)
+def ref_by_trainer_id(x: list[Array], trainer_id: Array) -> Array:
+    """Select an input by trainer: return the one whose index in X is TrainerId, (1,) int64."""
+    at = int(trainer_id.reshape(-1)[0])
+    if not 0 <= at < len(x):
+        raise InputError(f"TrainerId {at} is out of range: there are {len(x)} trainers")
+    return x[at]
+
+
+_WITH = ("add", "multiply", "maximum", "minimum")  # the numpy function of each reduce_type
+
+
+def _peers(op_type: str, remote: Remote | None) -> Peers:
+    if remote is None or remote.peers is None:
+        raise OpError(
+            f"{op_type} combines values of several trainers or places: run the program with ParallelExecutor or "
+            "CompiledProgram(...).with_data_parallel(...)"
+        )
+    return remote.peers
+
+
+@operator(
+    "allreduce",
+    "X -> Out",
+    attrs={"reduce_type": one_of(0, 1, 2, 3), "sync_mode": False},
+    infer="X",
+    has_effect=True,
+)
+def allreduce(x: Array, *, reduce_type: int, remote: Remote | None) -> Array:
+    """Reduce X over all ranks: return the sum (reduce_type 0), product (1), maximum (2) or minimum (3)."""
+    peers = _peers("allreduce", remote)
+    if reduce_type == 0:
+        return peers.total(x)
+    return reduce(getattr(array_module(x), _WITH[reduce_type]), peers.gather(x))
+
+
+@operator("broadcast", "X -> Out", attrs={"root": 0, "sync_mode": False}, infer="X", has_effect=True)
+def broadcast(x: Array, *, root: int, remote: Remote | None) -> Array:
+    """Return X of rank `root`; ranks count the places of trainer 0, then those of trainer 1, and so on."""
+    values = _peers("broadcast", remote).gather(x)
+    if not 0 <= root < len(values):
+        raise AttrError(f"root: expected 0 to {len(values) - 1}, got {root}")
+    return values[root]
