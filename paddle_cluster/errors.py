@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
 
 
 def as_exit_code(code: int) -> ExitCode:
-    """Convert the exit code of a job to that of a command that follows the job."""
+    """Convert a job's exit code to the exit code of a command that follows the job."""
     try:
         return ExitCode(code)
     except ValueError:

@@ -58,7 +58,7 @@ class Row:
 
 
 def pages() -> tuple[Page, ...]:
-    """Return all manual pages, those for users first.
+    """Return all manual pages, user pages first.
 
     Raises:
         UsageError: no pages are installed.

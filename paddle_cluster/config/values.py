@@ -51,7 +51,7 @@ class ValueMismatchError(ValueError):
 
 
 def mismatch(expected: str, got: object) -> ValueMismatchError:
-    """Return the error for a value `got` instead of the `expected` one, which is described as a phrase."""
+    """Return the error for an invalid value `got`; `expected` is a phrase that describes valid values."""
     return ValueMismatchError(f"expected {expected}, got {show(got)}")
 
 

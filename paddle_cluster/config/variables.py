@@ -96,7 +96,7 @@ class Variables:
         return len(self._values.get(_GPUS, "").replace(",", " ").split())
 
     def revealed(self, python_path: str) -> dict[str, str]:
-        """Return names and values; for use in the environment of a process only.
+        """Return names and values; to be used only for the environment of a process.
 
         Args:
             python_path: path to insert before the user's PYTHONPATH.
@@ -251,7 +251,7 @@ def read_file(path: Path, shown: str) -> list[tuple[str, str, str]]:
 
 
 def parse_file(text: str, shown: str) -> list[tuple[str, str, str]]:
-    """Parse a text of variables; results and errors as in `read_file`."""
+    """Parse a text of variables; see `read_file` for results and errors."""
     found = []
     position, line = 0, 1
     while position < len(text):

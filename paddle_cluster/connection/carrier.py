@@ -179,7 +179,7 @@ class Carrier:
         self._reactor.ask(self._writing)
 
     def close(self) -> None:
-        """Start to close the connection, which may take seconds; never block."""
+        """Start closing the connection without blocking; this may take seconds."""
         self._closed = True
         self._reactor.ask(self._shutting)
 

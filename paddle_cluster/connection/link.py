@@ -51,7 +51,7 @@ _HINTS = (
 
 
 class MessageEvent(NamedTuple):
-    """Event: a frame was received from an agent.
+    """Reports that a frame was received from an agent.
 
     Attributes:
         message: its record, as `read_message` returns it.
@@ -69,7 +69,7 @@ class MessageEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Event: a frame arrived whose fields are outside their limits."""
+    """Reports a received frame whose fields are outside their limits."""
 
     node_id: int
     kind: str
@@ -91,7 +91,7 @@ def heard(
 
 @dataclass(frozen=True)
 class LinkLost:
-    """Event: the last one of a link, after `goodbye`, after `close`, or after an error.
+    """The last event of a link, posted after `goodbye`, after `close`, or after an error.
 
     Attributes:
         link: the lost link; its node may already have a new one.
@@ -104,7 +104,7 @@ class LinkLost:
 
 @dataclass(frozen=True)
 class LinkBroken:
-    """Event: a connection has ended, but its agent may still run; `reconnect` can give the link a new connection."""
+    """Reports that a connection has ended but its agent may still run; `reconnect` can give the link a new one."""
 
     node_id: int
     reason: str
@@ -232,7 +232,7 @@ class Link:
         self._events.put(heard(self.node_id, self.name, kind, fields))
 
     def close(self) -> None:
-        """Start to end the conversation, which can take seconds; do not block. `LinkLost` is posted at the end."""
+        """Start ending the conversation without blocking; this can take seconds. `LinkLost` is posted at the end."""
         self._outgoing.stop()
         with self._lock:
             self._closed = True

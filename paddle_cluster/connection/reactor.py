@@ -220,7 +220,7 @@ class Reactor:
                 close()
 
     def watch(self, reader: Reader) -> Callable[[], None]:
-        """Start to read from a stream, by calling the reader when there is data.
+        """Start reading from a stream: call the reader whenever there is data.
 
         Returns:
             A function that runs the reader's last turn, on a thread that may block.

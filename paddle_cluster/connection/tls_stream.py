@@ -102,7 +102,7 @@ class TlsStream:
             self._incoming.write(data)
 
     def begin(self, bootstrap: Bootstrap, why: Callable[[], str]) -> None:
-        """Start to use the connection as the stream of the agent's command.
+        """Start using the connection as the stream of the agent's command.
 
         Args:
             why: function that returns a known reason why the stream ended, or "".

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets other processes observe and control a running job: its state directory and its control socket.
 
-Nothing here can fail or slow the job. The job's loop owns the state and returns a snapshot when an event requests it;
-a request to stop is posted as the event that a signal posts.
+Nothing here can fail or slow down the job. The job's loop owns the state and returns a snapshot when an event requests
+it; a request to stop is posted as the event that a signal posts.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Control:
         self._server.close(outcome.exit_code, outcome.left, outcome.why if error is not None else ())
 
     def observe(self, handlers: Handlers, roster: Roster) -> Handlers:
-        """Return the job's handlers with one added for `Ask`; start to serve METRICS_PORT if it is set."""
+        """Return the job's handlers with one added for `Ask`; start serving METRICS_PORT if it is set."""
         self._roster = roster
         self._metrics.start()
         self._stacks = StackRequests(roster, self._server.send_stacks)
@@ -241,7 +241,7 @@ class StackRequests:
             self._roster.nodes[record.process.node_id].send("stacks", procs=[name])
 
     def before(self, handlers: Handlers) -> Handlers:
-        """Return the handlers with answers to this object's requests diverted to this object."""
+        """Return the handlers, with answers to this object's requests diverted to it."""
         handle = handlers.messages["stacks"]
 
         def take(record: NodeRecord, answer: Stacks) -> None:

@@ -36,7 +36,7 @@ class ControlLost(LauncherError):
 
 @dataclass(frozen=True)
 class ConnectionClosed:
-    """Event: the last one of a connection; the launcher closed it or exited."""
+    """The last event of a connection: the launcher closed it or exited."""
 
     reason: str
 

@@ -106,7 +106,7 @@ class CostHistory:
 
 
 class JobCurves:
-    """The curves of a job: the costs of trainer 0 and of the next ranks, and those that scripts draw or report."""
+    """The curves of a job: the costs of trainer 0 and of the next ranks, and the curves that scripts draw or report."""
 
     def __init__(self) -> None:
         self.costs = CostHistory()

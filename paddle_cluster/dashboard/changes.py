@@ -134,7 +134,7 @@ def listing(jobs: Iterable[KnownJob]) -> list[dict[str, Any]]:
 
 
 def head(job: KnownJob, now: float) -> dict[str, Any]:
-    """Return the JSON fields of a job without those of its nodes and processes."""
+    """Return the JSON fields of a job, without its nodes and processes."""
     record, status = job.record, job.status
     return {
         **_summary(job),

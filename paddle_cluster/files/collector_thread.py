@@ -29,7 +29,7 @@ PATIENCE_S = 300.0  # without a successful write
 
 @dataclass(frozen=True)
 class Stored:
-    """Event: chunks from a node were written, or could not be written.
+    """Reports that chunks from a node were written, or could not be written.
 
     Attributes:
         size: bytes to acknowledge, as `cost` counts them.
@@ -43,7 +43,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Compared:
-    """Event: a node's list was compared with the copies.
+    """Reports that a node's list was compared with the copies.
 
     Attributes:
         again: paths that the node must send again; empty: it has sent everything.
@@ -55,7 +55,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class FilesRefused:
-    """Event: a node sent a message about collected files that is malformed."""
+    """Reports that a node sent a malformed message about collected files."""
 
     node_id: int
     reason: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the failure that caused the others (root cause analysis). All functions are pure.
+"""Finds the failure that caused all other failures (root cause analysis). All functions are pure.
 
 When one process dies or freezes, other processes also fail, because their connections to it break or time out. Failures
 that arrive together are therefore ordered by cause first, and by arrival second. A process whose last output reports a
@@ -75,13 +75,13 @@ class Conclusion:
 
 
 def first_cause(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that best explains the others; `failures` are one or more, in order of arrival."""
+    """Return the failure that best explains all other failures, given one or more failures in order of arrival."""
     early = [failure for failure in failures if not failure.late] or list(failures)
     return min(early, key=_rank)
 
 
 def judge(failures: Sequence[Failure]) -> Conclusion:
-    """Separate the first cause from its consequences and from independent failures; `failures` as in `first_cause`."""
+    """Separate the first cause from its consequences and from independent failures; see `first_cause`."""
     cause = first_cause(failures)
     same, secondary, others, ended = [], [], [], []
     failed: dict[str, list[Failure]] = {}

@@ -34,7 +34,7 @@ _NONE = (
 def choose(
     job: plan.Plan, roster: Roster, loop: Loop, console: Console, enter: Callable[[str], None]
 ) -> None:
-    """Verify checkpoints until one is intact on all pserver nodes, and report those that are skipped.
+    """Verify checkpoints until one is intact on all pserver nodes, and report the skipped ones.
 
     Args:
         enter: called with the name of the phase, if there is something to verify.

@@ -57,7 +57,7 @@ MAX_AT_ONCE = 32
 
 @dataclass(frozen=True)
 class Connected:
-    """Event: a login succeeded, and an agent is starting at the other end of the stream.
+    """Reports that a login succeeded, and that an agent is starting at the other end of the stream.
 
     Attributes:
         remark: why a login was necessary, for the log, or empty.
@@ -70,7 +70,7 @@ class Connected:
 
 @dataclass(frozen=True)
 class ConnectFailed:
-    """Event: an attempt to connect to a node failed."""
+    """Reports that an attempt to connect to a node failed."""
 
     node_id: int
     error: LauncherError
@@ -78,7 +78,7 @@ class ConnectFailed:
 
 @dataclass(frozen=True)
 class Reconnected:
-    """Event: a link continues over a new connection."""
+    """Reports that a link continues over a new connection."""
 
     node_id: int
     link: Link
@@ -86,7 +86,7 @@ class Reconnected:
 
 @dataclass(frozen=True)
 class ReconnectFailed:
-    """Event: an attempt to reconnect a link failed.
+    """Reports that an attempt to reconnect a link failed.
 
     Attributes:
         is_final: whether further attempts are pointless, because the agent has exited.
@@ -232,7 +232,7 @@ def _explained(node: Target, error: Exception) -> LauncherError:
 
 
 def prepare(plan: Plan, engine: Engine) -> threading.Thread:
-    """Start to prepare the first connection; the returned thread ends when it is ready."""
+    """Start preparing the first connection; the returned thread ends when it is ready."""
 
     def work() -> None:
         with contextlib.suppress(OSError, ImportError):  # the connection then reports it

@@ -80,7 +80,7 @@ class Contact:
 
 @dataclass
 class Traces:
-    """The record of the processes that the job started on a node, and of those that may still run.
+    """The record of the processes that the job started on a node, and of the processes that may still run.
 
     Attributes:
         used: whether the node was asked to start a process, so that it may need cleaning up.

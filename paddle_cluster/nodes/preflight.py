@@ -51,7 +51,7 @@ class PreflightResult:
 
 
 def asked_modules(mode: Mode, wire: Wire, bootstrap: bool = False) -> tuple[str, ...]:
-    """Return the modules whose versions to query: those that the job needs, and those that make it faster."""
+    """Return the modules whose versions to query: modules that the job needs, and modules that make it faster."""
     needed = needed_modules(mode, bootstrap)
     return (*needed, SEALS[0]) if needed and wire is Wire.CURVE else needed
 

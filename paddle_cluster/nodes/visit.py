@@ -61,7 +61,7 @@ class _Visit:
         record.connect(self._connector)
 
     def leave(self) -> None:
-        """Release the agents; those that do not confirm in time exit when the connection ends."""
+        """Release the agents; agents that do not confirm in time exit when the connection ends."""
         self._connector.close()
         for record in self.roster.live():
             record.send("bye", grace_s=0.0, drain_s=0.0)

@@ -40,7 +40,7 @@ class Choice:
 
 
 def common_networks(answers: Mapping[int, Probed]) -> list[Common]:
-    """Return the networks that all nodes share: those of logins first, then IPv4, then in order of appearance."""
+    """Return the networks that all nodes share: networks of logins first, then IPv4, then in order of appearance."""
     counted: Counter[Network] = Counter()
     for answer in answers.values():
         counted.update({_network(one.address, one.prefix) for one in answer.networks})

@@ -104,7 +104,7 @@ class JobFacts:
         self._began = min(self._began, time.monotonic() - age_s)
 
     def note(self, node_id: int, facts: Mapping[str, str]) -> None:
-        """Record facts of a node; with `process`, those of one of its trainers."""
+        """Record facts about a node or, with `process`, about one of its trainers."""
         self.nodes.setdefault(node_id, {"label": f"node {node_id}"}).update(facts)
         if "arrived" in facts:
             numbers = int(facts["arrived"]), int(facts["total"]), float(facts["bytes_per_s"])

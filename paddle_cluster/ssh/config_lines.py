@@ -253,6 +253,6 @@ def digest(config: Path) -> str:
     """Return a digest of the content of all configuration files.
 
     Raises:
-        OSError, ConfigError: as `all_lines`.
+        OSError, ConfigError: see `all_lines`.
     """
     return hashlib.blake2b(repr(all_lines(config)).encode("utf-8", "surrogateescape")).hexdigest()

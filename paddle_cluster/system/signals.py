@@ -36,7 +36,7 @@ _LEFT = f"{PROGRAM}: exited without waiting for the job to stop. Check with: {PR
 
 @dataclass(frozen=True)
 class SignalEvent:
-    """An event: the user's `count`-th request to stop this process.
+    """Reports the user's `count`-th request to stop this process.
 
     Attributes:
         by: the program that requested the stop, if it was not a signal.
@@ -68,7 +68,7 @@ class StopRequest(KeyboardInterrupt):
 
 @contextmanager
 def raised() -> Iterator[None]:
-    """Context in which each stop signal raises StopRequest; for use in the main thread only."""
+    """Return a context in which each stop signal raises StopRequest; only for the main thread."""
 
     def handle(signum: int, frame: FrameType | None) -> None:
         raise StopRequest(SignalEvent(signum, 1))
@@ -79,7 +79,7 @@ def raised() -> Iterator[None]:
 
 @contextmanager
 def ignored() -> Iterator[None]:
-    """Context in which stop signals are ignored, for the end of the program; for use in the main thread only."""
+    """Return a context in which stop signals are ignored, for the end of the program; only for the main thread."""
     with _handled_by(signal.SIG_IGN):
         yield
 
@@ -92,7 +92,7 @@ def ignore() -> None:
 
 @contextmanager
 def posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
-    """Context in which each stop signal posts a SignalEvent to a queue; for use in the main thread only."""
+    """Return a context in which each stop signal posts a SignalEvent to a queue; only for the main thread."""
     count = 0
 
     def handle(signum: int, frame: FrameType | None) -> None:
@@ -125,7 +125,7 @@ def _handled_by(handler: Callable[[int, FrameType | None], None] | signal.Handle
 
 @dataclass(frozen=True)
 class ThreadFailed:
-    """Event: a thread ended with an uncaught error.
+    """Reports that a thread ended with an uncaught error.
 
     Attributes:
         what: the error and where it was raised, as a sentence.
@@ -137,7 +137,7 @@ class ThreadFailed:
 
 @contextmanager
 def failures_posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
-    """Context in which the failure of any thread of this process posts a ThreadFailed to a queue."""
+    """Return a context in which the failure of any thread of this process posts a ThreadFailed to a queue."""
 
     def post(failed: threading.ExceptHookArgs) -> None:
         if issubclass(failed.exc_type, SystemExit):

@@ -35,7 +35,7 @@ These are common paddle commands used in various situations:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command of `paddle` (by default, that of this process); return 0 on success, 1 on failure or refusal."""
+    """Run a `paddle` command line, by default this process's; return 0 on success, 1 on failure or refusal."""
     command, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if command in _COMMANDS:
         return _COMMANDS[command](rest)

@@ -72,7 +72,7 @@ def endpoint_of(host: str, port: int) -> str:
 
 
 def check_endpoints(endpoints: Sequence[str], what: str, *, first_port: int = 1) -> None:
-    """Check that each is an endpoint, and that all are distinct; arguments as in `address_of`.
+    """Check that each is an endpoint, and that all are distinct; see `address_of` for arguments.
 
     Raises:
         ConfigError: an entry is not an endpoint, or two are the same.

@@ -68,7 +68,7 @@ class _Refusal:
 
 
 def refuse(package: str, instead: Mapping[str, str]) -> None:
-    """Make imports of modules that only the original has fail with advice: module name -> what to use instead."""
+    """Make imports of modules that only the original has raise an error with advice: module name -> replacement."""
     sys.meta_path.insert(0, _Refusal({f"{package}.{name}": text for name, text in instead.items()}))
 
 

@@ -61,7 +61,7 @@ class NodeHandlers:
         self.reconnecting = ReconnectHandlers(context, self.link_lost)
 
     def connect(self, record: NodeRecord) -> None:
-        """Start to connect to a node; the result arrives as an event."""
+        """Start connecting to a node; the result arrives as an event."""
         record.connect(self._context.connector)
         self._context.node_state(record, "connecting")
 

@@ -13,7 +13,7 @@ _NEXT = "check the firewalls and MTUs between them, or name a different network 
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Yield findings for nodes that are cut off from all others, then for each other broken route."""
+    """Yield findings for nodes that are cut off from all other nodes, then for each remaining broken route."""
     chosen = {reply.node_id: reply for reply in replies if not reply.error}
     routes = chosen_routes(replies)
     towards: dict[int, list[Route]] = {node_id: [] for node_id in chosen}

@@ -27,7 +27,7 @@ _PACKAGES = {"zmq": "pyzmq"}
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Yield findings for nodes whose versions differ from those of most nodes, or do not suit the job.
+    """Yield findings for nodes whose versions differ from most nodes' versions, or do not suit the job.
 
     A job without required modules accepts any Python.
     """

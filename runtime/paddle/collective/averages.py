@@ -53,7 +53,7 @@ class Averages:
 
         Raises:
             ConfigError: k_steps is less than 1, or an array is not floating-point.
-            CollectiveError: a rank is lost, differs or is late.
+            CollectiveError: a rank is lost, late or running a different program.
         """
         if k_steps < 1:
             raise ConfigError(f"k_steps: expected 1 or more steps between averages, got {k_steps}")
@@ -68,7 +68,7 @@ class Averages:
         """Record a finished step; apply the average to the arrays, in place, if one has arrived.
 
         Raises:
-            CollectiveError: a rank is lost, differs or is late; every later call raises it again.
+            CollectiveError: a rank is lost, late or running a different program; every later call raises it again.
         """
         self._check()
         self._last.arrays = list(arrays)
@@ -98,7 +98,7 @@ class Averages:
         self._finalizer()
 
     def fail(self, error: BaseException) -> None:
-        """End the averaging on all ranks, because an error stops this rank."""
+        """End the averaging on all ranks, because this rank failed."""
         self._last.failure = error
         self._finalizer()
 

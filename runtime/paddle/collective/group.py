@@ -64,14 +64,14 @@ class Group(Ranks):
         self._finalizer = weakref.finalize(self, _leave, watch, within, between)
 
     def all_reduce(self, arrays: Arrays) -> None:
-        """Replace values, in place, by their sums over all ranks; an empty list is a barrier.
+        """Replace values, in place, with their sums over all ranks; an empty list is a barrier.
 
         See `Ranks.all_reduce`.
         """
         self._run(Kind.SUM, _pieces(arrays), 0)
 
     def broadcast(self, arrays: Arrays, root: int = 0) -> None:
-        """Replace values, in place, by those of rank `root`; see `Ranks.broadcast`."""
+        """Replace values, in place, with the values of rank `root`; see `Ranks.broadcast`."""
         self._run(Kind.BROADCAST, _pieces(arrays), root)
 
     def listen(self) -> None:
@@ -274,12 +274,12 @@ class MpiRanks(Ranks):
         self._failed: CollectiveError | None = None
 
     def all_reduce(self, arrays: Arrays) -> None:
-        """Replace values, in place, by their sums over all ranks; see `Ranks.all_reduce`."""
+        """Replace values, in place, with their sums over all ranks; see `Ranks.all_reduce`."""
         listed = self._begin(Kind.SUM, arrays, 0)
         self._wait([self._world.Iallreduce(self._mpi.IN_PLACE, each) for each in listed])
 
     def broadcast(self, arrays: Arrays, root: int = 0) -> None:
-        """Replace values, in place, by those of rank `root`; see `Ranks.broadcast`."""
+        """Replace values, in place, with the values of rank `root`; see `Ranks.broadcast`."""
         listed = self._begin(Kind.BROADCAST, arrays, root)
         self._wait([self._world.Ibcast(each, root) for each in listed])
 

@@ -65,7 +65,7 @@ class Membership:
         way: str = "auto",
         node: str = "",
     ) -> Self:
-        """Validate the values and return the membership; attributes as in the class.
+        """Validate the values and return the membership; see the class for the attributes.
 
         Args:
             job_key: the job's secret, from which the ranks' secret is derived.

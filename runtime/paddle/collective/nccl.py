@@ -65,11 +65,11 @@ class NcclRanks(Ranks):
             self._communicator = self._nccl.NcclCommunicator(self.size, tuple(map(int, identity)), self.rank)
 
     def all_reduce(self, arrays: Arrays) -> None:
-        """Replace cupy arrays on this rank's GPU by their sums over all ranks; see `Ranks.all_reduce`."""
+        """Replace cupy arrays on this rank's GPU with their sums over all ranks; see `Ranks.all_reduce`."""
         self._run(Kind.SUM, arrays, 0)
 
     def broadcast(self, arrays: Arrays, root: int = 0) -> None:
-        """Replace cupy arrays on this rank's GPU by those of rank `root`; see `Ranks.broadcast`."""
+        """Replace cupy arrays on this rank's GPU with the arrays of rank `root`; see `Ranks.broadcast`."""
         self._run(Kind.BROADCAST, arrays, root)
 
     def fail(self, error: CollectiveError) -> CollectiveError:

@@ -33,7 +33,7 @@ class Ranks(ABC):
 
     @abstractmethod
     def all_reduce(self, arrays: Arrays) -> None:
-        """Replace values, in place, by their sums over all ranks.
+        """Replace values, in place, with their sums over all ranks.
 
         Args:
             arrays: contiguous arrays of one dtype, changed in place; several arrays are one operation.
@@ -45,7 +45,7 @@ class Ranks(ABC):
 
     @abstractmethod
     def broadcast(self, arrays: Arrays, root: int = 0) -> None:
-        """Replace values, in place, by those of rank `root`. Arguments and errors as in `all_reduce`."""
+        """Replace values, in place, with the values of rank `root`. See `all_reduce` for arguments and errors."""
 
     @abstractmethod
     def fail(self, error: CollectiveError) -> CollectiveError:
@@ -58,7 +58,7 @@ class Ranks(ABC):
     def all_gather(self, array: Array) -> list[Array]:
         """Return the arrays of all ranks in rank order; first dimensions may differ.
 
-        Raises CollectiveError as `all_reduce`.
+        Raises CollectiveError like `all_reduce`.
         """
         xp = self.device.module()
         lengths = xp.zeros(self.size, np.int64)
@@ -72,7 +72,7 @@ class Ranks(ABC):
         return everyone
 
     def barrier(self) -> None:
-        """Wait until all ranks have called this. Raises CollectiveError as `all_reduce`."""
+        """Wait until all ranks have called this. Raises CollectiveError like `all_reduce`."""
         self.all_reduce([])
 
     def agree(self, subject: str, text: str) -> None:

@@ -71,7 +71,7 @@ class Rounds:
         """Replace the arrays by those of rank 0, the first base.
 
         Raises:
-            CollectiveError: a rank is lost, differs or is late.
+            CollectiveError: a rank is lost, late or running a different program.
             ConfigError: an array is not floating-point.
         """
         self._group, self._waits = group, waits
@@ -113,7 +113,7 @@ class Rounds:
         """Add the change of the common base since the last call to the arrays, in place.
 
         Raises:
-            CollectiveError: a rank is lost, differs or is late.
+            CollectiveError: a rank is lost, late or running a different program.
         """
         self._check()
         if self._has_moved:
@@ -173,7 +173,7 @@ class Rounds:
         self._wait(lambda: self._over)
 
     def give_up(self, error: CollectiveError) -> None:
-        """End the group on all ranks, because an error stops this rank."""
+        """End the group on all ranks, because this rank failed."""
         with self._changed:
             self._giving_up = error
             self._changed.notify_all()

@@ -202,7 +202,7 @@ class Progress:
 
 @contextlib.contextmanager
 def reporting_damage(path: str) -> Iterator[None]:
-    """Convert errors of a damaged archive inside the block to a DatasetError that names the file."""
+    """Return a context that converts errors of a damaged archive to a DatasetError that names the file."""
     try:
         yield
     except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError) as error:

@@ -67,12 +67,12 @@ def train(mapper: Mapper = train_mapper, buffered_size: int = 1024, use_xmap: bo
 
 
 def test(mapper: Mapper = test_mapper, buffered_size: int = 1024, use_xmap: bool = True) -> Reader[Any]:  # noqa: PT028  no test function
-    """Return a reader of the test images; the arguments are those of `train`."""
+    """Return a reader of the test images; see `train` for the arguments."""
     return _reader(TEST_FLAG, mapper, buffered_size, use_xmap)
 
 
 def valid(mapper: Mapper = test_mapper, buffered_size: int = 1024, use_xmap: bool = True) -> Reader[Any]:
-    """Return a reader of the validation images; the arguments are those of `train`."""
+    """Return a reader of the validation images; see `train` for the arguments."""
     return _reader(VALID_FLAG, mapper, buffered_size, use_xmap)
 
 

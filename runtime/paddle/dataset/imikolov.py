@@ -69,7 +69,7 @@ def test(
     n: int,
     data_type: DataType = DataType.NGRAM,  # noqa: PT028  not a pytest test
 ) -> Reader[tuple[Any, ...]]:
-    """Return a reader of samples of the validation text; the arguments are those of `train`."""
+    """Return a reader of samples of the validation text; see `train` for the arguments."""
     return _reader(VALID, word_idx, n, data_type)
 
 

@@ -123,7 +123,7 @@ def gen_point(querylist: QueryList | Iterable[Query]) -> Iterator[tuple[int, Fea
 def gen_pair(
     querylist: QueryList | Iterable[Query], partial_order: str = "full"
 ) -> Iterator[tuple[NDArray[np.int64], Features, Features]]:
-    """Yield a sample for each pair of documents: (array([1]), features of the more relevant one, those of the other).
+    """Yield a sample for each pair of documents: (array([1]), more relevant document's features, other's features).
 
     Args:
         querylist: the documents of one query.

@@ -44,12 +44,12 @@ def train(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> Reade
 
 
 def test(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> Reader[Sample]:  # noqa: PT028  no test function
-    """Return a reader of the test pairs; the arguments are those of `train`."""
+    """Return a reader of the test pairs; see `train` for the arguments."""
     return _reader("test", src_dict_size, trg_dict_size, src_lang)
 
 
 def validation(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> Reader[Sample]:
-    """Return a reader of the validation pairs; the arguments are those of `train`."""
+    """Return a reader of the validation pairs; see `train` for the arguments."""
     return _reader("val", src_dict_size, trg_dict_size, src_lang)
 
 

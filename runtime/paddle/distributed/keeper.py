@@ -40,7 +40,7 @@ _MARGIN_S = 5.0
 
 @contextlib.contextmanager
 def signals_on_socket(numbers: Sequence[signal.Signals]) -> Iterator[socket.socket]:
-    """Within a ``with`` block, deliver signals as bytes with their numbers. Only for the main thread.
+    """Return a context in which signals are delivered as bytes with their numbers. Only for the main thread.
 
     Signals that are ignored, such as HUP under `nohup`, stay ignored, except for CHLD, which reports exits of children.
     """
@@ -130,7 +130,7 @@ def _below() -> list[int]:
 
 
 def kill_all(alarms: socket.socket) -> list[int]:
-    """Kill all descendants and return those that did not exit within KILL_S.
+    """Kill all descendants and return the processes that did not exit within KILL_S.
 
     Args:
         alarms: a socket that receives a byte whenever a child exits.

@@ -31,7 +31,7 @@ _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
 
 
 def load_values(kept: Collection[Variable], values: Mapping[str, Any]) -> None:
-    """Set variables in the current scope to the values in a mapping from names to arrays.
+    """Set variables in the current scope from a dict of arrays by name.
 
     Raises:
         FluidError: a name is missing, or a value has a different shape.

@@ -10,10 +10,10 @@ __all__ = ["Communicator"]
 
 
 class Communicator:
-    """Represents a trainer's exchange with its servers, which each run of the program performs itself.
+    """The interface of Fluid 1.5 to asynchronous training; each run exchanges data with the servers itself.
 
-    The original sends sums of several gradients from a thread. Here each step sends its gradients and receives the
-    parameters, with fewer delays, so that `start` and `stop` only set the answer of `is_running`.
+    The original merges several gradients and sends them from a thread. Here, each step sends its own gradients and
+    receives the parameters, so `start` and `stop` only change the result of `is_running`.
     """
 
     def __init__(self, program: Program) -> None:
@@ -40,7 +40,7 @@ class Communicator:
         self._running = True
 
     def stop(self) -> None:
-        """Mark the communicator as stopped; all gradients of earlier steps are sent."""
+        """Mark the communicator as stopped; all gradients of earlier steps have already been sent."""
         self._running = False
 
     def is_running(self) -> bool:

@@ -87,7 +87,7 @@ class CompiledProgram:
             scope: where variables are stored; None means the global scope.
 
         Raises:
-            CollectiveError: a trainer is lost, differs or is late.
+            CollectiveError: a trainer is lost, late or running a different program.
             FluidError: with_data_parallel was not called.
         """
         if self._settings is None:

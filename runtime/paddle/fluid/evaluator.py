@@ -74,7 +74,7 @@ class Evaluator:
 class Accuracy(Evaluator):
     """Computes top-k accuracy: the fraction of rows whose label is among the k highest scores.
 
-    `metrics` has the minibatch's fraction.
+    `metrics` contains the accuracy of the minibatch.
     """
 
     def __init__(self, input: Variable, label: Variable, k: int = 1) -> None:
@@ -101,7 +101,7 @@ class Accuracy(Evaluator):
 class ChunkEvaluator(Evaluator):
     """Computes precision, recall and F1 score of chunks, as in named entity recognition.
 
-    The arguments are those of `layers.chunk_eval`; `metrics` has the values of one minibatch.
+    The arguments are those of `layers.chunk_eval`; `metrics` contains the values of one minibatch.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class ChunkEvaluator(Evaluator):
 class EditDistance(Evaluator):
     """Computes the mean edit distance, and the fraction of sequences with errors.
 
-    The arguments are those of `layers.edit_distance`; `metrics` has (distances, count) of one minibatch.
+    The arguments are those of `layers.edit_distance`; `metrics` contains (distances, count) of one minibatch.
     """
 
     def __init__(self, input: Variable, label: Variable, ignored_tokens: Sequence[int] | None = None) -> None:

@@ -159,7 +159,7 @@ def force_init_on_cpu() -> bool:
 
 @contextmanager
 def init_on_cpu() -> Iterator[None]:
-    """Enter a context for initial values drawn on the host. They always are, so this has no other effect."""
+    """Enter a context that draws initial values on the host; it has no effect, because they always are."""
     token = _ON_CPU.set(True)
     try:
         yield

@@ -271,7 +271,7 @@ class DetectionMAP:
         fill_constant([1], "int32", 1, out=self.has_state)
 
     def get_map_var(self) -> tuple[Variable, Variable]:
-        """Return the variables of the mAP, (1,) each: that of the minibatch, and that since the last reset."""
+        """Return two variables (1,): the mAP of the minibatch, and the mAP since the last reset."""
         return self.cur_map, self.accum_map
 
     def reset(self, executor: Executor, reset_program: Program | None = None) -> None:

@@ -86,7 +86,7 @@ class ParallelExecutor:
         model. With summed gradients, it does nothing.
 
         Raises:
-            CollectiveError: a trainer is lost, differs or is late.
+            CollectiveError: a trainer is lost, late or running a different program.
         """
         self._parallel.average(self._scope or global_scope())
 

@@ -23,9 +23,9 @@ _Batches = Callable[[], Iterable[Any]]
 def create_recordio_writer(
     filename: str, compressor: Compressor = Compressor.Snappy, max_num_records: int = 1000
 ) -> Iterator[RecordIOWriter]:
-    """Within the context, write batches to a recordio file.
+    """Return a context that writes batches to a recordio file.
 
-    It appears under its name at the end, or is discarded after an error.
+    The file appears under its name at the end, or is discarded after an error.
     """
     writer = RecordIOWriter(filename, compressor, max_num_records)
     try:

@@ -105,7 +105,7 @@ class Tape:
     step: int
 
     def back(self, grads: dict[str, Any], wanted: frozenset[str], products: Products | None = None) -> None:
-        """Backpropagate one run: replace, in `grads`, the gradients of the outputs with those of the inputs."""
+        """Backpropagate one run: replace, in `grads`, output gradients with input gradients."""
         required = self.derivation.required([entry.op for entry in self.entries], wanted)
         for entry in reversed(self.entries):
             self._entry_back(entry, grads, required, products or {})
@@ -202,7 +202,7 @@ class CompiledBody:
 
     @cached_property
     def places(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-        """Return the registers that each operator reads, and those that it writes."""
+        """Return the registers that each operator reads, and the registers that it writes."""
 
         def of(names: tuple[str, ...]) -> tuple[int, ...]:
             return tuple(self.numbers[name] for name in names)

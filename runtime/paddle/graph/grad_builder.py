@@ -250,13 +250,13 @@ class BodyGradients:
     tables: Collection[str] = ()
 
     def wanted(self, names: Sequence[str]) -> list[str]:
-        """Return those of the given names whose gradients must be computed, without duplicates."""
+        """Return the given names whose gradients must be computed, without duplicates."""
         return [name for name in dict.fromkeys(names) if name in self.required]
 
     def arriving(self, names: Sequence[str]) -> list[str]:
-        """Return those of the given names whose gradients later operators have computed, without duplicates."""
+        """Return the given names whose gradients later operators have computed, without duplicates."""
         return [name for name in dict.fromkeys(names) if name in self.reached]
 
     def rows(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names that bodies read only in sparse lookups: their gradients are selected rows."""
+        """Return the given names that bodies read only in sparse lookups, so that their gradients are selected rows."""
         return [name for name in names if name in self.tables]

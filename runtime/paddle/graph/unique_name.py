@@ -40,7 +40,7 @@ def switch(new_generator: NameGenerator | None = None) -> NameGenerator:
 
 @contextmanager
 def guard(new_generator: NameGenerator | str | None = None) -> Iterator[None]:
-    """Within the context, use the given generator, a new one with the given prefix, or (for None) a new one."""
+    """Return a context with the given generator, a new one with the given prefix, or (for None) a new one."""
     if not isinstance(new_generator, NameGenerator):
         new_generator = NameGenerator(new_generator or "")
     token = _current.set(new_generator)

@@ -63,7 +63,7 @@ class DenseUpdater:
             changing: called with (start, stop) before that range of the value and the state is changed.
 
         Raises:
-            ConfigError: a shape or dtype is not as above.
+            ConfigError: a shape or dtype is wrong.
         """
         for what, array in (("value", value), ("gradient", grad)):
             if array.shape != (self._size,) or array.dtype != np.float32:

@@ -88,7 +88,7 @@ class LearningRate:
 
 
 class StepRates(NamedTuple):
-    """The learning rates of one step: the job's, and those of parameters with their own optimizer, by name."""
+    """The learning rates of one step: the job's rate, and the rates of parameters with their own optimizer, by name."""
 
     job: float
     own: Mapping[str, float]

@@ -113,7 +113,7 @@ class SparseUpdater(ABC):
             learning_rate: the result of `LearningRate.at`.
 
         Raises:
-            ConfigError: a shape, dtype or row is not as above; the table is unchanged.
+            ConfigError: a shape, dtype or row is invalid; the table is unchanged.
         """
         rows, values = gradient
         what, expected = f"parameter {self._parameter.name}", (len(rows), self._shape[1])

@@ -209,13 +209,13 @@ class Reader:
         return self._layout.growing[name]
 
     def rule(self, name: str) -> str:
-        """Return the name of a growing table's update rule, such as "adagrad". Raises ConfigError as `table`."""
+        """Return the name of a growing table's update rule, such as "adagrad". Raises ConfigError like `table`."""
         return optimizer_of(self.table(name).parameter, self._model.optimizer).rule
 
     def holders(self, name: str) -> list[int]:
         """Return the numbers of the servers that have rows of a growing table, for `walk`.
 
-        Raises ConfigError as `table`.
+        Raises ConfigError like `table`.
         """
         self.table(name)
         return [index for index, _ in self._layout.holders(name)]

@@ -117,7 +117,7 @@ def pump(source: Callable[[], Iterable[T]], out: Channel[T]) -> None:
 
 @contextmanager
 def running(jobs: Iterable[Callable[[], None]], channels: Iterable[Channel[Any]]) -> Iterator[None]:
-    """Within the context, run each job on its own thread; on exit, leave the channels and join the threads (STOP_S)."""
+    """Return a context that runs each job on a thread; on exit, it leaves the channels and joins the threads."""
     threads = [ServiceThread(job, name="paddle-reader") for job in jobs]
     try:
         yield

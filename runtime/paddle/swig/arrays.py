@@ -62,7 +62,7 @@ class Matrix:
         return self.array
 
     def copyFromNumpyMat(self, data: Array) -> None:
-        """Overwrite all numbers with those of an array of the same shape."""
+        """Overwrite all elements with the elements of an array of the same shape."""
         self.array[...] = data
 
 
@@ -110,7 +110,7 @@ class Vector:
         return list(self)
 
     def copyFrom(self, src: Vector) -> None:
-        """Overwrite all elements with those of another vector."""
+        """Overwrite all elements with the elements of another vector."""
         self.array[...] = src.array
 
     def copyToNumpyArray(self) -> Array:
@@ -122,7 +122,7 @@ class Vector:
         return self.array
 
     def copyFromNumpyArray(self, data: Array) -> None:
-        """Overwrite all elements with those of an array of the same length."""
+        """Overwrite all elements with the elements of an array of the same length."""
         self.array[...] = data
 
 

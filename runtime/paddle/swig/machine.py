@@ -270,7 +270,7 @@ class Trainer:
         self._cost = self._samples = 0.0
 
     def testOneDataBatch(self, size: int, args: Arguments) -> None:
-        """Test one batch, and add its cost to that of the test period."""
+        """Test one batch, and add its cost to the test period's cost."""
         machine, feed = self._machine.prepared(args)
         self._cost += machine.test(feed).cost
         self._samples += size

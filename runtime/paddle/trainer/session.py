@@ -61,7 +61,7 @@ class Session:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Within the context, make the configuration's layers visible to v2."""
+        """Return a context in which the configuration's layers are visible to v2."""
         with model.entered(self._space):
             yield
 

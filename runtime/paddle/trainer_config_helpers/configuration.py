@@ -93,13 +93,13 @@ _stack: list[Configuration] = [Configuration()]
 
 
 def current() -> Configuration:
-    """Return the current configuration, usually that of the file that is being read."""
+    """Return the current configuration, usually of the file that is being read."""
     return _stack[-1]
 
 
 @contextlib.contextmanager
 def reading(configuration: Configuration) -> Iterator[None]:
-    """Within the context, make a configuration the current one, and declare layers in its namespace."""
+    """Return a context in which a configuration is the current one, and layers are declared in its namespace."""
     configuration.space = configuration.space or model.Model()
     _stack.append(configuration)
     try:

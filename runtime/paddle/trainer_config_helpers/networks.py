@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of layers, and the functions `inputs` and `outputs`, which declare those of a configuration."""
+"""Groups of layers, and the functions `inputs` and `outputs`, which declare a configuration's inputs and outputs."""
 
 from __future__ import annotations
 

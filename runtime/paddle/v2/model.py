@@ -167,7 +167,7 @@ class Model:
 
     @contextlib.contextmanager
     def steps_of(self, group: str) -> Iterator[None]:
-        """Within the context, declare layers as part of a recurrent group's step."""
+        """Return a context in which layers are declared as part of a recurrent group's step."""
         self._around, around, before = self.group, self.group, self._around
         self.group = group
         try:
@@ -311,14 +311,14 @@ def reset() -> None:
 
 @contextlib.contextmanager
 def fresh() -> Iterator[Model]:
-    """Within the context, use a new, empty namespace."""
+    """Return a context with a new, empty namespace."""
     with entered(Model()) as space:
         yield space
 
 
 @contextlib.contextmanager
 def entered(space: Model) -> Iterator[Model]:
-    """Within the context, add declarations to the namespace `space`."""
+    """Return a context in which declarations are added to the namespace `space`."""
     _models.append(space)
     try:
         yield _models[-1]

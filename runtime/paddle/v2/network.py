@@ -82,7 +82,7 @@ class Network:
 
     @classmethod
     def from_json(cls, raw: bytes) -> Network:
-        """Convert the result of ``to_json`` back to a network; also that of ``with_network``.
+        """Convert the result of ``to_json`` or ``with_network`` back to a network.
 
         Raises:
             ModelFileError: the data is damaged or does not describe a network.

@@ -148,7 +148,7 @@ class Parameters:
     def add(
         self, config: ParameterConfig, initializer: Initializer | None = None, value: Value | None = None
     ) -> None:
-        """Add a parameter with its initial value, or with a function of its name that returns it."""
+        """Add a parameter with its initial value, or with a function that computes this value from its name."""
         if config.name in self._configs:
             raise UsageError(f"duplicated parameter {config.name}")
         if value is None and initializer is not None:

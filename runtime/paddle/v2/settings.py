@@ -108,7 +108,7 @@ def init(**arguments: object) -> None:
 
 
 def current() -> Settings:
-    """Return the settings of the last ``init`` call or, without one, those of the environment and the defaults."""
+    """Return the settings of the last ``init`` call or, without one, the environment's settings and the defaults."""
     if _state.settings is None:
         _state.settings = resolve({}, JobEnvironment.read())
     return _state.settings

@@ -176,7 +176,7 @@ class SGD:
 
     @contextlib.contextmanager
     def to_save(self) -> Iterator[Parameters]:
-        """Within the context, provide the parameters as `save_parameter_to_tar` saves them."""
+        """Return a context that provides the parameters as `save_parameter_to_tar` saves them."""
         shown: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if self._averager is not None:  # an average has no pending decay
             shown = self._averager.applied()

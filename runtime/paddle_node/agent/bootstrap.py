@@ -38,7 +38,7 @@ class MemoryImporter:
         self._rest = b""
 
     def add(self, rest: bytes) -> None:
-        """Add all other modules, packed; they are unpacked when one of them is first imported."""
+        """Add all other modules in packed form; the first import of one of them unpacks them."""
         self._rest = rest
 
     def everything(self) -> "dict[str, tuple[bytes, bytes]]":

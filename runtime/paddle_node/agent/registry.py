@@ -216,7 +216,7 @@ def write(path: str, record: JobFile) -> None:
 
 
 def prune(folder: str) -> None:
-    """Remove the records of jobs that ended long ago, and all but the newest others."""
+    """Remove the records of jobs that ended long ago, and all but the newest of the remaining records."""
     try:
         names = sorted((name for name in os.listdir(folder) if name.endswith(".json")), reverse=True)
     except OSError:
@@ -259,7 +259,7 @@ def _saved_by(over: List[Known], root_dir: str) -> List[str]:
 
 
 class Cleanable(NamedTuple):
-    """The job directories of a node that can be removed, and the reasons to keep the others.
+    """The job directories of a node that can be removed, and the reasons to keep the remaining ones.
 
     Attributes:
         gone: (job ID, path) of the removable jobs.

@@ -117,7 +117,7 @@ else:
             return getattr(compiled, name)
 
     class suppress:  # noqa: N801 - used as `contextlib.suppress`
-        """Ends a block at the given exceptions, and continues after it."""
+        """A context manager that suppresses the given exceptions, like `contextlib.suppress`."""
 
         def __init__(self, *kinds: type) -> None:
             self._kinds = kinds

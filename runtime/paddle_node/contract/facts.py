@@ -290,7 +290,7 @@ PARTS: Mapping[Type[Any], Tuple[Type[Any], ...]] = {
 
 
 def flat(facts: Any) -> Dict[str, Any]:
-    """Return all known facts as one flat dictionary of numbers and texts; omit those that are None."""
+    """Return all known facts as one flat dictionary of numbers and texts; omit facts that are None."""
     return {
         name: value
         for part in facts
@@ -301,7 +301,7 @@ def flat(facts: Any) -> Dict[str, Any]:
 
 
 def fitting_row(facts: Type[Any], row: Fields) -> Fields:
-    """Return the members of a row that are facts within their limits; omit the others."""
+    """Return the members of a row that are facts within their limits; omit all other members."""
     return {
         name: value
         for part in PARTS[facts]

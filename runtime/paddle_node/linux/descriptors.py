@@ -57,7 +57,7 @@ def is_fixed(fd: int) -> bool:
 
 
 class memory_file:  # noqa: N801 - used as a function
-    """Provides, in a `with` block, a path at which this process and its children can read the content.
+    """A context manager that provides a path at which this process and its children can read the content.
 
     If the kernel has no in-memory files, it is a file that only this user can read.
     """

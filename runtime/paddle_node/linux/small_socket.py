@@ -13,7 +13,7 @@ _NOT_HERE = ("dup", "socketpair")  # return sockets without the methods below
 
 
 class socket(_socket.socket):  # noqa: N801 - as in the standard library
-    """A socket that can be accepted from, and closed by a `with` block."""
+    """A socket that accepts connections and is closed at the end of a `with` block."""
 
     __slots__ = ()
 

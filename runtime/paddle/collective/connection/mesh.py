@@ -213,7 +213,7 @@ class SealedLink(Stream):
         return sent
 
     def take_some(self, view: memoryview) -> int:
-        """Receive and decrypt bytes into the beginning of a buffer; results and errors as in `Stream.take_some`."""
+        """Receive and decrypt bytes into the beginning of a buffer; see `Stream.take_some` for results and errors."""
         try:
             return self._source.receive(view) if len(view) else 0
         except SealError as error:

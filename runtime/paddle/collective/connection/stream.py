@@ -108,7 +108,7 @@ class Stream:
                 yield select.POLLOUT
 
     def taking(self, count: int) -> Steps[bytes]:
-        """Receive exactly `count` bytes, as a generator for `finish`; errors as in `sending`."""
+        """Receive exactly `count` bytes, as a generator for `finish`; see `sending` for errors."""
         data = bytearray(count)
         rest = memoryview(data)
         while rest:
@@ -121,19 +121,19 @@ class Stream:
     def taking_note(self, kind: type[Note], most: int = _MAX_NOTE) -> Steps[Note]:
         """Receive a record of at most `most` bytes, as a generator.
 
-        Errors as in `sending`, and WireError for invalid bytes.
+        See `sending` for errors, and WireError for invalid bytes.
         """
         while (note := self.take_note_if_there(kind, most)) is None:
             yield select.POLLIN
         return note
 
     def send_note(self, note: Any, deadline: float) -> None:
-        """Send a small record of `paddle_node.contract.records`; errors and deadline as in `finish`."""
+        """Send a small record of `paddle_node.contract.records`; see `finish` for errors and deadline."""
         text = json.dumps(fields_of(note)).encode()
         finish(self.sending(_LENGTH.pack(len(text)) + text), self.fileno(), deadline)
 
     def take_note(self, kind: type[Note], deadline: float) -> Note:
-        """Wait for a record and return it; errors and deadline as in `finish` and `taking_note`."""
+        """Wait for a record and return it; see `finish` and `taking_note` for errors and deadline."""
         return finish(self.taking_note(kind), self.fileno(), deadline)
 
     def take_note_if_there(self, kind: type[Note], most: int = _MAX_NOTE) -> Note | None:

@@ -62,7 +62,7 @@ class InterNode:
         self._pump(pieces, task, outgoing, incoming, adding=count - 1, ready=stop - start)
 
     def broadcast(self, pieces: Pieces, task: Task, root: int) -> None:
-        """Replace the values on all nodes, in place, by those of the first rank of node `root`; errors as in `sum`."""
+        """Copy the values of node `root`'s first rank to all nodes, in place; see `sum` for errors."""
         everything = [(0, pieces.nbytes)]
         distance = (self._place - self._ranks.index(root)) % self._count
         outgoing = everything if distance < self._count - 1 else []

@@ -78,7 +78,7 @@ class IntraNode:
         self._short_waits, self._needed = 0, _FEWEST
 
     def sum(self, pieces: Pieces, task: Task) -> None:
-        """Sum the pieces over the ranks of this node, in place. Raises CollectiveError as `InterNode.sum`."""
+        """Sum the pieces over the ranks of this node, in place. Raises CollectiveError like `InterNode.sum`."""
         chunk = CHUNK // pieces.dtype.itemsize
         if pieces.nbytes <= SMALL:
             self._sum_small(pieces, task)
@@ -90,7 +90,7 @@ class IntraNode:
             self._sum_parts(pieces, task, chunk)
 
     def broadcast(self, pieces: Pieces, task: Task, root: int) -> None:
-        """Replace the values on all ranks of this node, in place, by those of rank `root`; errors as in `sum`."""
+        """Copy the values of rank `root` to all ranks of this node, in place; see `sum` for errors."""
         place = self._ranks.index(root)
         chunk = CHUNK // pieces.dtype.itemsize
         first = self._posted

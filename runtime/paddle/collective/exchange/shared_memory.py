@@ -46,7 +46,7 @@ class Slab:
 
 
 def shared_slab(me: Membership, ranks: Sequence[int], session: bytes, nbytes: int) -> Slab:
-    """Create the slab in the node's first rank, or receive it in the others.
+    """Create the slab in the node's first rank, or receive it in all other ranks.
 
     Args:
         ranks: the ranks of this node, including this one.

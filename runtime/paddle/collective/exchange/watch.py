@@ -129,7 +129,7 @@ class Watch:
         return self._late(rank) if late else self._lost(rank, str(error))
 
     def report(self, error: CollectiveError) -> None:
-        """Send the other ranks the error that stops this rank."""
+        """Send the error that stopped this rank to the other ranks."""
         kind = next((name for name, cls in _KINDS.items() if isinstance(error, cls)), "lost")
         self._send(News(kind, error.rank, str(error)), self._links)
 

@@ -30,7 +30,7 @@ _FETCHING = ("split_ids", "prefetch", "merge_ids")
 
 
 def convert_dist_to_sparse_program(program: Program) -> Program | None:
-    """Make a trainer's program read its distributed embeddings from the current scope, in place; return the program.
+    """Change a trainer's program in place to read its distributed embeddings from the current scope; return it.
 
     A table becomes selected rows, which `load_persistables_for_inference` fills; ids without a row give zeros.
     Afterwards, prune the program or clone it for inference, because it still sends gradients. A program without a

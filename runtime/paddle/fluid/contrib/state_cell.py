@@ -151,7 +151,7 @@ class StateCell:
         return updater
 
     def compute_state(self, inputs: Mapping[str, Variable]) -> None:
-        """Compute the new states of a step by the updater; `inputs` maps names to variables.
+        """Compute a step's new states with the updater; `inputs` maps names to variables.
 
         Raises:
             FluidError: an input is unknown, or no updater was set.
@@ -169,7 +169,7 @@ class StateCell:
         self._updater(self)
 
     def update_states(self) -> None:
-        """Make the current values of the states those of the next step; call it last in a step."""
+        """Carry the current values of the states over to the next step; call this at the end of a step."""
         for each in self.state_names:
             state = self.get_state(each)
             self._keeps[each](state)

@@ -69,7 +69,7 @@ class FileReader:
         first._close()
 
     def around(self, name: str, wrap: Callable[[Callable[[], Batches]], Batches]) -> FileReader:
-        """Return the reader that wraps this one under the given name; only the first call creates it.
+        """Return the reader of the given name that wraps this one; the first call creates it.
 
         Args:
             wrap: turns a function that reads this reader into one that reads the new reader.

@@ -34,7 +34,7 @@ def save(x: Any, *, overwrite: bool, save_as_fp16: bool, file_path: str) -> tupl
 
 @operator("save_combine", "X+* ->", attrs=_SAVE, has_effect=True)
 def save_combine(x: list[Any], *, overwrite: bool, save_as_fp16: bool, file_path: str) -> tuple[()]:
-    """Write several variables to one file, one after another; the attributes are those of `save`."""
+    """Write several variables to one file, one after another; see `save` for the attributes."""
     if not overwrite and Path(file_path).exists():
         raise FluidError(f"{file_path} already exists: remove it, or set overwrite=True")
     write_values(file_path, [_half(each) for each in x] if save_as_fp16 else x)

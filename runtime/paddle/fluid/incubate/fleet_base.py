@@ -136,7 +136,7 @@ class Fleet:
         self._made("init_worker")
 
     def init_server(self, model_dir: str | None = None) -> None:
-        """Set the server's variables to initial values, or to those that `save_persistables` wrote to `model_dir`."""
+        """Set the server's variables to initial values, or to values saved by `save_persistables` in `model_dir`."""
         program, startup = self._made("init_server")
         self._executor = Executor(CPUPlace())
         self._executor.run(startup)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers: functions that append operators to the default programs, grouped by family. Depends on `run`.
 
-Scripts import from these modules, too. `layers` itself does not export the names in `collective` and `device`. A layer
+Scripts also import from these modules. `layers` itself does not export the names in `collective` and `device`. A layer
 that consists of one operator is a table row; see `plain`.
 """
 

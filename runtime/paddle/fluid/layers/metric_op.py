@@ -47,7 +47,7 @@ def auc(
     topk: int = 1,
     slide_steps: int = 1,
 ) -> tuple[Variable, Variable, list[Variable]]:
-    """Return the area under the ROC curve (all batches), that of the last slide_steps batches, and the count variables.
+    """Return the areas under the ROC curve of all batches and of the last slide_steps batches, and the count variables.
 
     Args:
         input: probabilities, (N, 2).
@@ -85,7 +85,7 @@ __getattr__ = answering(__name__, "paddle.fluid.layers")
 
 
 def warn_of_curve(curve: str) -> None:
-    """Log a warning about a curve other than ROC: scripts can request it, but the original did not compute it."""
+    """Warn that a curve other than ROC is not supported; the original did not compute it either."""
     if curve != "ROC":
         warnings.warn(
             f"curve={curve!r}: auc is the area under the ROC curve, as in the original", stacklevel=3

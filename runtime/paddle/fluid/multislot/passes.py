@@ -107,7 +107,7 @@ Step = Callable[[Mapping[str, Any], Sequence[Name]], Sequence[Any]]
 
 
 class Printing(NamedTuple):
-    """Settings of what is printed to standard output, for batch 0 and every `period`-th batch after it.
+    """Settings for the values printed to standard output, for batch 0 and every `period`-th batch after it.
 
     Attributes:
         fetches: variables or names.

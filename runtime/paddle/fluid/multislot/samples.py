@@ -194,7 +194,7 @@ def shared_out(mine: Samples, ranks: Ranks, seed: int) -> Samples:
     Ranks exchange one column at a time; the sizes of the shares differ by at most one sample.
 
     Args:
-        mine: the samples that this rank has; all ranks have the same slots.
+        mine: the samples of this rank; all ranks have the same slots.
         ranks: the group of ranks, all of which must call this function.
         seed: only rank 0's is used.
     """

@@ -150,7 +150,7 @@ class DataParallel:
         If trainers sum gradients, their parameters are already equal, and the call does nothing.
 
         Raises:
-            CollectiveError: a trainer is lost, differs or is late.
+            CollectiveError: a trainer is lost, late or running a different program.
         """
         self._meet(scope)
         if self._local is not None:

@@ -93,7 +93,7 @@ class GradientExchange:
         """Wait for all sums of the step; return them by name, in arrays that the next step overwrites.
 
         Raises:
-            CollectiveError: a rank is lost, differs or is late.
+            CollectiveError: a rank is lost, late or running a different program.
         """
         self._wait_for_thread()
         sums: dict[str, Any] = {}

@@ -50,7 +50,7 @@ class LocalSteps:
         """Count one run of the updates, and average if it is due.
 
         Raises:
-            CollectiveError: a trainer is lost, differs or is late.
+            CollectiveError: a trainer is lost, late or running a different program.
         """
         self._averages.step(_values(scope, self._params))
 
@@ -58,7 +58,7 @@ class LocalSteps:
         """Average parameters and states over all trainers; block until every trainer has called this or ended.
 
         Raises:
-            CollectiveError: a trainer is lost, differs or is late.
+            CollectiveError: a trainer is lost, late or running a different program.
         """
         self._averages.settle(_values(scope, self._params), _values(scope, self._states))
 

@@ -18,7 +18,7 @@ from paddle.ops.base.errors import OpError
 
 
 class Meeting:
-    """Collective operations between the places of one trainer, which have a thread each, and the group of all trainers.
+    """Collective operations among the places of one trainer, one thread each, and the group of all trainers.
 
     See `ops.base.body.Peers`.
 

@@ -54,7 +54,7 @@ class Partition:
 
 
 class Outdated(NamedTuple):
-    """A variable that a pass computes from another one's value before an update instead of after it.
+    """A variable that a pass computes from another variable before that variable's update instead of after it.
 
     Attributes:
         source: the updated variable.

@@ -24,7 +24,7 @@ def _closest(name: str, known: list[str]) -> str:
 
 
 class ReduceStrategy(IntEnum):
-    """The method by which gradients are combined; both methods give the same values."""
+    """The method for combining gradients; both methods give the same values."""
 
     AllReduce = 0
     Reduce = 1

@@ -14,7 +14,7 @@ from paddle.fluid.program.variable import Variable, VarType
 
 @contextmanager
 def around(block: Block) -> Iterator[Block]:
-    """Within the context, make the block that encloses the current one the current block."""
+    """Return a context in which the block that encloses the current one is the current block."""
     program = block.program
     program.current_block_idx = block.parent_idx
     try:

@@ -38,7 +38,7 @@ def switch_startup_program(program: Program) -> Program:
 
 @contextmanager
 def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
-    """Within the context, use the given programs as the default programs.
+    """Return a context in which the given programs are the default programs.
 
     Raises:
         FluidTypeError: an argument is not a Program.

@@ -30,7 +30,7 @@ class Compensation:
         self._block, self._scope = program.global_block(), scope
 
     def feed(self, trainer: int) -> Mapping[str, Any]:
-        """Return the feed, other than the gradient, of a trainer's update: the trainer's number."""
+        """Return the inputs of a trainer's update other than the gradient: the trainer's number."""
         return {TRAINER_ID: np.array([trainer], np.int64)}
 
     def begin(self, name: str, value: Any) -> None:
@@ -41,7 +41,7 @@ class Compensation:
             trainer += 1
 
     def last_given(self, trainer: int, name: str) -> Any:
-        """Return the value of a parameter that a trainer last received; None if the variable has no backup."""
+        """Return the value of a parameter as a trainer last received it; None if the variable has no backup."""
         backup = backup_name(name, trainer)
         return None if self._block.find(backup) is None else self._scope.get(backup)
 

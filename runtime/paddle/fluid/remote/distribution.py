@@ -88,7 +88,7 @@ def serving_operator(program: graph.Program) -> graph.Operator | None:
 
 
 def received_names(program: graph.Program, servers: Container[str]) -> list[dict[str, list[str]]]:
-    """Return the names that a run receives from these servers, endpoint -> names, for each send_barrier.
+    """Return the names that a run receives from these servers: one dict, endpoint -> names, per send_barrier.
 
     Values received after several barriers belong to the last one that waits for their server; without barriers there
     is one entry.

@@ -106,7 +106,7 @@ class ServedProgram:
             self._scope.cell(name).value = self._entered(value)
 
     def given(self, trainer: int, name: str) -> Value:
-        """Return the value of a variable that a trainer last received, if known; otherwise the current value."""
+        """Return the value of a variable as a trainer last received it, if known; otherwise the current value."""
         given = None if self._compensation is None else self._compensation.last_given(trainer, name)
         return to_wire(self._scope.get(name) if given is None else given)
 

@@ -33,7 +33,7 @@ class Switchboard:
 
     @contextmanager
     def connected(self, program: Program, scope: Scope) -> Iterator[None]:
-        """Within the context, connect a program's operators to their servers.
+        """Return a context in which a program's operators are connected to their servers.
 
         Raises:
             PserverError: servers failed. The error does not name an operator.
@@ -61,7 +61,7 @@ class Switchboard:
 
     @contextmanager
     def among(self, peers: Peers) -> Iterator[None]:
-        """Within the context, connect a program's operators to their peers."""
+        """Return a context in which a program's operators are connected to their peers."""
         before, self.peers = self.peers, peers
         try:
             yield

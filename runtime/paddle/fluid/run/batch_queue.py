@@ -92,7 +92,7 @@ class BatchQueue:
 
 @contextmanager
 def readers_named(block: Block) -> Iterator[None]:
-    """Within the context, replace the error of a run whose reader has not started with one that names the reader.
+    """Return a context in which the error of a reader that has not started names the reader.
 
     Raises:
         RunError: the reader has not started.

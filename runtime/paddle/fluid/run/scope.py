@@ -244,7 +244,7 @@ def global_scope() -> Scope:
 
 @contextmanager
 def scope_guard(scope: Scope) -> Iterator[None]:
-    """Within the context, use a different scope as the global scope.
+    """Return a context in which a different scope is the global scope.
 
     Raises:
         FluidTypeError: the argument is not a scope.

@@ -141,7 +141,7 @@ class Sections:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Within the context, run the threads; on exit, wait for all batches.
+        """Return a context that runs the threads and, on exit, waits for all batches.
 
         Raises:
             RunError: a section failed.

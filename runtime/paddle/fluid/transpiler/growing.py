@@ -58,11 +58,11 @@ class GrowingTable:
         return rule_line(OptimizerSpec(self.rule["rule"], dict(hyper)))
 
     def asked(self, server: int) -> str:
-        """Return the name of the variable of the ids that a trainer requests from a server."""
+        """Return the name of the variable with the ids that a trainer requests from a server."""
         return f"{self.prefix}prefetch_compress_in_tmp_{server}"
 
     def found(self, server: int) -> str:
-        """Return the name of the variable of the rows that a server returns to a trainer."""
+        """Return the name of the variable with the rows that a server returns to a trainer."""
         return f"{self.prefix}prefetch_compress_out_tmp_{server}"
 
 
@@ -189,7 +189,7 @@ def rewrite_lookups(block: Block, table: GrowingTable, endpoints: Sequence[str],
 
 
 def table_fetched(names: Sequence[str], prefetch: Any) -> str:
-    """Return the table whose rows a prefetch operator, inserted by `rewrite_lookups`, fetches."""
+    """Return the table from which a prefetch operator of `rewrite_lookups` fetches rows."""
     (asked, *_) = prefetch.inputs["X"]
     return next((name for name in names if asked.startswith(f"{name}.prefetch_")), names[0])
 

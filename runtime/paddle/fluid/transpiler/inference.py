@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""InferenceTranspiler: folds batch norms into the convolutions before them, which speeds up inference programs.
+"""InferenceTranspiler: speeds up inference programs by folding batch norms into the preceding convolutions.
 
 The new values are separate parameters, `<name>_fuse_bn`, so that other programs in the scope are not affected.
 """
@@ -27,7 +27,7 @@ class InferenceTranspiler:
     """Speeds up inference programs, which come from `clone(for_test=True)` or a file, by folding batch norms."""
 
     def transpile(self, program: Program, place: Place | None = None, scope: Scope | None = None) -> None:
-        """Fold batch norms into the convolutions before them, in place.
+        """Fold batch norms into the preceding convolutions, in place.
 
         Intermediate values can then no longer be fetched.
 

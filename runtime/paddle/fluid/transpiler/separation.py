@@ -25,7 +25,7 @@ _SLICED = {op_type for op_type, row in _SERVED.items() if row.served == "slices"
 def whole_params(
     block: Block, updates: Sequence[Operator], groups: Sequence[NormGroup] = ()
 ) -> frozenset[str]:
-    """Return the parameters that must not be cut: a slice's update differs, or has states that servers cannot cut."""
+    """Return the parameters that must not be cut: a slice's update would differ, or has states that cannot be cut."""
     shared = [op for group in groups for op in (*group.summing, *group.factors)]
     whole = set[str]()
     for op in updates:

@@ -88,7 +88,7 @@ class _Server:
         self.saving = -1
 
     def declare(self, mine: Sequence[tuple[Placed, PlacedSlice]]) -> None:
-        """Add the variables of the slices, then those of their gradients, as in the original."""
+        """Add the variables of the slices, then the variables of their gradients, as in the original."""
         for each, one in mine:
             dtype = self.origin.var(each.param).dtype
             self.block.create_var(one.param.name, one.param.shape, dtype, persistable=True)

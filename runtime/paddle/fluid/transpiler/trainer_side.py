@@ -31,7 +31,7 @@ def rewrite_main(
     groups: Sequence[NormGroup] = (),
     watching: Sequence[Operator] = (),
 ) -> None:
-    """Make a main program send gradients to servers and receive parameters from them, in place.
+    """Change a main program in place to send gradients to servers and receive parameters from them.
 
     Args:
         program: the program after `minimize`.
@@ -104,7 +104,7 @@ def remove_updates(program: Program) -> None:
 
 
 def learning_rate_ops(block: Block, updates: Sequence[Operator]) -> list[Operator]:
-    """Return the operators that compute learning rates: marked ones, and those that these and the updates need.
+    """Return the operators that compute learning rates: marked ones, and operators that these and the updates need.
 
     A schedule that a script creates without `_lr_schedule_guard` is not marked, and also remains in the trainer's
     program.

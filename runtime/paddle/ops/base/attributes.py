@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attributes of operators: their canonical types, their limits, and those of the original that have no effect."""
+"""Attributes of operators: their canonical types and limits, and attributes of the original that have no effect."""
 
 from __future__ import annotations
 

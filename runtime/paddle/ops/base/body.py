@@ -16,7 +16,7 @@ class Tape(Protocol):
     """The record of one run of a body, through which gradients are propagated back."""
 
     def back(self, grads: dict[str, Any], wanted: frozenset[str], products: Products | None = None) -> None:
-        """Backpropagate one run: replace, in `grads`, the gradients of the outputs with those of the inputs.
+        """Backpropagate one run: replace, in `grads`, output gradients with input gradients.
 
         Gradients of variables that the run wrote are removed; those of `wanted` variables are accumulated. Variables
         that nothing depends on stay absent. For the matrices in `products`, the run only records its part, so that the
@@ -76,7 +76,7 @@ class Remote(Protocol):
         """Return the named values from their servers."""
 
     def finish_receiving(self, endpoints: Sequence[str]) -> None:
-        """Mark that all values of this step have been received."""
+        """Record that all values of this step have been received."""
 
     def lookup(self, names: Sequence[str], ids: Sequence[Array], endpoints: Sequence[str]) -> list[Any]:
         """Return rows (n, ...) of each named variable from its server, for ids (n,) int64."""

@@ -21,7 +21,7 @@ _WRITTEN = (b'operator("', b'operator(\n    "')
 
 
 def load(op_type: str, table: Container[str]) -> None:
-    """Import the modules that may register an operator, until it is in the table, and those that add its gradient."""
+    """Import the modules that may register an operator, until it is in the table, and the modules with its gradient."""
     for names in stages(op_type):
         _import(names)
         if op_type in table:

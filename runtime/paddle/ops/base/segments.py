@@ -186,7 +186,7 @@ class TimeSteps:
         return restored
 
     def before(self, states: Array, first: Array) -> Array:
-        """Return the state before each row, in time order: that of the previous step or, in the first step, `first`."""
+        """Return the state before each row, in time order: the previous step's state or, in the first step, `first`."""
         count = int(self.bounds[1]) if len(self.bounds) > 1 else 0
         active = np.diff(self.bounds)[1:]
         # Row i of step t follows row i of step t − 1, so its position is i after the start of step t − 1.

@@ -54,7 +54,7 @@ def _infer_merge(x: Spec, mask: Spec, true: Spec, false: Spec) -> Spec:
     "merge_lod_tensor_infer", "X+ Mask InTrue+ InFalse+ -> Out+", attrs={"level": 0}, infer=_infer_merge
 )
 def merge_lod_tensor(x: Any, mask: Array, true: Any, false: Any, *, level: int) -> Any:
-    """Merge by a mask: return the elements of InTrue where Mask is true and those of InFalse elsewhere, each in order.
+    """Merge by a mask: return elements of InTrue where Mask is true and of InFalse elsewhere, each in order.
 
     Out has the levels of X above `level`, followed by those of InTrue and InFalse.
     """

@@ -134,7 +134,7 @@ def cells(full: Array, window: Window, places: Sizes) -> Iterator[tuple[Sizes, A
 
 
 def unpadded(full: Array, window: Window, size: Sizes) -> Array:
-    """Remove the padding of images: return those of the given size, contiguous."""
+    """Remove the padding of images: return contiguous images of the given size."""
     inner = full[_inner(window, size)]
     return inner if inner.shape == full.shape else array_module(full).ascontiguousarray(inner)
 

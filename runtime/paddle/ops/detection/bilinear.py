@@ -50,7 +50,7 @@ def sampled(image: Array, at: Array, weight: Array) -> Array:
 
 
 def scatter(dimage: Array, at: Array, weight: Array, arriving: Array) -> None:
-    """Add the gradient (C, ...) of the values to that of an image (C, H W), in place."""
+    """Add the gradient (C, ...) of the values to an image's gradient (C, H W), in place."""
     flat = arriving.reshape(len(dimage), -1)
     for k in range(4):
         np.add.at(dimage.T, at[k].reshape(-1), (flat * weight[k].reshape(-1)).T)

@@ -69,7 +69,7 @@ class StepRows(NamedTuple):
         return [*map(LoDArray, parts, [(level,) for level in self.levels])] if self.levels else parts
 
     def joined(self, parts: Sequence[Array | None], like: Array) -> Array:
-        """Return rows shaped like x, assembled from those of each step; zeros for a step without any (None)."""
+        """Return rows shaped like x, assembled from each step's rows; zeros for a step without rows (None)."""
         xp = array_module(like)
         out = xp.zeros_like(like) if any(part is None for part in parts) else xp.empty_like(like)
         for start, end, part in zip(self.bounds[:-1], self.bounds[1:], parts, strict=True):

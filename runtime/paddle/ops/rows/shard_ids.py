@@ -26,7 +26,7 @@ _INT64 = np.dtype("int64")
 
 @operator("split_ids", "Ids* -> Out*", shares_lod=False)
 def split_ids(ids: list[Any], *, names: Mapping[str, Sequence[str]]) -> list[Any]:
-    """Divide ids among shards: return those of each shard, (k, 1), distinct and ascending; k can be 0.
+    """Divide ids among shards: return each shard's ids, (k, 1), distinct and ascending; k can be 0.
 
     For SelectedRows, rows are assigned to their shards in their order, with unchanged numbers and height.
     """

@@ -66,7 +66,7 @@ def _unsqueezed(x: Shape, *, axes: Shape) -> Shape:
 
 
 def flattened(x: Shape, *, axis: int) -> Shape:
-    """Return the shape of X as a matrix: the product of the first `axis` dimensions, and that of the others."""
+    """Return the shape of X as a matrix: the products of the first `axis` dimensions and of all other dimensions."""
     if not 0 <= axis <= len(x):
         raise AttrError(f"axis: expected 0 to {len(x)} for a shape of {len(x)} dimensions, got {axis}")
     return product(x[:axis]), product(x[axis:])

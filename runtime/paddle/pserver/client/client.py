@@ -122,7 +122,7 @@ class Client:
         optimizer: OptimizerSpec,
         options: Mapping[str, TensorOptions] | None = None,
     ) -> None:
-        """Create the job's tensors, or attach to those of another trainer; wait until every trainer has connected.
+        """Create the job's tensors, or attach to existing ones; wait until every trainer has connected.
 
         All initial values come from the first trainer to connect; `pull` then returns them to every trainer. Servers
         that already have these tensors keep their values.
@@ -155,12 +155,12 @@ class Client:
         self._session.start_pass()
 
     def push(self, gradients: Mapping[str, Any], num_samples: int = 1) -> None:
-        """Take a step like `push_pull`, without receiving values; see there for arguments and errors."""
+        """Take a step like `push_pull` without receiving values; see `push_pull` for arguments and errors."""
         self._require_created()
         self._session.push(self._gradients(gradients), num_samples)
 
     def pull(self, out: Mapping[str, Any]) -> None:
-        """Fill the given arrays with the servers' values; a sparse tensor is filled in full. Errors as in `push_pull`.
+        """Fill the given arrays with the servers' values, sparse tensors in full. See `push_pull` for errors.
 
         Args:
             out: float32 arrays of the tensors' shapes, filled in place.

@@ -142,7 +142,7 @@ class Layout:
         return self.parameters[name]
 
     def flat(self, name: str, arrays: Mapping[str, Array], what: str, *, check: bool = True) -> Array:
-        """Return the array of one parameter, after checks, as (size,) float32; with `check`, also for NaN and infinity.
+        """Check one parameter's array, with `check` also for NaN and infinity, and return it as (size,) float32.
 
         Raises:
             ConfigError: the array is missing, has a different shape or dtype, or is not finite.
@@ -162,7 +162,7 @@ class Layout:
         return array
 
     def views(self, out: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the arrays to fill, after checks, each as a view (size,).
+        """Check the arrays to fill, and return each as a view (size,).
 
         Raises:
             ConfigError: an array cannot be filled.
@@ -176,7 +176,7 @@ class Layout:
         return views
 
     def rows(self, name: str, gradient: RowGradient) -> RowGradient:
-        """Return the gradient of a sparse parameter or growing table, after checks.
+        """Check and return the gradient of a sparse parameter or growing table.
 
         Raises:
             ConfigError: the gradient's row ids or values are invalid.

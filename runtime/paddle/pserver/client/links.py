@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's connections to its servers: a ZeroMQ base connection each, and the fastest other transport available."""
+"""A trainer's connections to its servers: a ZeroMQ base connection to each, and the fastest other transport."""
 
 from __future__ import annotations
 

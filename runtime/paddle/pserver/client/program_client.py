@@ -128,7 +128,7 @@ class ProgramClient:
         self._begun.clear()
 
     def push(self, gradients: Mapping[int, Named]) -> None:
-        """Send some gradients of a step, which a later call of `step` completes, without waiting for other trainers."""
+        """Send some of a step's gradients, without waiting for other trainers; a call of `step` completes the step."""
         self._send_parts(self._parcels(gradients), self._part)
 
     def step(
@@ -164,7 +164,7 @@ class ProgramClient:
         return self._gathered(found, replies)
 
     def begin(self, values: Mapping[int, Named]) -> tuple[int, dict[int, dict[str, str]]]:
-        """Send initial values, and wait for those of trainer 0.
+        """Send initial values, and wait for trainer 0's values.
 
         Servers use only trainer 0's values, before its first step.
 

@@ -257,7 +257,7 @@ class TrainerSession:
         return first
 
     def leave_out_no_server(self) -> None:
-        """Push the next batch to all servers: it differs from that of an earlier process of this trainer."""
+        """Push the next batch to all servers: it differs from the batch of this trainer's earlier process."""
         self._step.left_out = {}
 
     def shrink(self, name: str, min_score: float) -> None:

@@ -146,7 +146,7 @@ class Engine:
         return self._service.push_counts()
 
     def queue(self) -> Queue:
-        """Return the trainers that are waiting, those that they wait for, and those that lag, as a report."""
+        """Return a report of the waiting trainers, the trainers that they wait for, and the lagging trainers."""
         longest = max(self._service.waiting(), key=lambda each: len(each.barrier.arrived), default=None)
         since = self._clock() if self._waiting_since is None else self._waiting_since
         return Queue(

@@ -57,7 +57,7 @@ class Served(Protocol):
         """Restore a value that an earlier process of this server saved. The program takes ownership of the array."""
 
     def given(self, trainer: int, name: str) -> Value:
-        """Return the value of a variable that a trainer last received, if known; otherwise the current value."""
+        """Return the value of a variable as a trainer last received it, if known; otherwise the current value."""
 
     def check(self, name: str, value: Value) -> None:
         """Check that the program accepts a gradient.

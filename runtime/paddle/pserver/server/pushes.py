@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Collects the pushes in progress on one server, whole or in chunks, and computes a batch from those of all trainers.
+"""Collects the pushes in progress on one server, whole or in chunks, and computes a batch from all trainers' pushes.
 
 No result takes effect until the whole batch is computed. Withdrawing a push resets the batch, and the other trainers
 must send their used chunks again. In asynchronous training, pushes do not wait for each other.

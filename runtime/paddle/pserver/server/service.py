@@ -71,7 +71,7 @@ class Barrier(Generic[T]):
 
 
 class Waiting(NamedTuple):
-    """A barrier with its waiting trainers, and those that they wait for.
+    """A barrier with its waiting trainers, and the trainers that they wait for.
 
     Attributes:
         take: function that removes and returns all waiting trainers with their items; None means `barrier.take`.

@@ -125,7 +125,7 @@ class Sessions:
         return session is None or (session.lost_at is not None and session.lost_at < before)
 
     def describe(self, trainers: Sequence[int]) -> str:
-        """Format trainer ids, with the known state of those that are not connected."""
+        """Format trainer ids, with the known state of trainers that are not connected."""
         words = []
         for trainer in trainers:
             session = self._by_trainer.get(trainer)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class PushCount(NamedTuple):
-    """A trainer's number of received gradients, and the number of those that were discarded as too old."""
+    """The number of a trainer's gradients that were received, and of those that were discarded as too old."""
 
     trainer: int
     pushed: int

@@ -65,7 +65,7 @@ class BatchCheck:
             self._spec.check_room(rows, self.coming(gradients)[0])
 
     def reserve(self, gradients: Sequence[RowGradient]) -> None:
-        """Reserve memory for a batch whose rows were loaded from disk. Raises RowMemoryError as in `Slabs.reserve`."""
+        """Reserve memory for a batch whose rows were loaded from disk. Raises RowMemoryError like `Slabs.reserve`."""
         count, index, row_bytes = _num_ids(gradients), self._index.nbytes, self._slabs.row_bytes
         arrays = count * (_ID_BYTES + 4 * self._spec.width * (len(gradients) > 1))
         try:

@@ -95,7 +95,7 @@ class Budget:
         return powers
 
     def weights(self, gradients: Sequence[RowGradient], width: int) -> Floats | None:
-        """Return the weight of each row of gradients (m,); None if each row counts 1."""
+        """Return the weight of each row of gradients (m,); None if each row counts as 1."""
         if not self.is_scored or all(each.values.shape[1] == width for each in gradients):
             return None
         found = []

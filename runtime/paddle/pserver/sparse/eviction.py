@@ -46,7 +46,7 @@ def capacity_of(budget: Budget, taken: int, row_bytes: int) -> int:
 def are_dead(
     spec: TableSpec, ticks: Numbers, clock: int, scores: Callable[[], npt.NDArray[np.float64]]
 ) -> npt.NDArray[np.bool_]:
-    """Return which rows (n,) of those unchanged since batch `clock` were too old then, or had too low a score."""
+    """Return which rows (n,), unchanged since batch `clock`, were then too old or had too low a score."""
     age = ages(ticks, clock)
     dead = np.zeros(len(ticks), np.bool_)
     if spec.max_age:
@@ -119,7 +119,7 @@ class Hand:
         clock: int,
         scores: Callable[[Numbers], npt.NDArray[np.float64]] | None,
     ) -> tuple[Ids, Numbers, npt.NDArray[np.bool_]]:
-        """Return ids (n,) and row numbers (n,) of a sample, and which of them to evict: at least `count`, if there are.
+        """Return ids (n,) and row numbers (n,) of a sample, and which of them to evict, at least `count` if possible.
 
         Args:
             scores: function that returns the scores of rows (n,); rows with the lowest scores are evicted first. None:

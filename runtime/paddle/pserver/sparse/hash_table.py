@@ -104,7 +104,7 @@ class HashTable:
         return found
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
-        """Take one step: `reserve`, then `apply`. Raises PserverError as in `reserve`; nothing is then changed."""
+        """Take one step: `reserve`, then `apply`. Raises PserverError like `reserve`, without changing anything."""
         self.reserve(gradients, learning_rate)
         self.apply(gradients, learning_rate)
 
@@ -216,7 +216,7 @@ class HashTable:
         return self._dropped.can_tell_since(clock)
 
     def left_since(self, clock: int) -> Ids | None:
-        """Return ids without a row, including all that had one at this `clock`; None if they are no longer known."""
+        """Return ids without a row, including all that had one at `clock`; None if they are no longer known."""
         if self._dropped.can_tell_since(clock):
             return self._absent(self._dropped.since(clock))
         return None if self.spec.max_age or self.spec.budget.drops_rows else NO_IDS

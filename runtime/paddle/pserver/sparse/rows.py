@@ -93,7 +93,7 @@ class CompiledRows:
         return magnitude(self._rows.largest)
 
     def add(self, slab: Memory) -> None:
-        """Add a slab, of which these rows then hold a reference."""
+        """Add a slab, and hold a reference to it."""
         self._slabs.append(slab)
         self._addresses = np.append(self._addresses, np.uint64(slab.ctypes.data))
         self._rows.slabs = self._addresses.ctypes.data
@@ -173,7 +173,7 @@ class CompiledRows:
     def begin(
         self, numbers: Numbers, ids: Ids, fresh: Flags, tick: int, parts: Floats, ticks: Numbers
     ) -> None:
-        """Gather rows; set those that are `fresh` (n,) to the initial values of their ids, states 0 and this tick."""
+        """Gather rows; set `fresh` ones (n,) to the initial values of their ids, with states 0 and this tick."""
         n = len(numbers)
         self._gather(numbers, _address(ids, np.int64, n), _address(fresh, np.bool_, n), tick, parts, ticks)
 

@@ -138,7 +138,7 @@ class Slabs:
             ) from None
 
     def expect(self, count: int) -> None:
-        """Start to touch the memory of `count` rows needed soon, unless half of it has been touched already."""
+        """Start touching the memory of `count` rows needed soon, unless half of it has been touched already."""
         if count * self.row_bytes >= _LEAST_AHEAD_BYTES and self._touched < self._used + count // 2:
             self._touch(self._used, self._used + count)
 

@@ -111,7 +111,7 @@ class TableSpec:
             )
 
     def check_optimizer(self, optimizer: OptimizerSpec) -> None:
-        """Check that an optimizer's rule can update single rows without the others.
+        """Check that an optimizer's rule can update single rows independently.
 
         Raises:
             ConfigError: the rule cannot update single rows.

@@ -156,7 +156,7 @@ class Steps:
         return formula.momentum(parts) if formula and formula.is_sound(parts, self._width) else math.inf
 
     def most_moved(self, largest: float, momentum: float, at: Moment) -> float:
-        """Return a bound on how far a step moves a value, see `Formula.most_moved`; infinite without a formula."""
+        """Return a bound on how far a step moves a value (see `Formula.most_moved`); infinite without a formula."""
         formula = self._formulas.at(at.clock, at.learning_rate)
         return formula.most_moved(largest, self._width, momentum) if formula else math.inf
 

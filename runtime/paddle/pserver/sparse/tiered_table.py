@@ -97,7 +97,7 @@ class TieredTable(HashTable):
         self._loaded, self._brought = [], 0
 
     def prepare(self, gradients: Sequence[RowGradient]) -> None:
-        """Load the batch's rows from disk, and check them as `HashTable.prepare`.
+        """Load the batch's rows from disk, and check them like `HashTable.prepare`.
 
         Raises DiskError if the disk fails.
         """
@@ -154,7 +154,7 @@ class TieredTable(HashTable):
         self._disk.forget(ids)
 
     def fill(self, block: Block) -> None:
-        """Store rows of blocks; see `HashTable.fill`. Raises DiskError, also if the disk is full."""
+        """Store rows of blocks; see `HashTable.fill`. Raises DiskError, for example if the disk is full."""
         super().fill(block)
         self._check_index(self.spec.budget.memory, bool(len(block.ids)))
         if self._refused is not None:

@@ -97,7 +97,7 @@ class Store:
         return self.tables[name]
 
     def current(self, name: str, start: int, count: int) -> npt.NDArray[np.float32]:
-        """Return rows of a sparse parameter; see `Table.current`. Raises PserverError as in `table`."""
+        """Return rows of a sparse parameter; see `Table.current`. Raises PserverError like `table`."""
         return self.table(name).current(start, count, self._current_rates().of(name))
 
     def rows_of(self, name: str) -> Table | ServedTable:

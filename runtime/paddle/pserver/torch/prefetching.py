@@ -68,7 +68,7 @@ class Coming:
         return self._merged
 
     def arrive(self, step: int) -> None:
-        """Distribute the received rows to the batches of the step, and discard those of earlier steps."""
+        """Distribute the received rows to the batches of the step, and discard rows of earlier steps."""
         self._handles = [each for each in self._handles if each.step >= step]
         for handle in self._handles:
             if handle.step == step:

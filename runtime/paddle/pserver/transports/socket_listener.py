@@ -59,7 +59,7 @@ class SocketListener(Listener, Generic[_Peer]):
         """
 
     def open(self, port: Dispatcher) -> None:
-        """Start to accept connections in the port's poller; called once."""
+        """Start accepting connections in the port's poller; called once."""
         self._port = port
         port.poller.add_descriptor(self._listens_at)
 

@@ -165,7 +165,7 @@ class Listener(ABC):
 
     @abstractmethod
     def open(self, port: Dispatcher) -> None:
-        """Start to accept connections; called once."""
+        """Start accepting connections; called once."""
 
     def invite(self, host: bytes, message: Message, port: int) -> Message:
         """Answer a trainer's request for a connection.

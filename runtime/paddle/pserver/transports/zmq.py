@@ -357,7 +357,7 @@ class ZmqListener(Listener):
         return address, [part.buffer for part in parts[1:]]
 
     def lost(self) -> list[bytes]:
-        """Return addresses whose connections broke since the last call; count those that never sent anything."""
+        """Return addresses whose connections broke since the last call; count peers that never sent anything."""
         self._read_monitor()
         lost, self._lost = self._lost, []
         return lost

@@ -73,7 +73,7 @@ def inspect_plainly(frame: bytes | memoryview) -> Findings:
 
 
 def checksum_of(frame: bytes | memoryview | npt.NDArray[Any]) -> int:
-    """Return the checksum of bytes, or of those of a C-contiguous array; see `Findings.checksum`.
+    """Return the checksum of bytes, or of a C-contiguous array's bytes; see `Findings.checksum`.
 
     A CRC of the whole frame would take several times as long as all other processing of it.
     """
@@ -91,7 +91,7 @@ def is_finite(frame: bytes | memoryview) -> bool:
 
 
 def is_small_finite(floats: Floats) -> bool:
-    """Return what `is_finite` returns; faster for arrays of a few elements."""
+    """Return the same result as `is_finite`, faster for arrays of a few elements."""
     return b"\0" not in np.isfinite(floats).tobytes()
 
 

@@ -194,7 +194,7 @@ def decode_short(header: Frame, frame: Frame, found: Findings | None = None) -> 
 
 
 def decode_any(frames: Sequence[Frame], found: Findings | None = None) -> Message:
-    """Decode the frames of a message of any type; arguments and errors as in `decode`."""
+    """Decode the frames of a message of any type; see `decode` for arguments and errors."""
     if not frames or not _BEFORE.size <= len(frames[0]) <= MAX_HEADER_BYTES:
         raise DamagedError(f"not a message: header of {len(frames[0]) if frames else 0} bytes")
     header = bytes(frames[0])

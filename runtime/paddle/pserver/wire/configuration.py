@@ -41,7 +41,7 @@ class Configuration:
 
     @property
     def all_parameters(self) -> list[ParameterSpec]:
-        """All parameters, followed by those of growing tables."""
+        """All parameters, followed by the parameters of growing tables."""
         return [*self.parameters, *(table.parameter for table in self.tables)]
 
     def share(self) -> ServerShare:

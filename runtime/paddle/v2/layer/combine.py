@@ -162,7 +162,7 @@ def _tensor(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, weight, name=None, layer_attr=None", prefix="scaling_layer")
 def scaling(input: LayerOutput, weight: LayerOutput) -> Made:
-    """Declare the product of each row of a layer and the number in the same row of a layer of size 1."""
+    """Declare a layer that multiplies each row by the number in the same row of a layer of size 1."""
     require_size(weight, 1, "scaling")
     return Made([weight, input], input.size, image=input.image)
 
@@ -175,7 +175,7 @@ def _scaling(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, weight, name=None, layer_attr=None", prefix="power_layer")
 def power(input: LayerOutput, weight: LayerOutput) -> Made:
-    """Declare each row of a layer, raised to the power given by the same row of a layer of size 1."""
+    """Declare a layer that raises each row to the power in the same row of a layer of size 1."""
     require_size(weight, 1, "power")
     return Made([weight, input], input.size)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Error messages for names that `paddle.layer` lacks: older names of its layers, and those of configuration files."""
+"""Error messages for names that `paddle.layer` lacks: older names of its layers, and names from configuration files."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _seq_slice(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, selected_indices, name=None", prefix="sub_nested_seq_layer")
 def sub_nested_seq(input: LayerOutput, selected_indices: LayerOutput) -> Made:
-    """Declare a selection of each sequence's sub-sequences, at one row of positions per sample, padded with -1."""
+    """Declare a selection of each sequence's sub-sequences, given by a row of positions per sample, padded with -1."""
     require_layer(selected_indices, "selected_indices of sub_nested_seq")
     return Made([input, selected_indices], input.size)
 

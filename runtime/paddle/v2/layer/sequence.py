@@ -118,7 +118,7 @@ def _expand(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("a, b, act=None, name=None, layer_attr=None, bias_attr=None", "seqconcat")
 def seq_concat(a: LayerOutput, b: LayerOutput) -> Made:
-    """Declare the concatenation of two sequences per sample: those of `a`, each followed by that of `b`."""
+    """Declare the concatenation of each sequence of `a` with the sequence of `b` for the same sample."""
     return Made([a, b], a.size)
 
 
@@ -146,7 +146,7 @@ def _seq_reshape(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, offsets, sizes, act=None, bias_attr=None, name=None", prefix="sub_seq_layer")
 def sub_seq(input: LayerOutput, offsets: LayerOutput, sizes: LayerOutput) -> Made:
-    """Declare a slice of each sequence: `sizes` rows from row `offsets` on, each given as one integer per sample."""
+    """Declare a slice of each sequence: `sizes` rows starting at row `offsets`, each one integer per sample."""
     for each, what in ((offsets, "offsets"), (sizes, "sizes")):
         if not is_index(each):
             raise UsageError(f"sub_seq: {what} {each.name!r} must be a data layer of integers")
@@ -164,7 +164,7 @@ def _sub_seq(emitter: Emitter, config: LayerConfig) -> Variable:
     "input, context_len, act=None, name=None, param_attr=None, layer_attr=None", prefix="row_conv_layer"
 )
 def row_conv(input: LayerOutput, context_len: int, param_attr: WeightAttr) -> Made:
-    """Declare a lookahead convolution: each row's `context_len` rows from itself on, summed with weights per column."""
+    """Declare a lookahead convolution: for each row, the weighted sum of the `context_len` rows that start with it."""
     if context_len < 1:
         raise UsageError(f"row_conv: context_len must be at least 1, got {context_len}")
     weights = [Weight([context_len, input.size], param_attr)]

@@ -163,7 +163,7 @@ class GradientMachine:
         return found
 
     def observe(self, feed: Feed, step: int, layers: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Return values of layers in training mode, with that step's dropout masks; so do later steps."""
+        """Return values of layers in training mode, with that step's dropout masks; later steps also return them."""
         self._observed.extend(name for name in layers if name not in self._observed)
         runnable = self._runnable(is_test=False, moves_statistics=False)
         values = [_readable(runnable.emitter, name) for name in layers]

@@ -67,7 +67,7 @@ class Updater:
         """Apply deferred decay to all rows of sparse parameters."""
 
     def caught_up(self) -> AbstractContextManager[None]:
-        """Within the context, apply pending decay to rows; servers always send whole tables with decay applied."""
+        """Return a context in which rows include pending decay; servers always send whole tables with decay applied."""
         return nullcontext()
 
     def table(self, name: str) -> Value:
@@ -123,7 +123,7 @@ class LocalUpdater(Updater):
 
     @contextmanager
     def caught_up(self) -> Iterator[None]:
-        """Within the context, apply pending decay to rows; training afterwards is unaffected."""
+        """Return a context in which rows include pending decay; training afterwards is unaffected."""
         kept = {name: self.table(name).copy() for name in self._tables}
         try:
             for name, updater in self._tables.items():
@@ -183,7 +183,7 @@ class Averager:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Within the context, replace the values with their averages."""
+        """Return a context in which the values are replaced with their averages."""
         if not self._average.count:
             yield
             return

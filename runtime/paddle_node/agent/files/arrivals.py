@@ -129,7 +129,7 @@ class Arrivals:
         return incoming
 
     def write(self, incoming: Incoming, offset: int, data: memoryview) -> None:
-        """Append bytes to a file. Raises DigestError or OSError, as `Incoming.write`."""
+        """Append bytes to a file. Raises DigestError or OSError, like `Incoming.write`."""
         incoming.write(offset, data)
         self._count(len(data))
         self.changed(incoming.digest)

@@ -286,7 +286,7 @@ class Cache:
 
 
 def last_use(status: os.stat_result) -> float:
-    """Return the time of a cached file's last use; its modification time may be that of a job's file."""
+    """Return the time of a cached file's last use; its modification time may have been set for a job's file."""
     return max(status.st_atime, status.st_mtime)
 
 

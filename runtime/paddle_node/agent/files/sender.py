@@ -101,11 +101,11 @@ class Sender:
 
     @property
     def is_watching(self) -> bool:
-        """Return whether files may still change, which they may before `finish`."""
+        """Return whether files may still change; they may until `finish` is called."""
         return self._stage == _Stage.WATCHING
 
     def finish(self) -> None:
-        """Send the remaining data, then the list of all files; no process of the job must still be running."""
+        """Send the remaining data, then the list of all files, after all processes of the job have exited."""
         if self.is_watching:
             self._stage = _Stage.SENDING
             for path, tailed in self.files.items():

@@ -61,14 +61,14 @@ class Tailed:
         self.restart(status)
 
     def restart(self, status: os.stat_result) -> None:
-        """Start to send the file that now has this name, from its beginning."""
+        """Start sending the file that now has this name, from its beginning."""
         self.inode = inode(status)
         self.changed = status.st_mtime_ns
         self.size = status.st_size
         self.rewind()
 
     def rewind(self) -> None:
-        """Start to send the same file again, from its beginning."""
+        """Start sending the same file again, from its beginning."""
         self.sent = new_fingerprint()
         self.reset = True
         self.is_old = False

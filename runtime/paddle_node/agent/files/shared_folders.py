@@ -59,7 +59,7 @@ class SharedFolders:
 
 
 def cleanable(root_dir: str, older_s: float) -> Tuple[List[str], List[Tuple[str, str]]]:
-    """Return the environments below a root directory that no agent uses, and (name, reason) of the others.
+    """Return the environments below a root directory that no agent uses, and (name, reason) of the environments in use.
 
     Args:
         older_s: minimum number of seconds since a job last started to use the environment.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The relay's view of a job's trees: the files that other nodes can fetch, and those that they provide."""
+"""The relay's view of a job's trees: the files that other nodes can fetch, and the files that they provide."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SharedTrees:
         self._broken = broken
 
     def request(self, names: Sequence[str]) -> Dict[str, int]:
-        """Start to request the missing files of these trees from other nodes.
+        """Start requesting the missing files of these trees from other nodes.
 
         Return sizes by digest, in order of need.
         """

@@ -82,7 +82,7 @@ class Outbox:
         self.pump()
 
     def finish(self, kind: str, **fields: Any) -> None:
-        """Queue the last frame: the launcher closes the connection on it, so anything sent later would be refused."""
+        """Queue the last frame: the launcher then closes the connection, so anything sent later would be refused."""
         self._control.append(encode(kind, fields, b""))
         self._is_finished = True
         self.pump()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Monitors processes about once a second; reports those that stall, with their stacks, and those that recover."""
+"""Monitors processes about once a second; reports stalled processes, with their stacks, and recovered ones."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Relay:
         self._send("relaying", address=address, port=listener.getsockname()[1])
 
     def fetch(self, sources: Sequence[Source], wanted: Dict[str, int]) -> None:
-        """Start to fetch files from other nodes.
+        """Start fetching files from other nodes.
 
         Args:
             sources: the relays of the nodes to fetch from, 1 to SOURCES, the best first.

@@ -26,8 +26,8 @@ __all__ = [
 def rpn_target_assign(given: dict[str, Any]) -> tuple[Variable, ...]:
     """Sample anchors to train a region proposal network; return scores (f + b, 1), codes (f, 4) and targets.
 
-    f anchors have an object, b have none. The targets are labels (f + b, 1), int32, 1 or 0; codes (f, 4); and the
-    codes' weights (f, 4), 1 or 0.
+    f and b are the numbers of sampled anchors with and without an object. The targets are labels (f + b, 1), int32, 1
+    or 0; codes (f, 4); and the codes' weights (f, 4), 1 or 0.
 
     Args:
         bbox_pred: (N, A, 4) codes.

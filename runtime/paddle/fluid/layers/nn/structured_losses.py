@@ -138,7 +138,7 @@ def sampled_softmax_with_cross_entropy(
         seed: seed of the samples; 0 means the program's.
 
     Raises:
-        FluidError: use_customized_samples is set without both customized arguments, or one of them is given without it.
+        FluidError: use_customized_samples and the two customized arguments are not given together.
     """
     given = (customized_samples is not None, customized_probabilities is not None)
     if given != (use_customized_samples,) * 2:

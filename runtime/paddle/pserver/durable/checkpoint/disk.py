@@ -69,7 +69,7 @@ class SpareMemory:
         self._is_closed = threading.Event()
 
     def prepare(self, nbytes: int) -> None:
-        """Allocate this much memory, or an eighth of the free memory, in a separate low-priority thread."""
+        """Allocate this much memory, at most an eighth of the free memory, in a separate low-priority thread."""
         nbytes = min(nbytes, os.sysconf("SC_AVPHYS_PAGES") * mmap.PAGESIZE // _SHARE)
         ServiceThread(partial(self._find, nbytes), name="checkpoint-memory")
 
@@ -104,7 +104,7 @@ class SpareMemory:
 
 
 def give_way() -> None:
-    """Lower the calling thread's priority below that of threads that trainers wait for, if processors are scarce."""
+    """If processors are scarce, give the calling thread a lower priority than threads that trainers wait for."""
     if sys.platform == "linux":  # where a thread has a priority of its own
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

@@ -54,7 +54,7 @@ class Checkpoint:
 
 
 def checking(root: Path, files: Iterable[DataFile]) -> ServiceThread[None]:
-    """Start to verify each file in a thread while the caller reads it, so that each byte is read from disk only once.
+    """Start verifying each file in a thread while the caller reads it, so that each byte is read from disk only once.
 
     The thread's `finish` raises CheckpointError if a file is missing or differs.
     """
@@ -89,7 +89,7 @@ def newest(
     accept: Callable[[Checkpoint], None] = check_all,
     job: str | None = None,
 ) -> Checkpoint:
-    """Return the newest complete checkpoint, or that of the given version; log newer incomplete ones.
+    """Return the newest complete checkpoint, or the one with the given version; log newer incomplete ones.
 
     Args:
         root: the folder.

@@ -153,7 +153,7 @@ class _Growth:
         """Add this server's rows of a piece of this table, in the order of each part's files.
 
         Args:
-            piece: see `Piece`; its arrays need not be valid after the call.
+            piece: see `Piece`; its arrays may be reused after the call.
             is_latest: whether it is of the last file of its part.
 
         Raises:

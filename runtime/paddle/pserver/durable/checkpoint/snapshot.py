@@ -194,7 +194,7 @@ class Snapshot:
             self._dense.finish(elements.parameter, elements.start, elements.stop)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
-        """Copy those of the given rows (n,) of a sparse parameter that are not copied yet, before they change."""
+        """Copy the given rows (n,) of a sparse parameter before they change, unless already copied."""
         if name in self._cursor:
             left = rows[self._todo[name][rows]]
             self._copy_rows(name, left, left)

@@ -300,7 +300,7 @@ class Sink:
         return self._given - self._written if self._outcome is None else 0
 
     def give(self, piece: Piece) -> None:
-        """Append a piece; its arrays need not be valid after the call."""
+        """Append a piece; its arrays may be reused after the call."""
         self._given += piece.nbytes
         if self._outcome is None:
             if spare := self._spare:
