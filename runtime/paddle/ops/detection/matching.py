@@ -56,7 +56,7 @@ def bipartite_match(distances: Any, *, match_type: str, dist_threshold: float) -
 
 
 def match(values: Array, indices: Array, found: Array) -> None:
-    """Match the pair with the largest value, then that of the remaining rows and columns, and so on; in place."""
+    """Match the pair with the largest value, then repeat with the remaining rows and columns, in place."""
     # Columns first: among equal values, the first column wins, and within it the first row.
     rest = values.T.copy()
     for _ in range(min(values.shape)):
