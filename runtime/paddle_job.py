@@ -57,7 +57,8 @@ def _identity(descriptor):
 def _add(name, value):
     global _samples
     try:
-        number = float(value)
+        detach = getattr(value, "detach", None)  # PyTorch warns about float(a tensor that requires a gradient)
+        number = float(value if detach is None else detach())
     except OverflowError:
         _complain(name, "the number is too large for a float")
         return

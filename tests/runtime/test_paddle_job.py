@@ -159,6 +159,14 @@ def test_a_number_too_large_for_a_float_is_named_as_such(script: Script) -> None
     ]
 
 
+def test_a_tensor_that_requires_a_gradient_is_reported_without_it(script: Script) -> None:
+    done = script.run(
+        "class Tensor:\n    def detach(self): return 2.5\n"
+        "    def __float__(self): raise RuntimeError('requires a gradient')\nreport(step=1, loss=Tensor())"
+    )
+    assert (done.stderr, script.values()) == ("", [{"step": 1.0, "loss": 2.5}])
+
+
 def test_a_value_without_a_text_of_its_own_is_named_by_its_type(script: Script) -> None:
     done = script.run("class Bad:\n    def __repr__(self): raise RuntimeError\nreport(step=1, bad=Bad())")
     assert "bad is left out: expected a number, got a value of type Bad" in done.stderr
