@@ -83,7 +83,7 @@ __all__ = [
 
 
 class Run:
-    """A job that `run` started. Iterate over it to receive its events as they happen, each of them once.
+    """A job that `run` started. Iterate over it to receive its events as they happen, each only once.
 
     Only `stop`, `status` and `logs` may be called from other threads.
     """

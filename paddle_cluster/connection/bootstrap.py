@@ -181,7 +181,7 @@ class PackedAgent:
 
 
 def packed_agent(node_dir: Path = NODE_DIR, folder: Path | None = None) -> PackedAgent:
-    """Read, compile and pack the agent's modules; done only one time per launcher.
+    """Read, compile and pack the agent's modules; done only once per launcher.
 
     Args:
         folder: cache of compiled modules; the first call reads it, and writes what is missing for later launchers.

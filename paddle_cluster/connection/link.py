@@ -364,11 +364,11 @@ class Link:
 
 
 def unstarted(fault: str, said: str, ended: str) -> str:
-    """Return the error message for an agent that did not start: why, and what the user should check.
+    """Return the error message for an agent that did not start: the reason, and what to check.
 
     Args:
         said: the output of the login.
-        ended: the end of its stream.
+        ended: the description of how its stream ended.
     """
     reason = fault or "no node agent started"
     reason += f"; the login printed {said!r}" if said else ""

@@ -86,7 +86,7 @@ class Engine(ABC):
         """
 
     def check(self) -> None:  # noqa: B027 - most engines do nothing here
-        """Check hosts, programs and libraries, as far as this is possible without a connection.
+        """Check hosts, programs and libraries, to the extent possible without a connection.
 
         Raises:
             UsageError: the engine does not support a host's form, or a program or library is missing.

@@ -16,7 +16,7 @@ class RateLimit:
     """A rate limit (a token bucket) that counts rejected requests.
 
     Attributes:
-        burst: maximum number of events at one time.
+        burst: maximum number of events in a burst.
         rate: number of events per second after a burst.
         refused: number of rejections since the last accepted request.
     """

@@ -241,7 +241,7 @@ def newest_whole(made: Sequence[Checkpoint]) -> Checkpoint | None:
 
 
 def shares(one: Checkpoint) -> Mapping[int, tuple[Part, ...]]:
-    """Return the parts that each node verifies: each file one time, spread evenly over the nodes that see it."""
+    """Return the parts that each node verifies: each file once, spread evenly over the nodes that see it."""
     seen: dict[tuple[int, str], list[int]] = {}
     parts: dict[tuple[int, str], Part] = {}
     for node, found in sorted(one.parts.items()):

@@ -133,7 +133,7 @@ class Console:
         self._taps = (*self._taps, (tap, kinds))
 
     def unwatch(self, tap: Tap) -> None:
-        """Remove a tap that `watch` added, so that it gets no more events."""
+        """Remove a tap that `watch` added, so that it receives no more events."""
         self._taps = tuple(pair for pair in self._taps if pair[0] != tap)
 
     def show(self, event: Event) -> None:

@@ -238,7 +238,7 @@ def has_effect(given: Sequence[PlacedLine]) -> bool:
 
 
 def named_algorithms(given: Sequence[PlacedLine]) -> frozenset[str]:
-    """Return the ALGORITHMS that any line restricts; all of them if lines are missing that only `ssh` can read."""
+    """Return the ALGORITHMS that any line restricts, or all if only `ssh` can read some lines."""
     if any(line.keyword == "include" and line.has_variables for line, _, _ in given):
         return frozenset(ALGORITHMS)
     return frozenset(ALGORITHMS) & {line.keyword for line, _, _ in given if restricts(line)}

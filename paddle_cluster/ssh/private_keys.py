@@ -60,7 +60,7 @@ class _KeyFile:
 
 
 class KeyRing:
-    """The private keys of the user, each read from its file only one time. Thread-safe."""
+    """The private keys of the user, each read from its file only once. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

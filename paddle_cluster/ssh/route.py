@@ -205,7 +205,7 @@ class _Expansion:
 
 
 class Routes:
-    """The resolved routes to nodes; each host is resolved only one time. Thread-safe."""
+    """The resolved routes to nodes; each host is resolved only once. Thread-safe."""
 
     def __init__(self, settings: SshSettings) -> None:
         self._settings = settings

@@ -129,7 +129,7 @@ def rng(*key: int) -> np.random.Generator:
 
 
 def first_moment(lane: int) -> int:
-    """Return the first step number of a lane (0 to 65,535). Each step adds 1.
+    """Return the first step number of a lane, which is 0 to 65,535; each step adds 1.
 
     Bits 0 to 39 of such a number are the step, 40 to 111 the iterations of up to three nested loops, the innermost
     lowest, and 112 to 127 the lane. No two runs of an operator have the same number if there are fewer than 2^40 steps,

@@ -134,10 +134,10 @@ class Reporter:
                 self._told_queue = line
 
     def unsaved(self, what: str, *, is_last: bool = False) -> None:
-        """Report a checkpoint that could not be saved, or "" once all are saved; only changes are sent.
+        """Report that a checkpoint could not be saved, or "" once all are saved; send only changes.
 
         Args:
-            what: readable text, one line.
+            what: the reason, as one line of text.
             is_last: whether to wait up to 5 s for room in the pipe; otherwise, a later call writes lines for which
                 there is no room.
         """

@@ -184,7 +184,7 @@ class Opener(_Counted):
 
 
 def piece_of(buffer: memoryview, start: int) -> tuple[int, int]:
-    """Return (bytes of plaintext, kind) of the piece that begins with these bytes; they are not authenticated yet.
+    """Return the plaintext size in bytes and the kind of the piece that begins with these bytes, unauthenticated.
 
     Raises:
         SealError: the piece is longer than the maximum.

@@ -69,7 +69,7 @@ class Membership:
 
         Args:
             job_key: the job's secret, from which the ranks' secret is derived.
-            wire: "curve" encrypts, "plain" does not; empty encrypts if there is a key.
+            wire: "curve" (encrypted), "plain", or empty: encrypted if there is a key.
 
         Raises:
             ConfigError: the values contradict each other.

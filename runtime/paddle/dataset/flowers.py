@@ -112,7 +112,7 @@ _DTYPES: Mapping[int, str] = {
 
 
 def read_array(path: str, name: str) -> NDArray[Any]:
-    """Read a numeric variable of a MAT-file, in its shape; a vector is (1, n) or (n, 1).
+    """Read a numeric variable of a MAT-file as an array of its shape; a vector is (1, n) or (n, 1).
 
     Raises:
         DatasetError: the file is damaged, is not a little-endian MAT-file of level 5, or has no such variable.

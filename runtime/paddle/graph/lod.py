@@ -38,7 +38,7 @@ def carriers(ops: Iterable[Operator], sources: Iterable[str], never: Collection[
 
 
 def sharing(kernel: Callable[..., Any], definition: OpDef, attrs: Mapping[str, Any]) -> Callable[..., Any]:
-    """Wrap a kernel so that unmarked slots get plain arrays, and its outputs share the inputs' LoD."""
+    """Wrap a kernel so that unmarked slots receive plain arrays and its outputs share the inputs' LoD."""
     marked = tuple(slot.lod for slot in definition.inputs)
     if definition.lod_aware:
 

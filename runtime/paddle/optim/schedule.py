@@ -66,7 +66,7 @@ SAMPLE_SCHEDULES = (*FORMULAS, "manual", "pass_manual")
 
 
 def read_segments(text: str) -> tuple[list[int], list[float]]:
-    """Parse `s0:r0,s1:r1,...`: factor r_i applies up to and including position s_i, the last one also beyond.
+    """Parse `s0:r0,s1:r1,...`: factor r_i applies up to and including position s_i; the last factor, also beyond.
 
     Raises:
         ConfigError: the text is malformed, or the positions do not ascend.

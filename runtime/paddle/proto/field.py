@@ -111,7 +111,7 @@ def decoded(field: Field, raw: int | float | bytes) -> Any:
     """Decode the value of a field from the wire format.
 
     Raises:
-        ModelFileError: the value has another type than the field.
+        ModelFileError: the value's type differs from the field's.
     """
     if field.kind == "float" and isinstance(raw, bytes) and len(raw) == _FLOAT.size:
         return _FLOAT.unpack(raw)[0]

@@ -241,10 +241,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._release()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: the client gets the error."""
+        """Log nothing: the error is sent to the client."""
 
     def handle_expect_100(self) -> bool:
-        """Record that the client waits for status 100, which it gets once its request is admitted."""
+        """Record that the client waits for status 100, which is sent once its request is admitted."""
         self._expects_100 = True
         return True
 

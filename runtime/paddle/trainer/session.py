@@ -197,7 +197,7 @@ def losses(network: Network) -> list[str]:
 
 
 def typed(network: Network, types: Mapping[str, InputType]) -> Network:
-    """Return a network whose data layers have types: those without one get the type that the data provider declares.
+    """Return a network whose data layers have types: layers without one get the type that the data provider declares.
 
     Raises:
         UsageError: the width of a data layer differs from that of its data.

@@ -112,7 +112,7 @@ def load_meta(
 
 
 def oversample(img: Sequence[Image], crop_dims: Sequence[int]) -> Image:
-    """Crop ten parts of each (height, width, channels) image: the corners and the center, and these flipped.
+    """Crop each (height, width, channels) image ten times: at the corners and the center, each also flipped.
 
     Args:
         crop_dims: height and width of the crops.

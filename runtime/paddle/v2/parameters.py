@@ -119,7 +119,7 @@ class Parameters:
         self[parameter_name] = value
 
     def get_shape(self, key: str) -> tuple[int, ...]:
-        """Return the shape that `get` and `set` use for a parameter, a tuple of dimensions."""
+        """Return a parameter's shape, as `get` and `set` use it, as a tuple of dimensions."""
         return self.config(key).shape
 
     def get_grad(self, key: str) -> Value:

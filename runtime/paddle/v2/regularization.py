@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regularization that an optimizer applies to every parameter without a decay rate of its own."""
+"""Regularization that an optimizer applies to every parameter without its own decay rate."""
 
 from __future__ import annotations
 

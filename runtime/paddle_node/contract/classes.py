@@ -4,8 +4,8 @@
 The standard library compiles functions for every class, but a process that imports the records of a hundred messages
 creates only a tenth of them. Here, all NamedTuples share their methods, and so do all dataclasses. Importing the
 standard `dataclasses` takes longer than defining all records, so it is imported only by calls of its functions, which
-accept these classes. A regular expression is compiled when it is first used. `suppress` is that of `contextlib`, for
-agents, whose bytecode does without the modules that one imports.
+accept these classes. A regular expression is compiled when it is first used. `suppress` replaces that of `contextlib`
+in agents, whose bytecode omits the modules that `contextlib` imports.
 """
 
 from __future__ import annotations

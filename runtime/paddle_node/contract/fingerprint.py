@@ -63,7 +63,7 @@ class Fingerprint:
         return str(self._hasher.hexdigest())
 
     def reading(self, path: str, end: int) -> Iterator[None]:
-        """Add the content of a file up to `end`, or to its end if it is shorter, in steps of at most 1 MiB.
+        """Add the content of a file up to offset `end` or the end of the file, in steps of at most 1 MiB.
 
         Raises:
             OSError: the file cannot be read.

@@ -296,7 +296,7 @@ class JobEnded(NamedTuple):
 class Cleaned(NamedTuple):
     """The answer to `clean`: the directories that were removed, or in a dry run could be, as (bytes, name).
 
-    `kept` has the reasons why others are needed; those in `stayed` could be removed only in part.
+    `kept` gives the reasons why other directories are needed; those in `stayed` were only partly removed.
     """
 
     jobs: Tuple[Tuple[Bytes, OneLine], ...]

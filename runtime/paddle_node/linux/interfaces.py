@@ -2,7 +2,7 @@
 """Lists this machine's network interfaces and their addresses, from the kernel alone.
 
 Addresses with their prefix lengths are read from the routing socket, without a program or a name lookup. Only addresses
-that peers can use count: those of interfaces that are up with a carrier, neither link-local nor tentative.
+that peers can use are listed: on interfaces that are up with a carrier, and neither link-local nor tentative.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
 def op_freq_statistic(program: Program) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     """Count the operators of block 0 and the pairs of successive operators; return both counts, most frequent first.
 
-    A pair "first->second" is the operator that last wrote an input, and the operator that reads it. Parameters do not
+    A pair "first->second" names the operator that last wrote an input and the operator that reads it. Parameters do not
     count as inputs. Operators that write only parameters are omitted.
 
     Raises:

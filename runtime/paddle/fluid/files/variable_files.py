@@ -170,7 +170,7 @@ def load_vars(
     predicate: _Predicate | None = None,
     filename: str | None = None,
 ) -> None:
-    """Load variables into the global scope from the files of `save_vars`, whose arguments these are.
+    """Load variables into the global scope from the files of `save_vars`; see `save_vars` for the arguments.
 
     Raises:
         ModelFileError: a file is missing or damaged, or contains a value of a different shape or dtype; then nothing

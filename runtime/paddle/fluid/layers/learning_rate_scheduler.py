@@ -71,7 +71,7 @@ def polynomial_decay(
 ) -> Variable:
     """Return the rate (η − end) (1 − min(t, steps)/steps)^power + end, with η = learning_rate and steps = decay_steps.
 
-    With `cycle`, steps is rounded up to its next multiple that is at least t.
+    With `cycle`, steps is replaced by its smallest multiple that is at least t.
     """
     with default_main_program()._lr_schedule_guard():
         step = lr_step_counter(0)

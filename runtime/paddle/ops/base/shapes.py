@@ -11,7 +11,7 @@ from paddle.ops.base.errors import AttrError, InputError, ShapeError
 
 
 def product(sizes: Sequence[int]) -> int:
-    """Return the product of sizes; -1 if any of them is unknown."""
+    """Return the product of sizes; -1 if any size is unknown."""
     total = 1
     for size in sizes:
         if size < 0:

@@ -110,7 +110,7 @@ def _sentences(lod: tuple[Offsets, ...], level: int, prefixes: int) -> Offsets:
 def beam_search_decode(ids: TensorArray, scores: TensorArray, *, end_id: int) -> tuple[LoDArray, LoDArray]:
     """Return the ids and scores of all sentences, best first: source sentence -> hypotheses -> words.
 
-    A source's hypotheses are the contents of its beam at its last step; repeated end_ids are reduced to one.
+    The hypotheses of a source are its beam after its last step; repeated end_ids are merged into one.
     """
     steps = [(_host(a), _host(b).data.reshape(-1)) for a, b in zip(ids.items, scores.items, strict=True)]
     if not steps:

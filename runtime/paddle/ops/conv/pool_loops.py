@@ -71,7 +71,7 @@ def means(x: Array, window: Window, places: Sizes, counts: Array) -> Array:
 
 
 def to_all(shape: Sizes, share: Array, window: Window) -> Array:
-    """Return the gradient of `means`, (*shape): each cell gets its share of every window that contains it."""
+    """Return the gradient of `means`, (*shape): each cell receives its share from every window that contains it."""
     dx = np.empty(shape, _F32)
 
     def work(share: Array, dx: Array, geometry: int) -> None:

@@ -42,7 +42,7 @@ def corners(centers: Array, sides: Array) -> Array:
 
 
 def images_of(value: Any, rows: int) -> Offsets:
-    """Return the row offsets of images: one image per sequence of the last level or, without LoD, one for all rows."""
+    """Return the row offsets of images: an image per sequence of the last level or, without LoD, a single image."""
     levels = lod_of(value)
     return levels[-1] if levels else np.array([0, rows])
 

@@ -192,8 +192,8 @@ def within(boxes: Array, height: Any, width: Any) -> Array:
 def anchor_generator(features: Array, *, attrs: dict[str, Any]) -> tuple[Array, Array]:
     """Return anchor boxes (H, W, boxes, 4) in pixels and their variances, for each cell of a feature map.
 
-    All sizes come for each ratio (height over width). A ratio's base box has the area of a stride and integer sides; a
-    size scales it relative to the stride.
+    Every size is combined with every ratio (height / width). The base box of a ratio has the area of a stride and
+    integer sides; a size scales it relative to the stride.
     """
     strides = np.array(attrs["stride"], float)
     ratios = np.array(attrs["aspect_ratios"], float)

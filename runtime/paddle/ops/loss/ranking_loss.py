@@ -111,7 +111,7 @@ def label_smooth_grad(dout: Array, *, epsilon: float) -> Array:
     "lambda_rank", "X+ Label+ -> Out+", attrs={"top": 5, "compared": -1}, infer="X(...), Label(...) -> X"
 )
 def lambda_rank(x: Any, label: Any, *, top: int) -> LoDArray:
-    """Return the NDCG of each list over its `top` documents in the order of X, one row per document.
+    """Return each list's NDCG over the `top` documents as ordered by X, repeated for every document.
 
     A document with relevance r at position p (from 0) gains (2^r - 1) / ln(p + 2). NDCG is the sum of the gains,
     divided by the best possible sum.

@@ -107,13 +107,13 @@ def _infer_arg(x: Spec, *, axis: int) -> Spec:
 
 @operator("arg_max", "X -> Out", attrs={"axis": -1}, infer=_infer_arg, shares_lod=keeps_rows("axis"))
 def arg_max(x: Array, *, axis: int) -> Array:
-    """Return the int64 index of the maximum along the axis, which is removed."""
+    """Return the int64 index of the maximum along the axis; the result lacks this axis."""
     return x.argmax(axis=axis).reshape((x.shape[: axis % x.ndim] + x.shape[axis % x.ndim + 1 :]) or (1,))
 
 
 @operator("arg_min", "X -> Out", attrs={"axis": -1}, infer=_infer_arg, shares_lod=keeps_rows("axis"))
 def arg_min(x: Array, *, axis: int) -> Array:
-    """Return the int64 index of the minimum along the axis, which is removed."""
+    """Return the int64 index of the minimum along the axis; the result lacks this axis."""
     return (-x).argmax(axis=axis).reshape((x.shape[: axis % x.ndim] + x.shape[axis % x.ndim + 1 :]) or (1,))
 
 

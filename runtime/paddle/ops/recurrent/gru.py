@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gru: a GRU over sequences whose rows have been projected to the gates; gru_unit: one step of it.
+"""gru: a GRU over sequences whose rows have been projected to the gates; gru_unit: a single step.
 
 Columns of the gates are update, reset, candidate. The weight is not stored as a (D, 3D) matrix but in the original's
 layout: 2D² numbers of the matrix for update and reset, then D² of the matrix for the candidate.

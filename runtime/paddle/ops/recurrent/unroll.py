@@ -123,7 +123,7 @@ def unroll_back(
 
 
 def summed(names: Sequence[str], grads: Sequence[Array | None]) -> dict[str, Array]:
-    """Return the gradients of initial states by name; a variable that initializes several states gets the sum."""
+    """Return the gradients of initial states by name; a variable that initializes several states receives the sum."""
     totals: dict[str, Array] = {}
     for name, grad in zip(names, grads, strict=True):
         if grad is not None:

@@ -58,8 +58,8 @@ def lookup_table(w: Any, ids: Array, *, padding_idx: int) -> Array:
 def lookup_table_grad(w: Any, ids: Array, dout: Array, *, is_sparse: bool, padding_idx: int) -> Any:
     """Return the gradient of the table, as SelectedRows with unique ascending rows or as a dense array.
 
-    The gradients are sparse if is_sparse is set or W is sparse itself. The dense gradient omits padding_idx; the sparse
-    one includes it.
+    The gradient is sparse if is_sparse is set or W is sparse. The dense gradient omits padding_idx; the sparse one
+    includes it.
     """
     xp = array_module(dout)
     flat = ids.reshape(-1)

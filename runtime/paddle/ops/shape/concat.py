@@ -108,7 +108,7 @@ def _infer(x: Spec, *, axis: int, num: int) -> list[Spec]:
 
 @operator("unstack", "X -> Y*", attrs={"axis": 0, "num": 0}, infer=_infer, shares_lod=False)
 def unstack(x: Array, *, axis: int) -> list[Array]:
-    """Return the slices of X along an axis, which is removed, as views."""
+    """Return the slices of X along an axis as views, without that axis."""
     return list(array_module(x).moveaxis(x, axis, 0))
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """reshape, squeeze, unsqueeze, flatten, transpose: the same elements in another shape, as views; expand repeats them.
 
-The variants whose names end in 2 also return XShape, an empty array (0, *X.shape), which is all their gradient needs. A
-shape, or the repetition counts, may come from a list of tensors with one number each, else from one tensor with all
-numbers, else from the attribute, in which -1 stands for the values given by tensors of the list.
+The variants whose names end in 2 also return XShape, an empty array (0, *X.shape), for their gradient. A shape or
+repetition counts can be given by a list of tensors with one number each, else by one tensor, else by the attribute, in
+which -1 marks values given by the list.
 
 transpose, transpose2: the dimensions in another order, as views.
 expand: X repeated expand_times[i] times along dimension i.

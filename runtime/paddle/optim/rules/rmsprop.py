@@ -69,7 +69,7 @@ class FluidRMSProp(Rule):
     penalizes_gradient = True
 
     def states(self, mu: float) -> tuple[str, ...]:
-        """Return the names of the state arrays: the mean of gradients is one of them only if `centered`."""
+        """Return the names of the state arrays: the mean of gradients is included only if `centered`."""
         return ("G", "m", "F") if self.centered else ("G", "m")
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:

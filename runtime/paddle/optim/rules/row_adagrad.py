@@ -16,7 +16,7 @@ from paddle.optim.rules.table import rule
 class RowAdagrad(Rule):
     """Row-wise AdaGrad (Naumov et al., 2019); its state is, per row, the sum of the mean squares of gradients.
 
-    It can start above 0.
+    The sum can start above 0.
     """
 
     epsilon: float = 1e-10

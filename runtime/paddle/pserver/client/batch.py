@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of sparse rows: each distinct row that a batch needs is pulled and pushed only one time."""
+"""Batches of sparse rows: each distinct row that a batch needs is pulled and pushed only once."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Batch:
         return self._distinct.add_up(found)
 
     def count(self, shows: Any, clicks: Any) -> None:
-        """Set the shows and clicks, in the shape of the given ids.
+        """Set the numbers of shows and clicks; each array has the shape of the given ids.
 
         A push sends them with `grad`, to update row scores.
         """

@@ -345,7 +345,7 @@ class Exchange:
             self._network.close()
 
     def check_open(self) -> None:
-        """Check that this exchange is usable. Raises PserverError if it was closed, or the process was forked since."""
+        """Check that this exchange is usable. Raises PserverError if it was closed or the process has forked."""
         if self._is_closed:
             raise PserverError("this client is closed; create a new one to continue")
         if os.getpid() != self._process:

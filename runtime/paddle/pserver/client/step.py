@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the steps of a trainer: each server gets its part of the gradients over the fastest transport.
+"""Runs the steps of a trainer: each server receives its part of the gradients over the fastest transport.
 
 A server uses a push only once it is complete. The last chunk for each server is therefore sent only after all chunks
 for all servers have been checked for NaN and infinity. Until then, the step can be cancelled.

@@ -132,7 +132,7 @@ class Engine:
 
     @property
     def absent(self) -> str:
-        """Describe the trainers that have not left, with the known state of each; empty if all have left."""
+        """Describe the trainers that have not left and their known states; empty if all have left."""
         trainers = [t for t in range(self._sessions.num_trainers) if t not in self._sessions.left]
         return self._sessions.describe(trainers) if trainers else ""
 

@@ -195,7 +195,7 @@ class ProgramService(Service):
             self._first = Arriving()
 
     def leave(self, trainer: int) -> None:
-        """Continue without a trainer that left; its gradients count if it had sent all of them for a step."""
+        """Continue without a trainer that left; its gradients count if it had sent all gradients of a step."""
         if self._all_sent.get(trainer) is None:
             self._sent.pop(trainer, None)
         if trainer == _GIVER and self._given is None:

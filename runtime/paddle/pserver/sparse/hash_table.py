@@ -216,7 +216,7 @@ class HashTable:
         return self._dropped.can_tell_since(clock)
 
     def left_since(self, clock: int) -> Ids | None:
-        """Return ids without a row, including all that had one at `clock`; None if they are no longer known."""
+        """Return ids without a row, including all that had one at `clock`; None if these ids are no longer known."""
         if self._dropped.can_tell_since(clock):
             return self._absent(self._dropped.since(clock))
         return None if self.spec.max_age or self.spec.budget.drops_rows else NO_IDS
@@ -228,7 +228,7 @@ class HashTable:
 
     @property
     def state_size(self) -> int:
-        """The number of state values per row, in the form of `TableRows`."""
+        """The number of state values per row in `TableRows`."""
         return self._slabs.part * self._slabs.parts - self.spec.width
 
     def walk(

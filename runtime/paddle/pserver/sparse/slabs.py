@@ -166,7 +166,7 @@ class Slabs:
         return np.concatenate((self._free[self._num_free - again : self._num_free], new))
 
     def coming(self, most: int) -> ComingRows:
-        """Return the reserved rows that a kernel may take, at most `most` of them."""
+        """Return at most `most` reserved rows that a kernel may take."""
         is_large = self._used * self.row_bytes >= _LARGE_BYTES
         ready = max(self._touched - self._used, 0) + self._num_free if is_large else most
         return ComingRows(self._free[: self._num_free], self._used, min(most, self._room), ready)

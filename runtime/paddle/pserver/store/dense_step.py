@@ -68,7 +68,7 @@ class DoubleBuffer:
 
 
 class DenseThreads:
-    """A pool of threads, started at the first call with several pieces; ends with this object. One caller at a time.
+    """A pool of threads that start at the first call with several pieces and end with this object. Not thread-safe.
 
     Attributes:
         count: number of threads working at a time, including the caller.

@@ -84,7 +84,7 @@ class Coming:
         return None
 
     def fill(self, name: str, batch: Batch) -> None:
-        """Set the rows of a batch if all of them have arrived, even if other batches requested them."""
+        """Set the rows of a batch if all its rows have arrived, even if other batches requested them."""
         if (merged := self._merged.get(name)) is not None and merged.has_rows:
             _share(merged, batch)
 

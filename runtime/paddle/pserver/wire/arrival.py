@@ -66,7 +66,7 @@ class Arrival:
 
     @property
     def findings(self) -> Findings | None:
-        """The checksum and finiteness of the array, or None until all of it has been inspected."""
+        """The checksum and finiteness of the array, or None until the whole array has been inspected."""
         state = self._state
         return Findings(state.total, not state.seen) if 8 * state.looked == self._size else None
 

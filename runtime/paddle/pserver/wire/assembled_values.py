@@ -123,7 +123,7 @@ class Arriving(_Assembly):
 
 
 class Gathering(_Assembly):
-    """The values requested from one server, as far as they have arrived."""
+    """The values requested from one server, and the parts that have arrived."""
 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__()

@@ -56,7 +56,7 @@ class DamagedError(WireError):
 
 
 class Section:
-    """A named array in a message. Its checksum is computed only one time, even if several peers receive it."""
+    """A named array in a message. Its checksum is computed only once, even if several peers receive it."""
 
     __slots__ = ("_checksum", "_findings", "array", "name")
 

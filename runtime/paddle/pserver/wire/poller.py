@@ -92,7 +92,7 @@ class AdaptiveWait:
 
 
 class Poller:
-    """The sockets and descriptors that one thread polls, and which of them may have input. Not thread-safe.
+    """The sockets and descriptors that one thread polls, with a record of which may have input. Not thread-safe.
 
     Attributes:
         ready: the sockets that may have input; `take` and `take_ready` remove them.

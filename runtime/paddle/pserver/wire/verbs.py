@@ -304,7 +304,7 @@ class StateLost(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """REPEAT: asks for chunk `chunk` of the request, or for all of it, because it was lost."""
+    """REPEAT: asks for a lost chunk of the request, or for the whole request."""
 
     chunk: int = WHOLE
 

@@ -54,7 +54,7 @@ class Body:
         return self._seen(value, max(value.lod_level - 1, 0))
 
     def static_input(self, value: Variable, *, is_seq: bool = False) -> Variable:
-        """Return the variable that has one row, or one sequence, for each sequence of a step."""
+        """Return the variable with the static input's row or sequence for each sequence in a step."""
         self._statics.append(value)
         return self._seen(value, max(int(is_seq), value.lod_level))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTM, GRU and plain recurrent layers over sequences, and single steps of them for groups.
+"""LSTM, GRU and plain recurrent layers over sequences, and single steps for groups.
 
 The inputs are rows that have already been projected to the gates.
 """

@@ -194,7 +194,7 @@ def printer(input: list[LayerOutput], format: str | None) -> Made:
     """Declare a layer that prints the values of layers whenever the network runs; pass it as an extra layer.
 
     Args:
-        input: one layer or several; the printer's value is that of the first.
+        input: one layer or several; the printer has the value of the first.
         format: the text before each value; %s stands for the layer's name. "layer=%s value" by default.
     """
     return Made(input, input[0].size, {"format": format or "layer=%s value"})

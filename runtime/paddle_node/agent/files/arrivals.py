@@ -176,7 +176,7 @@ class Arrivals:
             self.drop(digest)
 
     def follow(self, digest: str, callback: Callable[[], object]) -> None:
-        """Call back one time, when the state of a file next changes."""
+        """Call back once, when the state of a file next changes."""
         self._followers.setdefault(digest, []).append(callback)
 
     def wake(self) -> None:

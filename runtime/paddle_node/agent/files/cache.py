@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cache of files by digest, below ROOT_DIR, so that each file is sent to a node only one time.
+"""A cache of files by digest, below ROOT_DIR, so that each file is sent to a node only once.
 
 A file appears completely or not at all: it is written under a temporary name, verified by its digest, and renamed. It
 is verified again before each use, unless it is unchanged since the last verification and the machine has not restarted.

@@ -64,7 +64,7 @@ class Loop:
         self._watch(fd, select.POLLOUT, callback)
 
     def on_exit(self, pid: int, callback: Callable[[int], None]) -> None:
-        """Call `callback` one time with the wait status of a child process, when it exits."""
+        """Call `callback` once with the wait status of a child process, when it exits."""
         self._children[pid] = callback
 
     def on_signal(self, number: int, callback: Callback) -> None:
@@ -73,7 +73,7 @@ class Loop:
         signal.signal(number, lambda *_: self._signals.append(number))
 
     def after(self, delay_s: float, callback: Callback) -> Timer:
-        """Call `callback` one time, `delay_s` seconds from now; return the timer, which can be cancelled."""
+        """Call `callback` once, `delay_s` seconds from now; return the timer, which can be cancelled."""
         timer = Timer(time.monotonic() + delay_s, callback)
         self._count += 1
         heapq.heappush(self._timers, (timer.due, self._count, timer))

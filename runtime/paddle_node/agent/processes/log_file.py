@@ -175,7 +175,7 @@ class Tap:
         self._remove = remove
 
     def take(self, data: bytes) -> None:
-        """Capture data, as far as the limit allows."""
+        """Capture data, up to the limit."""
         self.data += data[: self._limit - len(self.data)]
 
     def close(self) -> bytes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stops processes: TERM to their groups, a deadline, then KILL, until none of them or their descendants remain.
+"""Stops processes: TERM to their groups, a deadline, then KILL, until neither they nor their descendants remain.
 
 The search for processes is repeated, so that children forked during the stop are found.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers: LSTM and GRU over sequences, and single steps of them."""
+"""Recurrent layers: LSTM and GRU over sequences, and single LSTM and GRU steps."""
 
 from __future__ import annotations
 

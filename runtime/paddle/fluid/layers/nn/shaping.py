@@ -223,7 +223,7 @@ def rank(input: Variable) -> Variable:
 
 
 def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable]:
-    """Split x into its slices along an axis, which is removed.
+    """Split x into slices along an axis, which they no longer have.
 
     Args:
         num: number of slices; None means the size of the axis.

@@ -113,7 +113,7 @@ class Series:
         )
 
     def advance(self) -> None:
-        """Copy a small part of the store; once all of it is copied, finish the part of the checkpoint."""
+        """Copy a small part of the store; once everything is copied, finish the checkpoint part."""
         if self._snapshot is None or self._sink is None or self._manifest is None:
             return
         self._snapshot.advance()
@@ -122,7 +122,7 @@ class Series:
             self._sink.finish(self._manifest, () if self._is_whole else self.parts[-1].files)
 
     def outcome(self) -> Manifest | OSError | None:
-        """Return, one time, the finished part or the error that prevented it; None if there is nothing new."""
+        """Return the finished part, or the error that prevented it, only once; None if there is nothing new."""
         outcome = None if self._sink is None else self._sink.outcome()
         if outcome is None:
             return None
