@@ -151,6 +151,11 @@ def _settings(found: Mapping[str, Any]) -> Settings:
 def _remarks(arguments: Arguments, listed: HostList, read: Mapping[str, Any]) -> Iterator[str]:
     if read["PADDLE_NIC"] and listed.hosts[0].is_local:
         yield "PADDLE_NIC has no effect on local nodes, which use 127.0.0.0/8"
+    if arguments["engine"] != "ssh" and listed.hosts[0].is_local:
+        yield (
+            f"--engine={arguments['engine']} has no effect on local nodes: all processes run on this machine, because "
+            f"{listed.source} names no other host"
+        )
     if listed.slots and arguments["nproc_per_node"] is not None:
         yield f"the slots in {listed.source} are ignored because --nproc_per_node is given"
     elif listed.slots and arguments["mode"] is not Mode.COLLECTIVE:

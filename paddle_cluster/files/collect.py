@@ -10,11 +10,12 @@ and never fails the job. Used by one thread.
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import functools
 import os
 import shutil
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from paddle_cluster.files.collected_copy import Copy, date, fitting, is_its_name, link_target
@@ -231,6 +232,13 @@ class Collector:
     def has_output(self) -> bool:
         """Return whether a file in output/ was received."""
         return any(target.is_relative_to(self._root / OUTPUT) for target in self._copies)
+
+    def unmatched(self, patterns: Sequence[str]) -> list[str]:
+        """Return the patterns that match no received checkpoint, as agents match them."""
+        top = self._root / OUTPUT / SAVED
+        saved = [target.relative_to(top) for target in self._copies if target.is_relative_to(top)]
+        names = ["/".join(path.parts[1:]) for path in saved]
+        return [one for one in patterns if not any(fnmatch.fnmatchcase(name, one) for name in names)]
 
     def compare(self, node_id: int, row: ListedRow) -> None:
         """Compare a row of a node's list with the local copy; record the result.

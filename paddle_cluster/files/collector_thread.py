@@ -126,6 +126,10 @@ class CollectorThread:
         """Return whether a file of output/ was received; valid after `close`."""
         return self._collector.has_output
 
+    def unmatched(self, patterns: Sequence[str]) -> list[str]:
+        """Return the patterns that match no received checkpoint; valid after `close`."""
+        return self._collector.unmatched(patterns)
+
     def close(self, timeout_s: float = PATIENCE_S) -> list[str]:
         """Write the queued chunks and close every file; return a message for each incomplete file.
 

@@ -33,6 +33,7 @@ _BROKEN = regex(
     re.IGNORECASE,
 )
 _NO_TRACEBACK = regex(r"(?:SyntaxError|IndentationError|TabError|[\w.-]+: error): ")
+_THROWN = "what():"  # of an uncaught C++ exception
 _RANK_PREFIX = regex(r"\[rank\d+\]: ?")  # PyTorch's, once a process group exists
 _NUMBER = regex(r"0x[0-9a-f]+|\d+")  # ranks, ports, addresses
 _MAIN_THREAD = regex(r"^Current thread 0x.*\n((?:  .*(?:\n|\Z))*)", re.MULTILINE)
@@ -155,12 +156,15 @@ def waits(failure: Failure) -> bool:
 def last_error(failure: Failure) -> str:
     """Return the last line of the Python traceback at the end of its log, or "".
 
-    Syntax errors of the script, and errors of argparse, have no traceback.
+    Syntax errors of the script, errors of argparse and uncaught C++ exceptions have no traceback.
     """
     tail = [line[found.end() :] if (found := _RANK_PREFIX.match(line)) else line for line in failure.tail]
     begun = [i for i, line in enumerate(tail) if line.startswith("Traceback (most recent call last)")]
     if not begun:
-        return next((line for line in tail[-1:] if _NO_TRACEBACK.match(line)), "")
+        thrown = (
+            line.strip().removeprefix(_THROWN).strip() for line in tail if line.strip().startswith(_THROWN)
+        )
+        return next(thrown, next((line for line in tail[-1:] if _NO_TRACEBACK.match(line)), ""))
     for line in tail[begun[-1] + 1 :]:
         if line and not line[0].isspace():
             return line

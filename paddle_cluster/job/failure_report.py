@@ -138,6 +138,11 @@ _REMEDIES = tuple(
             "Python on the nodes (PYTHON in conf.py)",
         ),
         (
+            r"^[\w.]*ProcessExitedException: |^RuntimeError: DataLoader worker",
+            "its log shows the error of the child process above; a script that starts processes must do so below "
+            'if __name__ == "__main__":',
+        ),
+        (
             r"^IndexError: list index out of range \(sys\.argv\)|error: the following arguments are required: ",
             (
                 "the script expects an argument that it did not get. Arguments behind the options of "
@@ -176,7 +181,7 @@ _REMEDIES = tuple(
             "a smaller batch or fewer processes per node (--nproc_per_node) need less memory",
         ),
         (
-            r"^signal 9 \(SIGKILL\)$",
+            r"^signal 9 \(SIGKILL\)$|\bkilled by signal 9\b",
             (
                 "a program outside the job killed it, such as kill -9 or the limits of a container or a "
                 "batch system; see its log"
@@ -188,8 +193,13 @@ _REMEDIES = tuple(
             "built for a different Python or numpy, or for newer CPUs",
         ),
         (
+            r"\bop\.preamble\.\w+",
+            "ranks gave a collective operation tensors of different shapes or dtypes: print them before the operation",
+        ),
+        (
             r"Connection closed by peer|Connection reset by peer",
-            "this follows from the end of another rank: the logs of the other ranks show the cause",
+            "another rank ended first: its log shows why. If it reports no error, the ranks made different collective "
+            "calls: tensors of other shapes or dtypes, or more calls on this rank",
         ),
         (
             r"^OSError: \[Errno 28\] |^OSError: \[Errno 122\] ",

@@ -125,6 +125,7 @@ class Job:
             lines += [f"  {line}" for line in hint]
         else:
             lines += [*_warnings(self._roster), *unmatched(self._roster, self._settings.monitoring.progress)]
+            lines += _uncollected(self._collector.unmatched(self._settings.job.saving.collect))
         code = self._weigh(code, undone)
         if code in signals.EXIT_CODES.values():
             self._console.note("\n".join(_stopped_by_hand(self._roster, self._settings)))
@@ -261,6 +262,15 @@ def _warnings(roster: Roster) -> list[str]:
     """Return the lines for a job that finished without some of its initial participants."""
     lost = [incident.text for incident in roster.incidents if incident.kind == LEFT_OUT]
     return [f"WARNING: {text}" for text in lost]
+
+
+def _uncollected(patterns: Sequence[str]) -> list[str]:
+    """Return a warning, as lines, about patterns of --collect that match no file."""
+    named = ", ".join(map(repr, patterns))
+    return [
+        f"WARNING: --collect: {named} matched no file on any node: save files below the directory "
+        "PADDLE_CHECKPOINT_DIR; patterns are relative to it"
+    ] * bool(patterns)
 
 
 def _stopped_by_hand(roster: Roster, settings: Settings) -> list[str]:

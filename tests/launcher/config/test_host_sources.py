@@ -76,11 +76,12 @@ def test_slots_are_trainers_in_collective_mode_and_are_told_elsewhere(
 
 
 @pytest.mark.parametrize(("host", "is_told"), [("local", True), ("a", False)])
-def test_a_network_interface_for_local_nodes_is_told_to_have_no_effect(
+def test_settings_without_effect_on_local_nodes_are_named(
     configured: Resolve, host: str, is_told: bool
 ) -> None:
-    got = configured(f"HOSTS = [{host!r}]\nPADDLE_NIC = 'eth9'\n", "-p", "ws")
-    assert ("PADDLE_NIC" in "".join(got.sources.remarks)) == is_told
+    got = configured(f"HOSTS = [{host!r}]\nPADDLE_NIC = 'eth9'\n", "-p", "ws", "--engine=openmpi")
+    for name in ("PADDLE_NIC", "--engine=openmpi", "conf.py"):
+        assert (name in "".join(got.sources.remarks)) == is_told
 
 
 def test_what_is_wrong_with_hosts_of_a_hostfile_is_told_there(configured: Resolve, tmp_path: Path) -> None:

@@ -391,3 +391,8 @@ def test_a_node_that_sends_more_than_any_agent_is_refused(tmp_path: Path) -> Non
         closing = threads.submit(collection.close)
         assert reader.read()  # until the collection closes its copy
         closing.result()
+
+
+def test_patterns_of_checkpoints_that_match_nothing_are_named(collector: Collector) -> None:
+    collector.store(1, "checkpoints/epoch1/model.pt", 0, True, b"abc")
+    assert collector.unmatched(["*.pt", "*.npz", "node_1/*", "epoch1/model.pt"]) == ["*.npz", "node_1/*"]

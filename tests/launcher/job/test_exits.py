@@ -62,7 +62,7 @@ def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_rai
         ),
         ("ModuleNotFoundError: No module named 'torch'", "requirements.txt"),
         ("SyntaxError: invalid syntax", "compileall"),
-        ("[rank1]: RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:13207.", "other ranks"),
+        ("[rank1]: RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:13207.", "another rank"),
     ],
 )
 def test_a_hidden_package_a_syntax_error_and_a_lost_peer_are_advised_on(line: str, word: str) -> None:

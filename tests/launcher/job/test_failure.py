@@ -229,6 +229,15 @@ def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Fa
         ),
         ("OSError: [Errno 98] Address already in use", "MASTER_PORT"),
         ("SyntaxError: Non-UTF-8 code starting with '\\xe9' in file a.py", "coding: latin-1"),
+        ("torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated", "__main__"),
+        (
+            "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:31139.",
+            "different collective calls",
+        ),
+        (
+            "RuntimeError: [enforce fail at pair.cc:446] op.preamble.length <= op.nbytes. 12 vs 8",
+            "shapes or dtypes",
+        ),
         ("EOFError: EOF when reading a line", "standard input is empty"),
         ("EOFError: Ran out of input", ""),  # a truncated pickle
         ("MemoryError", "fewer processes per node"),
@@ -242,6 +251,15 @@ def test_what_many_scripts_die_of_is_told_with_what_helps(error: str, helps: str
     found = [line for line in lines if line.startswith("  try: ")]
     assert len(found) == bool(helps)
     assert helps in "".join(found)
+
+
+def test_an_uncaught_exception_of_cpp_is_the_error_of_its_process() -> None:
+    what = "[enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 300000 vs 299900."
+    tail = ("terminate called after throwing an instance of 'gloo::EnforceNotMet'", f"  what():  {what}",
+            "Fatal Python error: Aborted", "", '  File "train.py", line 4 in <module>')  # fmt: skip
+    crashed = replace(trainer(1, "signal 6 (SIGABRT)", *tail), code=None, signal=6)
+    assert failure_report.headline(crashed).endswith(what)
+    assert "shapes or dtypes" in "".join(report(judge([crashed])))
 
 
 @pytest.mark.parametrize(
