@@ -9,25 +9,22 @@ import sys
 from collections.abc import Sequence
 
 from paddle_cluster.errors import ExitCode, UsageError
-from paddle_cluster.system.installation import RUNTIME_DIR
+from paddle_cluster.system.installation import PROGRAM, RUNTIME_DIR
 
 _REFUSED = 2  # argparse's
 
 
-def perform(command: str, argv: Sequence[str], usage: str) -> ExitCode:
+def perform(command: str, argv: Sequence[str]) -> ExitCode:
     """Run `paddle COMMAND ...` and return its exit code. Signals from the terminal reach both processes.
-
-    Args:
-        usage: the command's usage, for the error when arguments are missing.
 
     Raises:
         UsageError: the arguments are invalid; the process has printed the reason.
     """
     if not argv:
-        raise UsageError(f"{command}: arguments are missing\n{usage}")
+        raise UsageError(f"{command}: arguments are missing; `{PROGRAM} {command} --help` lists them")
     path = os.pathsep.join([str(RUNTIME_DIR), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "paddle", command, *argv],
+        [sys.executable, "-P", f"-Xpaddle_program={PROGRAM}", "-m", "paddle", command, *argv],
         env=os.environ | {"PYTHONPATH": path},
         check=False,
     )

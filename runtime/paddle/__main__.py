@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from paddle import glog, version
+from paddle.command_parser import PROGRAM
 from paddle.distributed import launch, launch_ps, launch_v2
 from paddle.env import JobEnvironment
 from paddle.errors import PaddleError
@@ -98,7 +99,7 @@ def _of_module(name: str) -> Callable[[Sequence[str]], int]:
         try:
             done: int = importlib.import_module(name).main(arguments)
         except PaddleError as error:
-            sys.stderr.write(f"paddle: {error}\n")
+            sys.stderr.write(f"{PROGRAM}: {error}\n")
             return 1
         except KeyboardInterrupt:
             return 130

@@ -29,4 +29,4 @@ If the copy is older than --within_s seconds (5), lookups fail with 503.
 
 def run(argv: Sequence[str]) -> ExitCode:
     """Run `paddle serve` with these arguments in a separate process and return its exit code."""
-    return runtime_command.perform("serve", argv, USAGE)
+    return runtime_command.perform("serve", argv)

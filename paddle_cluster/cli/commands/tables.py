@@ -34,4 +34,4 @@ program's file. GrowingTable(start=DIR) starts from it.
 
 def run(argv: Sequence[str]) -> ExitCode:
     """Run `paddle tables` with these arguments in a separate process and return its exit code."""
-    return runtime_command.perform("tables", argv, USAGE)
+    return runtime_command.perform("tables", argv)

@@ -113,7 +113,9 @@ class TableHTTPServer(HTTPServer):
         try:
             super().__init__((host, port), _Handler)
         except OSError as error:
-            raise ConfigError(f"serve: cannot listen on {host}:{port}: {error.strerror}") from None
+            raise ConfigError(
+                f"serve: cannot listen on {host}:{port}: {error.strerror}; --port=0 uses any free port"
+            ) from None
 
     def is_allowed(self, headers: Any) -> bool:
         """Return whether a request is authorized: it has the token, or addresses this machine by a local name."""

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
 import sys
+from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import Path
 
+from paddle.command_parser import PROGRAM, CommandParser
 from paddle.errors import ConfigError
 from paddle.pserver.http_server import TableHTTPServer
 from paddle.pserver.reader import Reader
@@ -28,11 +29,7 @@ def main(arguments: Sequence[str]) -> int:
         PaddleError: the servers cannot be read, or the address cannot be used.
     """
     given = _parser().parse_args(list(arguments))
-    token = (
-        Path(given.token_file).read_text(encoding="utf-8").strip()
-        if given.token_file
-        else os.environ.get(_TOKEN, "")
-    )
+    token = _token(given.token_file) if given.token_file else os.environ.get(_TOKEN, "")
     servers = given.servers.split(",") if given.servers else None
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
@@ -54,11 +51,25 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _token(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(f"serve: --token_file: cannot read {path}: {reason}") from error
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 16):
+        raise ArgumentTypeError(f"expected a port from 1 to 65535, or 0 for any free port, got {text!r}")
+    return int(text)
+
+
+def _parser() -> CommandParser:
     epilog = (
         f"The token is read from the variable {_TOKEN} or from a file; the job's secret is PADDLE_JOB_KEY."
     )
-    parser = argparse.ArgumentParser("paddle serve", description=__doc__, epilog=epilog, allow_abbrev=False)
+    parser = CommandParser(f"{PROGRAM} serve", description=__doc__, epilog=epilog, allow_abbrev=False)
     parser.add_argument(
         "--servers", default="", help="HOST:PORT of each server; default: PADDLE_PSERVERS_IP_PORT_LIST"
     )
@@ -70,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--max_bytes", type=int, default=0, help="memory limit for the copy of each table")
     parser.add_argument("--host", default="127.0.0.1", help="address; any other than 127.0.0.1 needs a token")
-    parser.add_argument("--port", type=int, default=8500)
+    parser.add_argument("--port", type=_port, default=8500)
     parser.add_argument("--token_file", default="")
     parser.add_argument("--timeout_s", type=float, default=60.0, help="how long to wait for the servers")
     return parser

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from paddle.command_parser import PROGRAM, CommandParser
 from paddle.pserver.exported.folder import Description
 from paddle.pserver.exported.formats import FORMATS
 from paddle.pserver.reader import Reader
@@ -78,9 +79,9 @@ def _show(tables: Sequence[ListedTable], *, is_json: bool) -> None:
         _say("no growing tables")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("paddle tables", description=__doc__, epilog=_EPILOG, allow_abbrev=False)
-    commands = parser.add_subparsers(dest="what", required=True)
+def _parser() -> CommandParser:
+    parser = CommandParser(f"{PROGRAM} tables", description=__doc__, epilog=_EPILOG, allow_abbrev=False)
+    commands = parser.add_subparsers(dest="what", required=True, metavar="list|export|import")
     for name, text in (
         ("list", "print the growing tables"),
         ("export", "write the rows of a table into a new directory"),

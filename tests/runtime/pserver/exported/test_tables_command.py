@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,8 +23,12 @@ IDS = np.arange(-20, 300, 7)
 
 
 def tables(*words: str) -> subprocess.CompletedProcess[str]:
+    return launcher("tables", *words)
+
+
+def launcher(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(ROOT / "paddle.py"), "tables", *words],
+        [sys.executable, str(ROOT / "paddle.py"), *words],
         env=os.environ | {"PADDLE_JOB_KEY": KEY},
         capture_output=True,
         text=True,
@@ -99,9 +104,24 @@ def test_a_file_of_numpy_becomes_an_exported_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "why"),
-    [((), "arguments are missing"), (("export",), "--table"), (("list", "--sorted"), "unrecognized")],
+    [
+        ("tables", "tables: arguments are missing"),
+        ("tables export", "tables export: .*--table"),
+        ("tables list --sorted", "tables: .*--sorted"),
+        ("tables frob", "tables: .*'frob'.*'export'"),
+        ("serve", "serve: arguments are missing"),
+        ("serve --port=99999", "serve: .*--port.* 65535"),
+        ("serve folder", "serve: .*folder"),
+    ],
 )
-def test_wrong_arguments_are_named(words: tuple[str, ...], why: str) -> None:
-    done = tables(*words)
+def test_wrong_arguments_are_named(words: str, why: str) -> None:
+    done = launcher(*words.split())
     assert done.returncode == 2
-    assert why in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert re.match(rf"paddle\.py: {why}.*`paddle\.py (tables|serve)[a-z ]* --help`", line)
+
+
+def test_a_missing_token_file_is_named() -> None:
+    done = launcher("serve", "--servers=127.0.0.1:1", "--token_file=none/here")
+    assert done.returncode == 1
+    assert re.fullmatch(r"paddle\.py: serve: --token_file: .*none/here.*\n", done.stderr)
