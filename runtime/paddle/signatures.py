@@ -5,12 +5,28 @@ from __future__ import annotations
 
 import ast
 import difflib
-from collections.abc import Callable, Mapping
-from functools import cache
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, wraps
 from inspect import Parameter, Signature
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+C = TypeVar("C", bound=Callable[..., Any])
+_BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+_NEAR = 0.7
+_SYNONYMS = {
+    "lr": ("learning_rate",),
+    "activation": ("act",),
+    "units": ("size",),
+    "bias": ("bias_attr",),
+    "weight_decay": ("regularization",),
+    "inputs": ("input",),
+    "params": ("parameters", "parameter_list"),
+    "optimizer": ("update_equation",),
+    "shuffle_size": ("buf_size",),
+}
+"""Other frameworks' names of arguments -> the possible names here."""
 _literal = cache(ast.literal_eval)
 
 
@@ -29,13 +45,50 @@ def bound(name: str, signature: Signature, args: tuple[Any, ...], named: Mapping
     try:
         found = signature.bind(*args, **named)
     except TypeError as error:
-        for unknown in (each for each in named if each not in signature.parameters):
-            near = difflib.get_close_matches(unknown, signature.parameters, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}{hint}") from None
-        raise TypeError(f"{name}(): {error}") from None
+        raise TypeError(unknown_argument(name, signature.parameters, named) or f"{name}(): {error}") from None
     found.apply_defaults()
     return found.arguments
+
+
+def unknown_argument(name: str, parameters: Mapping[str, Parameter], named: Iterable[str]) -> str:
+    """Return the message about the first keyword argument that a function does not take, or ""."""
+    known = [each.name for each in parameters.values() if each.kind in _BY_NAME and each.name != "self"]
+    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values()):
+        return ""
+    for unknown in (each for each in named if each not in known):
+        return f"{name}() got an unexpected keyword argument {unknown!r}; {advice(unknown, known)}"
+    return ""
+
+
+def advice(unknown: str, known: Sequence[str]) -> str:
+    """Return advice for an unknown argument: the one that was probably meant, or a list of the known ones."""
+    near = [each for each in _SYNONYMS.get(unknown, ()) if each in known]
+    near += difflib.get_close_matches(unknown, known, n=1, cutoff=_NEAR)
+    return f"did you mean {near[0]!r}?" if near else f"its arguments are {', '.join(known) or 'none'}"
+
+
+def explained(made: C) -> C:
+    """Return a function, or a class, whose error for an unknown keyword argument names the argument that it takes.
+
+    Python's own error names only the unknown one. A class is changed in place; a subclass's own constructor is not.
+    """
+    owner: Any = made
+    call = owner.__init__ if isinstance(made, type) else owner
+
+    @wraps(call)
+    def checked(*args: Any, **named: Any) -> Any:
+        try:
+            return call(*args, **named)
+        except TypeError:
+            text = unknown_argument(made.__name__, inspect.signature(call).parameters, named)
+            if not text:
+                raise
+        raise TypeError(text)
+
+    if not isinstance(made, type):
+        return checked  # type: ignore[return-value]
+    owner.__init__ = checked
+    return made
 
 
 def function(text: str, says: str, body: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:

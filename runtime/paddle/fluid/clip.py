@@ -17,6 +17,7 @@ from paddle.fluid.program.block import Block
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Parameter, Variable, VarType
+from paddle.signatures import explained
 
 _Pair = tuple[Parameter, Variable]
 
@@ -57,6 +58,9 @@ class ErrorClipByValue(BaseErrorClipAttr):
 
 class BaseGradientClipAttr(ABC):
     """Base class of gradient clips, which change gradients before the updates; scripts may define subclasses."""
+
+    def __init_subclass__(cls) -> None:
+        explained(cls)
 
     def _process_context(self, context: dict[Any, Any], param: Parameter, grad: Variable) -> None:  # noqa: B027
         """Record a gradient in a dictionary that all clips of a program share, before any gradient is clipped."""

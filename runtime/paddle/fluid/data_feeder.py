@@ -16,12 +16,14 @@ from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.run.places import Place, cpu_places
 from paddle.fluid.run.tensor import LoDTensor
+from paddle.signatures import explained
 
 _log = logging.getLogger(__name__)
 
 _Reader = Callable[[], Iterable[Any]]
 
 
+@explained
 class DataFeeder:
     """Converts minibatches, which are lists of samples, into feeds: one LoDTensor per variable.
 

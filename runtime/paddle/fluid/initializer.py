@@ -21,10 +21,14 @@ from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import Operator
 from paddle.fluid.program.variable import Variable
 from paddle.ops.base.dtypes import VarType
+from paddle.signatures import explained
 
 
 class Initializer(ABC):
     """Base class of initializers, which append the operator for a variable's initial value to the startup program."""
+
+    def __init_subclass__(cls) -> None:
+        explained(cls)
 
     @abstractmethod
     def __call__(self, var: Variable, block: Block) -> Operator:

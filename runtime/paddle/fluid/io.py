@@ -45,6 +45,7 @@ from paddle.reader import (
     shuffle,
     xmap_readers,
 )
+from paddle.signatures import explained
 
 if TYPE_CHECKING:
     from paddle.fluid.transpiler.distributed_files import load_persistables, save_persistables
@@ -89,6 +90,7 @@ def get_inference_program(
     return (main_program or default_main_program()).clone(for_test=True)._prune(target_vars)
 
 
+@explained
 def save_inference_model(
     dirname: str | os.PathLike[str],
     feeded_var_names: Sequence[str] | str,
@@ -150,6 +152,7 @@ def save_inference_model(
     return names
 
 
+@explained
 def load_inference_model(
     dirname: str | os.PathLike[str],
     executor: Executor,

@@ -12,8 +12,10 @@ from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.initializer import Initializer
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.regularizer import WeightDecayRegularizer
+from paddle.signatures import explained
 
 
+@explained
 @dataclass
 class ParamAttr:
     """Attributes of one parameter: name, initial value, learning rate, decay and clipping.
@@ -50,6 +52,7 @@ class ParamAttr:
         return replace(self, name=name)
 
 
+@explained
 @dataclass(init=False)
 class WeightNormParamAttr(ParamAttr):
     """Attributes of a parameter with weight normalization (Salimans and Kingma, 2016), W = g V/||V||.

@@ -11,12 +11,16 @@ from collections.abc import Sequence
 
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.variable import Parameter, Variable, VarType
+from paddle.signatures import explained
 
 _Pairs = list[tuple[Parameter, Variable]]
 
 
 class WeightDecayRegularizer(ABC):
     """Base class of regularizers, which add a term to a parameter's gradient; scripts may define subclasses."""
+
+    def __init_subclass__(cls) -> None:
+        explained(cls)
 
     def __init__(self, regularization_coeff: float = 0.0) -> None:
         self._regularization_coeff = float(regularization_coeff)

@@ -63,6 +63,11 @@ class BoundPlan:
         self._rooms = rooms
         self._specs = specs
         self._fed_once = {name for name, each in variables.items() if getattr(each, "is_data", False)}
+        self._batched = [
+            name
+            for name in (*plan.asked.feeds, *self._fed_once)
+            if name in plan.numbers and name not in plan.sequential and specs[name].shape[:1] == (-1,)
+        ]
         self._misfits = _Misfits(specs, plan.ops)
         self._odd: dict[str, tuple[int, ...]] = {}  # shapes of this run that differ from their declarations
         self._calls: Sequence[Call] = [
@@ -216,6 +221,11 @@ class BoundPlan:
             f"{name!r} was fed with shape {shape}, but is declared {self._specs[name].shape}"
             for name, shape in self._odd.items()
         ]
+        rows = {name: len(value) for name in self._batched if (value := registers[numbers[name]]) is not None}
+        if len(set(rows.values())) > 1:
+            notes.append(
+                f"the fed variables differ in rows: {', '.join(f'{n!r} has {r}' for n, r in rows.items())}"
+            )
         return failed(
             op, position, lambda name: registers[numbers[name]] if name in numbers else None, error, notes
         )

@@ -20,6 +20,7 @@ from paddle.errors import ConfigError
 from paddle.optim.rules.rule import Rule
 from paddle.optim.rules.table import HYPER_RANGES, OTHER_RANGE, RULES
 from paddle.optim.schedule import SAMPLE_SCHEDULES, STEP_SCHEDULES, read_segments
+from paddle.signatures import explained
 
 _MAX_DISCARD_RATIO = 1e6
 # Offsets in bytes must fit in 64 bits for elements of any size.
@@ -40,6 +41,7 @@ class RowGradient(NamedTuple):
     values: npt.NDArray[np.float32]
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class OptimizerSpec:
     """The specification of an optimizer: update rule, learning rate, schedule, and synchronous or asynchronous updates.

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from paddle.errors import ConfigError, PaddleError
 from paddle.reader.channel import marked, require_readers
+from paddle.signatures import explained
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -37,6 +38,7 @@ def map_readers(func: Callable[..., U], *readers: Reader[Any]) -> Reader[U]:
     return read
 
 
+@explained
 def shuffle(reader: Reader[T], buf_size: int) -> Reader[T]:
     """Return a reader that shuffles samples in a buffer of `buf_size` samples, buffer after buffer.
 
@@ -93,6 +95,7 @@ def compose(*readers: Reader[Any], check_alignment: bool = True) -> Reader[tuple
     return marked(read, readers)
 
 
+@explained
 def firstn(reader: Reader[T], n: int) -> Reader[T]:
     """Return a reader of the first `n` samples, which reads no more from the source."""
 

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 
 from paddle.reader.channel import marked
 from paddle.reader.decorator import Reader, T, check_positive
+from paddle.signatures import explained
 
 _log = logging.getLogger(__name__)
 
 
+@explained
 def batch(reader: Reader[T], batch_size: int, drop_last: bool = False) -> Reader[list[T]]:
     """Return a reader of lists of `batch_size` samples; the last list may be shorter, unless `drop_last` drops it.
 

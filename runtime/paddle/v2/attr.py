@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from paddle.signatures import explained
 from paddle.v2.errors import UsageError
 from paddle.v2.parameter_format import UpdateHook
 
@@ -29,6 +30,7 @@ class HookAttribute:
         self.hook = UpdateHook(type, ratio)
 
 
+@explained
 @dataclass(eq=False, repr=False)
 class ParameterAttribute:
     """Initial values and update settings of a parameter; None selects the layer's or the optimizer's default.
@@ -99,6 +101,7 @@ class ParameterAttribute:
         return bias_attr if isinstance(bias_attr, ParameterAttribute) else False
 
 
+@explained
 @dataclass
 class ExtraLayerAttribute:
     """Settings that all layers accept: dropout after the activation, and error clipping. ``device`` has no effect.

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddle.graph.scope import fetched
+from paddle.signatures import explained
 from paddle.utils.model_config import network_in
 from paddle.v2 import settings
 from paddle.v2.errors import ModelFileError, UsageError
@@ -91,6 +92,7 @@ class Inference:
         return results[0] if len(results) == 1 else results
 
 
+@explained
 def infer(
     output_layer: Layers,
     parameters: Parameters,

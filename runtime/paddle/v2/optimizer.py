@@ -12,14 +12,14 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, signature
 from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
 from paddle.optim.learning_rate import LearningRate
 from paddle.optim.rules.table import RULES, V2
 from paddle.optim.spec import OptimizerSpec
-from paddle.signatures import bound, parsed
+from paddle.signatures import advice, bound, explained, parsed
 from paddle.v2 import model
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.regularization import L2Regularization
@@ -27,6 +27,7 @@ from paddle.v2.regularization import L2Regularization
 _log = logging.getLogger(__name__)
 
 
+@explained
 @dataclass(frozen=True)
 class ModelAverage:
     """Averages parameters over a window: the last average_window * updates updates, at most max_average_window."""
@@ -166,13 +167,12 @@ class Momentum(Optimizer):
 
 def _known(optimizer: Optimizer, given: CommonArguments) -> CommonArguments:
     """Check keyword arguments and name unknown ones; Python's own message would name the base class."""
+    own = [each for each in signature(type(optimizer)).parameters if each != "common"]
     for name in given:
         if name not in CommonArguments.__annotations__:
-            name_in_full = "learning_rate" if name == "lr" else name
-            near = difflib.get_close_matches(name_in_full, CommonArguments.__annotations__, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = advice(name, [*own, *CommonArguments.__annotations__])
             raise UsageTypeError(
-                f"paddle.optimizer.{type(optimizer).__name__} takes no argument {name!r}{hint}"
+                f"paddle.optimizer.{type(optimizer).__name__} takes no argument {name!r}; {hint}"
             )
     return given
 
@@ -181,14 +181,14 @@ def _optimizer(rule: str, text: str) -> type[Optimizer]:
     """Return the optimizer class of a rule: its arguments are the rule's hyperparameters, then the common ones."""
     name, parameters = parsed(text)
     own = Parameter("self", Parameter.POSITIONAL_ONLY)
-    signature = Signature([own, *parameters, Parameter("common", Parameter.VAR_KEYWORD)])
+    arguments = Signature([own, *parameters, Parameter("common", Parameter.VAR_KEYWORD)])
 
     def construct(self: Optimizer, *args: Any, **named: Any) -> None:
-        given = bound(name, signature, (self, *args), named)
+        given = bound(name, arguments, (self, *args), named)
         self.hyper = {each.name: given[each.name] for each in parameters}
         Optimizer.__init__(self, **_known(self, given.get("common", {})))
 
-    construct.__signature__ = signature  # type: ignore[attr-defined]
+    construct.__signature__ = arguments  # type: ignore[attr-defined]
     (first, *_) = (RULES[rule].__doc__ or "").splitlines()
     body = {"__init__": construct, "__doc__": first, "__module__": __name__, "rule": rule}
     return type(name, (Optimizer,), body)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from paddle.graph.scope import fetched
 from paddle.proto.message import Message
+from paddle.signatures import explained
 from paddle.v2 import model, settings
 from paddle.v2.attr import Initializer
 from paddle.v2.errors import UsageError
@@ -269,6 +270,7 @@ class Parameters:
             self[name] = found[name][1].reshape(self.get_shape(name))
 
 
+@explained
 def create(layers: Layers) -> Parameters:
     """Create the parameters of the network that the given layers need."""
     found = Parameters()

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paddle.signatures import explained
 from paddle.v2.errors import UsageError
 
 
+@explained
 @dataclass(frozen=True)
 class L2Regularization:
     """L2 weight decay with the given rate."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from paddle.reader.channel import may_be_read_ahead
 from paddle.report import Reporter
+from paddle.signatures import explained
 from paddle.v2 import event as events
 from paddle.v2 import model
 from paddle.v2 import settings as init_settings
@@ -41,6 +42,7 @@ EventHandler = Callable[[Any], object]
 _log = logging.getLogger(__name__)
 
 
+@explained
 class SGD:
     """Trains a network: runs passes over data, and updates ``parameters`` by gradient descent on ``cost``.
 

@@ -302,6 +302,14 @@ def test_an_operator_that_does_not_take_a_fed_shape_is_named_with_the_declared_o
     assert not type(caught.value).__name__.startswith("_")
 
 
+def test_fed_variables_with_different_rows_are_named() -> None:
+    build = Builder()
+    x, y = build.data("x", (-1, 4)), build.data("y", (-1, 4))
+    out = build.op("elementwise_sub", {"X": x, "Y": y})
+    with pytest.raises(ExecutionError, match=r"'x' has 3, 'y' has 2$"):
+        Executor().run(build.program, {"x": np.zeros((3, 4)), "y": np.zeros((2, 4))}, [out], Scope())
+
+
 def test_operators_that_take_a_fed_shape_run_though_another_is_declared() -> None:
     build = Builder()
     out = build.op("relu", {"X": build.data("x", (-1, 4, 1))})

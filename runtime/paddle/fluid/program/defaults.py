@@ -11,6 +11,7 @@ from typing import Any
 
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.program.program import Program
+from paddle.signatures import explained
 
 _main: ContextVar[Program] = ContextVar("paddle_main_program")
 _startup: ContextVar[Program] = ContextVar("paddle_startup_program")
@@ -58,6 +59,8 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
 
 def with_programs(layer: Callable[..., Any]) -> Callable[..., Any]:
     """Return a layer that also takes the keywords main_program and startup_program, as in Fluid 0.11."""
+
+    layer = explained(layer)
 
     @wraps(layer)
     def call(

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from paddle.signatures import explained
+
 
 class Named(Protocol):
     """The interface of objects with a name, such as variables, that dispatchers assign to servers."""
@@ -64,6 +66,7 @@ def _hash(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
+@explained
 @dataclass
 class DistributeTranspilerConfig:
     """Settings of `DistributeTranspiler`.

@@ -25,6 +25,7 @@ from paddle.fluid.transpiler.separation import check_apart, watching, whole_para
 from paddle.fluid.transpiler.server_side import server_program
 from paddle.fluid.transpiler.trainer_side import prefetch_rows, prefetchable
 from paddle.fluid.transpiler.whereabouts import VarsDistributed, overview_of, served_variables
+from paddle.signatures import explained
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -83,6 +84,7 @@ class DistributeTranspiler:
         self._check(self.config)
 
     @_takes_old_calls
+    @explained
     def transpile(
         self,
         trainer_id: int,

@@ -31,8 +31,10 @@ from paddle.pserver.client.job_servers import JobServers, positive
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.sparse.budget import MAX_SCORE
 from paddle.pserver.wire.configuration import Position
+from paddle.signatures import explained
 
 
+@explained
 class Client:
     """One trainer's client of a job's parameter servers; a context manager that leaves the job on exit.
 

@@ -20,8 +20,10 @@ from paddle.pserver.sparse.halves import ROW_DTYPES
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import MAX_ROWS, TableSpec
 from paddle.pserver.sparse.walk import TableRows
+from paddle.signatures import explained
 
 
+@explained
 @dataclass(frozen=True, slots=True)
 class TensorOptions:
     """The options of one tensor; `paddle.optim.spec.ParameterSpec` validates them.

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from inspect import isfunction
+
+from paddle.signatures import explained
 from paddle.v2.layer.combine import *  # noqa: F403
 from paddle.v2.layer.conv_terms import *  # noqa: F403
 from paddle.v2.layer.convolution import *  # noqa: F403
@@ -31,6 +34,7 @@ __all__ += [
     for name, found in globals().items()
     if getattr(found, "__module__", "").startswith(f"{__name__}.") and name not in (*__all__, "explain")
 ]
+globals().update({name: explained(globals()[name]) for name in __all__ if isfunction(globals()[name])})
 
 
 def __getattr__(name: str) -> object:
