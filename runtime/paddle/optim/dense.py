@@ -22,7 +22,11 @@ _ANNOUNCED = 1 << 19
 
 
 class DenseUpdater:
-    """An update rule with the state for one parameter, or a part, of `size` elements. Not thread-safe."""
+    """An update rule with the state for one parameter, or a part, of `size` elements. Not thread-safe.
+
+    Attributes:
+        batches: number of steps taken, including those that other code has taken for a rule without state.
+    """
 
     def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec, size: int) -> None:
         """Prepare an updater; the first update creates the state, on the device of the value.
@@ -45,7 +49,7 @@ class DenseUpdater:
                 f"got {parameter.momentum}; set the rule's hyperparameters instead"
             )
         self._state: dict[str, Array] = {}
-        self._batches = 0
+        self.batches = 0
 
     def update(
         self,
@@ -71,9 +75,9 @@ class DenseUpdater:
                     f"{what} of parameter {self._parameter.name}: expected ({self._size},) float32, "
                     f"got {array.shape} {array.dtype}"
                 )
-        if not self._batches:
+        if not self.batches:
             self._state = {name: np.zeros_like(value) for name in self.kept}
-        self._batches += 1
+        self.batches += 1
         by_slices = isinstance(value, np.ndarray) and not self._rule.needs_whole
         slice_size = _SLICE if by_slices else max(self._size, 1)
         step = self._step(learning_rate)
@@ -88,23 +92,14 @@ class DenseUpdater:
             )
 
     @property
-    def batches(self) -> int:
-        """Return the number of steps that have been taken."""
-        return self._batches
-
-    @property
     def columns(self) -> dict[str, Array]:
         """The rule's state arrays (size,) by name, not copied; empty before the first step."""
-        return self._state if self._batches else {}
+        return self._state if self.batches else {}
 
     @property
     def kept(self) -> tuple[str, ...]:
         """The names of the state arrays that `columns` contains after the first step."""
         return self._rule.states(self._parameter.momentum)
-
-    def count(self) -> None:
-        """Count a step that other code has taken for a rule without state."""
-        self._batches += 1
 
     def resume(self, batches: int, columns: dict[str, Array]) -> None:
         """Continue from the state of another updater of the same parameter; its arrays are not copied.
@@ -118,7 +113,7 @@ class DenseUpdater:
                 f"state of parameter {self._parameter.name}: expected {sorted(expected)} of ({self._size},), "
                 f"got { {name: array.shape for name, array in columns.items()} }"
             )
-        self._batches, self._state = batches, columns
+        self.batches, self._state = batches, columns
 
     def _step(self, learning_rate: float) -> Step:
         parameter = self._parameter
@@ -126,8 +121,8 @@ class DenseUpdater:
             eta=rate_of(self._rule, self._optimizer, parameter, learning_rate),
             l2=0.0 if parameter.l1 or self._rule.penalizes_gradient else parameter.l2,
             mu=parameter.momentum,
-            t=self._batches,
-            first=self._batches == 1,
+            t=self.batches,
+            first=self.batches == 1,
         )
 
     def _update(self, w: Array, g: Array, state: dict[str, Array], step: Step) -> None:

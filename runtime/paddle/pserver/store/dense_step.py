@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from paddle.optim.spec import OptimizerSpec, ParameterSpec, rate_of, rule_of
+from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.store.gradient import Slab
 from paddle.pserver.wire.arithmetic import Descent, descend
 from paddle.pserver.wire.message import Section
@@ -156,15 +155,14 @@ class DenseStep:
                 out += gradient
             return Descent(None, not check or Section("", out).is_finite)
         is_finite = True
-        for part, factor in self._plain:
+        for part in self._plain:
+            eta = self.rate * part.factor
             if part.start <= span.start and span.stop <= part.stop:
-                eta = factor(self.rate)
                 return descend(self._slabs.now[span], gradients, eta, out, self._scratch[worker], check=check)
             start, stop = max(part.start, span.start), min(part.stop, span.stop)
             if start < stop:
                 within = slice(start - span.start, stop - span.start)
                 theirs = [gradient[within] for gradient in gradients]
-                eta = factor(self.rate)
                 found = descend(
                     self._slabs.now[start:stop], theirs, eta, out[within], self._scratch[worker], check=check
                 )
@@ -183,38 +181,31 @@ class DenseStep:
         return all(self._threads.run(add_piece, -(-size // _PIECE)))
 
 
-_RULES = ("momentum", "sgd")
+_RULES = ("momentum", "sgd")  # their rate is the schedule's
 
 
 class PlainPart(NamedTuple):
-    """A part of a slab, elements `start` to `stop`, with one learning rate."""
+    """A part of a slab, elements `start` to `stop`, and the factor of its parameters on the learning rate."""
 
     start: int
     stop: int
+    factor: float
 
 
-def plain_parts(
-    shares: Sequence[DenseShare], optimizer: OptimizerSpec
-) -> list[tuple[PlainPart, Callable[[float], float]]] | None:
-    """Return the parts of a slab with η as a function of the learning rate; None if a rule computes more than w − η g.
+def plain_parts(shares: Sequence[DenseShare], optimizer: OptimizerSpec) -> list[PlainPart] | None:
+    """Return the parts of a slab with equal learning rates; None if a rule computes more than w − η g.
 
-    Adjacent parameters with equal settings form one part, so that many small parameters cost no more than one.
+    Adjacent parameters with equal factors form one part, so that many small parameters cost no more than one.
     """
     if optimizer.rule not in _RULES or not all(map(_is_plain, (share.parameter for share in shares))):
         return None
-    parts: list[tuple[PlainPart, ParameterSpec]] = []
+    parts: list[PlainPart] = []
     for share in shares:
-        alike = replace(share.parameter, name="-", shape=(1,))
-        if parts and parts[-1][1] == alike:
-            parts[-1] = (PlainPart(parts[-1][0].start, share.stop), alike)
-        else:
-            parts.append((PlainPart(share.start, share.stop), alike))
-    return [(part, _rate(optimizer, parameter)) for part, parameter in parts]
-
-
-def _rate(optimizer: OptimizerSpec, parameter: ParameterSpec) -> Callable[[float], float]:
-    rule = rule_of(optimizer)
-    return lambda learning_rate: rate_of(rule, optimizer, parameter, learning_rate)
+        start, factor = share.start, share.parameter.learning_rate
+        if parts and parts[-1].factor == factor:
+            start = parts.pop().start
+        parts.append(PlainPart(start, share.stop, factor))
+    return parts
 
 
 def _is_plain(parameter: ParameterSpec) -> bool:

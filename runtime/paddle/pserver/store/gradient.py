@@ -126,6 +126,6 @@ def read_gradient(message: Message) -> Gradient:
         push.in_place,
         wants_values=push.wants_values,
         asked=wanted,
-        rows_as=check_number(push.rows_as),
+        rows_as=check_number(push.rows_as) if push.asked else 0,
         follows=not (push.num_samples or push.chunks or push.in_place or message.sections),
     )

@@ -283,7 +283,7 @@ class Store:
         if self._step.is_plain:
             self._slabs.swap()
             for updater in self.updaters:
-                updater.count()
+                updater.batches += 1
         else:
             for dense, updater in zip(self.share.dense, self.updaters, strict=True):
                 span = slice(dense.start, dense.stop)
