@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from paddle_cluster.config.host_settings import HostList
-from paddle_cluster.config.hosts import Host, HostError, parse_host
+from paddle_cluster.config.hosts import Host, HostError, HostList, parse_host
 from paddle_cluster.errors import ConfError, UsageError
 from paddle_cluster.system.installation import COMMAND
 

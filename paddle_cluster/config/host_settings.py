@@ -1,101 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of hosts with their sources, and the parser of HOST_SETTINGS, the settings of single hosts."""
+"""Parses HOST_SETTINGS, the settings of single hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from paddle_cluster.config import values
-from paddle_cluster.config.hosts import Host
+from paddle_cluster.config.hosts import HostList
 from paddle_cluster.config.values import ValueMismatchError, mismatch, nearest, show
-from paddle_cluster.text.sizes import some
 from paddle_node.contract.classes import dataclass, field, replace
-
-_SHOWN = 5
-
-
-@dataclass(frozen=True)
-class HostList:
-    """A list of hosts, and the file or option that it comes from.
-
-    Attributes:
-        lines: location of each host in the source.
-        source: the file or option that names them.
-        slots: number of trainers by node ID, if given.
-        all_hosts: number of hosts including excluded ones; 0 means no host was excluded.
-        ignored: settings of the source that have no effect.
-        is_conf: whether the source is HOSTS of conf.py.
-        is_requested: whether the nodes must be requested from the engine; until then, the hosts are placeholders.
-    """
-
-    hosts: tuple[Host, ...]
-    lines: tuple[str, ...]
-    source: str
-    slots: Mapping[int, int] = field(default_factory=dict)
-    all_hosts: int = 0
-    ignored: tuple[str, ...] = ()
-    is_conf: bool = False
-    is_requested: bool = False
-
-    @property
-    def called(self) -> str:
-        """Return the name of the list for messages, such as "HOSTS"."""
-        return "HOSTS" if self.is_conf else f"the nodes of {self.source}"
-
-    @property
-    def total(self) -> int:
-        """Return the number of hosts in the source."""
-        return self.all_hosts or len(self.hosts)
-
-    def of(self, ids: Sequence[int]) -> HostList:
-        """Return the hosts with these IDs as a list, renumbered from 0."""
-        if len(ids) == len(self.hosts):
-            return self
-        return replace(
-            self,
-            hosts=tuple(self.hosts[one] for one in ids),
-            lines=tuple(self.lines[one] for one in ids),
-            slots={new: self.slots[one] for new, one in enumerate(ids) if one in self.slots},
-            all_hosts=self.total,
-        )
-
-    def ids(self, reference: str) -> Sequence[int]:
-        """Return the IDs of the nodes whose entry in the list is `reference`, or else of those with this host name."""
-        return self._ids.get(reference, ())
-
-    def node_of(self, reference: str | int) -> int:
-        """Return the ID of the node that is given as written in the list, by its unique host name, or by its index.
-
-        Raises:
-            ValueMismatchError: the reference matches no node, or several.
-        """
-        if isinstance(reference, int):
-            if not 0 <= reference < len(self.hosts):
-                raise mismatch(f"an index into {self.called}, from 0 to {len(self.hosts) - 1}", reference)
-            return reference
-        ids = self.ids(reference)
-        if len(ids) > 1:
-            raise ValueMismatchError(
-                f"{reference!r} matches several entries of {self.called}; give the index of the one you mean"
-            )
-        if not ids:
-            texts = [host.text for host in self.hosts]
-            near = nearest(reference, [*texts, *(host.name for host in self.hosts)])
-            hint = f"; did you mean {near!r}?" if near else f", which has {some(texts, _SHOWN)}"
-            raise ValueMismatchError(f"{reference!r} is not in {self.called}{hint}")
-        return ids[0]
-
-    @cached_property
-    def _ids(self) -> Mapping[str, Sequence[int]]:
-        texts, names = dict[str, list[int]](), dict[str, list[int]]()
-        for node_id, host in enumerate(self.hosts):
-            texts.setdefault(host.text, []).append(node_id)
-            names.setdefault(host.name, []).append(node_id)
-        return names | texts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,11 +124,6 @@ def of_nodes(
             raise _at(error, index, reference) from None
         found[node_id] = replace(settings, where=where(index))
     return found
-
-
-def keys(hosts: Sequence[Host], own: Mapping[int, HostSettings]) -> tuple[tuple[str, Path], ...]:
-    """Return (host, private key) for each host that has its own key."""
-    return tuple((hosts[node_id].describe(), one.key) for node_id, one in own.items() if one.key is not None)
 
 
 def _at(error: ValueMismatchError, index: int, reference: object) -> ValueMismatchError:

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from paddle_cluster.config.host_settings import HostList
-from paddle_cluster.config.hosts import Host, HostError, count_question, listed, parse_host
+from paddle_cluster.config.hosts import Host, HostError, HostList, count_question, listed, parse_host
 from paddle_cluster.errors import ConfError
 from paddle_cluster.system.state_dir import read_bounded
 from paddle_node.contract.classes import dataclass, field, regex, replace

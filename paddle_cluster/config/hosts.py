@@ -8,12 +8,17 @@ are not resolved here.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 
-from paddle_node.contract.classes import dataclass, regex
+from paddle_cluster.config.values import ValueMismatchError, mismatch, nearest, show
+from paddle_cluster.text.sizes import some
+from paddle_node.contract.classes import dataclass, field, regex, replace
 
 LOCAL = "local"
 MAX_TEXT = 253
 MOST = 100_000  # maximum number of hosts in a range
+_SHOWN = 5
 # Ports on which no sshd listens; Horovod and MPICH write process counts there.
 COUNTS = frozenset(range(1, 65)) - {22}
 
@@ -61,6 +66,86 @@ class Host:
         user = f"{self.user}@" if self.user else ""
         port = f":{self.port}" if self.port else ""
         return f"{user}{name}{port}"
+
+
+@dataclass(frozen=True)
+class HostList:
+    """A list of hosts, and the file or option that it comes from.
+
+    Attributes:
+        lines: location of each host in the source.
+        source: the file or option that names them.
+        slots: number of trainers by node ID, if given.
+        all_hosts: number of hosts including excluded ones; 0 means no host was excluded.
+        ignored: settings of the source that have no effect.
+        is_conf: whether the source is HOSTS of conf.py.
+        is_requested: whether the nodes must be requested from the engine; until then, the hosts are placeholders.
+    """
+
+    hosts: tuple[Host, ...]
+    lines: tuple[str, ...]
+    source: str
+    slots: Mapping[int, int] = field(default_factory=dict)
+    all_hosts: int = 0
+    ignored: tuple[str, ...] = ()
+    is_conf: bool = False
+    is_requested: bool = False
+
+    @property
+    def called(self) -> str:
+        """Return the name of the list for messages, such as "HOSTS"."""
+        return "HOSTS" if self.is_conf else f"the nodes of {self.source}"
+
+    @property
+    def total(self) -> int:
+        """Return the number of hosts in the source."""
+        return self.all_hosts or len(self.hosts)
+
+    def of(self, ids: Sequence[int]) -> HostList:
+        """Return the hosts with these IDs as a list, renumbered from 0."""
+        if len(ids) == len(self.hosts):
+            return self
+        return replace(
+            self,
+            hosts=tuple(self.hosts[one] for one in ids),
+            lines=tuple(self.lines[one] for one in ids),
+            slots={new: self.slots[one] for new, one in enumerate(ids) if one in self.slots},
+            all_hosts=self.total,
+        )
+
+    def ids(self, reference: str) -> Sequence[int]:
+        """Return the IDs of the nodes whose entry in the list is `reference`, or else of those with this host name."""
+        return self._ids.get(reference, ())
+
+    def node_of(self, reference: str | int) -> int:
+        """Return the ID of the node that is given as written in the list, by its unique host name, or by its index.
+
+        Raises:
+            ValueMismatchError: the reference matches no node, or several.
+        """
+        if isinstance(reference, int):
+            if not 0 <= reference < len(self.hosts):
+                raise mismatch(f"an index into {self.called}, from 0 to {len(self.hosts) - 1}", reference)
+            return reference
+        ids = self.ids(reference)
+        if len(ids) > 1:
+            raise ValueMismatchError(
+                f"{reference!r} matches several entries of {self.called}; give the index of the one you mean"
+            )
+        if not ids:
+            texts = [host.text for host in self.hosts]
+            near = nearest(reference, [*texts, *(host.name for host in self.hosts)])
+            hint = f"; did you mean {near!r}?" if near else f", which has {some(texts, _SHOWN)}"
+            raise ValueMismatchError(f"{reference!r} is not in {self.called}{hint}")
+        return ids[0]
+
+    @cached_property
+    def _ids(self) -> Mapping[str, Sequence[int]]:
+        texts, names = dict[str, list[int]](), dict[str, list[int]]()
+        for node_id, host in enumerate(self.hosts):
+            texts.setdefault(host.text, []).append(node_id)
+            names.setdefault(host.name, []).append(node_id)
+        return names | texts
 
 
 def parse_host(text: str) -> Host:
@@ -132,6 +217,39 @@ def _items(item: str) -> list[str]:
     if not found:
         raise HostError(f"the range [{item}] ends before it starts")
     return found
+
+
+def host(value: object) -> Host:
+    """Accept a host, by the grammar of this module."""
+    if not isinstance(value, str):
+        raise mismatch("a host as a string, such as 'root@10.1.9.7'", value)
+    try:
+        return parse_host(value)
+    except HostError as error:
+        raise ValueMismatchError(f"{show(value)} is not a host: {error}") from error
+
+
+def own_address(value: object) -> str:
+    """Accept an IP address or name of this machine, or an empty text."""
+    if value == "":
+        return ""
+    try:
+        host = parse_host(value) if isinstance(value, str) else None
+    except HostError:
+        host = None
+    if host is None or host.user or host.port or host.is_local:
+        raise mismatch("an address of this machine such as '10.1.9.7', or ''", value)
+    return host.name
+
+
+def jump(value: object) -> str:
+    """Accept ssh's ProxyJump: hosts separated by commas, or an empty text."""
+    if not isinstance(value, str):
+        raise mismatch("jump hosts as [user@]host[:port], separated by commas, or ''", value)
+    for hop in value.split(",") if value else ():
+        if host(hop).is_local:
+            raise mismatch("a jump host that ssh can reach", hop)
+    return value
 
 
 def count_question(host: Host) -> str:

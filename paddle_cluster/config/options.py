@@ -13,10 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from paddle_cluster.config import entry, host_settings, kubernetes, values
+from paddle_cluster.config import entry, host_settings, hosts, kubernetes, values
 from paddle_cluster.config.engines import ENGINES
-from paddle_cluster.config.hosts import listed
-from paddle_cluster.config.values import boolean, integer, list_of, one_of, own_address, seconds, text, whole
+from paddle_cluster.config.values import boolean, integer, list_of, one_of, seconds, text, whole
 from paddle_cluster.system.installation import IS_CHECKOUT
 
 
@@ -60,7 +59,7 @@ class Option(NamedTuple):
         target: the field of Settings that it sets, such as "job.min_trainers"; several rows may share one. Empty: none.
         metavar: placeholder of the value; empty: a switch.
         read: converts a value to its typed form or raises ValueMismatchError.
-        default: the default value, in a form that `read` accepts; None and () are used unchanged.
+        default: the typed default value; `read` expands the `~` of a path.
         help: text for --help.
         against: options that cannot be combined with this one -> the reason or remedy.
         conf: the name in conf.py, or empty.
@@ -99,7 +98,7 @@ class Option(NamedTuple):
         """Return the option's value if it is not given: its default, or None if a value is required."""
         if self.default is REQUIRED:
             return None
-        return self.default if self.default in (None, ()) else self.read(self.default)
+        return self.read(str(self.default)) if isinstance(self.default, Path) else self.default
 
 
 _CONF = "conf.py beside paddle.py" if IS_CHECKOUT else "DIR/../conf.py, else ./conf.py"
@@ -148,12 +147,12 @@ COMMON = (
         "hosts",
         "cluster.hosts",
         "HOST[,HOST]",
-        list_of(values.host, "hosts, such as ['root@10.1.9.7']"),
+        list_of(hosts.host, "hosts, such as ['root@10.1.9.7']"),
         REQUIRED,
         "use these hosts: user@a,b:2222; or --hostfile=FILE",
         against={"--hostfile": _ONE_SOURCE, **_ALLOCATION},
         conf="HOSTS",
-        split=listed,
+        split=hosts.listed,
     ),
     Option(
         "engine",
@@ -169,7 +168,7 @@ COMMON = (
         "job.entry",
         "FILE",
         entry.read,
-        entry.DEFAULT,
+        entry.Entry(entry.DEFAULT),
         "run train.py (default), ./run.sh, -mpkg.module",
     ),
     Option(
@@ -203,9 +202,17 @@ OTHERS = (
     Option(
         "hostfile", "cluster.hosts", "FILE", Path, None, "use the hosts listed in FILE", against=_ALLOCATION
     ),
-    Option("include", "cluster.hosts", "HOST[,HOST]", listed, (), "use only these hosts", against=_PODS),
     Option(
-        "exclude", "cluster.hosts", "HOST[,HOST]", listed, (), "use all hosts except these", against=_PODS
+        "include", "cluster.hosts", "HOST[,HOST]", hosts.listed, (), "use only these hosts", against=_PODS
+    ),
+    Option(
+        "exclude",
+        "cluster.hosts",
+        "HOST[,HOST]",
+        hosts.listed,
+        (),
+        "use all hosts except these",
+        against=_PODS,
     ),
     Option("nnodes", "cluster.hosts", "N", whole(1), None, "use the first N of these hosts, or start N pods"),
     Option(
@@ -263,7 +270,7 @@ OTHERS = (
         "cluster.wire",
         "WIRE",
         one_of(Wire),
-        "curve",
+        Wire.CURVE,
         "between processes: curve (default, encrypted) or plain",
         choices=tuple(Wire),
         conf="WIRE",
@@ -308,25 +315,25 @@ NAMES = (
         integer(0, 1024),
         "ports_num_for_sparse",
     ),
-    _flag("PADDLE_USE_GPU", "cluster.use_gpu", "False", boolean, "use_gpu"),
+    _flag("PADDLE_USE_GPU", "cluster.use_gpu", False, boolean, "use_gpu"),
     _name("LD_LIBRARY_PATH", "cluster.ld_library_path", "", text),
     _name("PYTHON", "cluster.python", "", values.python),
-    _name("HOST_SETTINGS", "cluster.own", {}, host_settings.read),
-    _name("SSH_CLIENT", "ssh.client", "fabric", one_of(SshClient)),
-    _name("SSH_CONFIG", "ssh.config", "~/.ssh/config", values.local_path),
-    _name("SSH_KNOWN_HOSTS", "ssh.known_hosts", "~/.ssh/known_hosts", values.local_path),
-    _name("SSH_IDENTITY_FILES", "ssh.identity_files", [], list_of(values.local_file, "private key files")),
-    _name("SSH_JUMP", "ssh.jump", "", values.jump),
-    _name("CONNECT_TIMEOUT_S", "ssh.connect_timeout_s", 10, _seconds),
-    _name("PREFLIGHT_TIMEOUT_S", "limits.preflight_timeout_s", 20, _seconds),
-    _name("READY_TIMEOUT_S", "limits.ready_timeout_s", 30, _seconds),
-    _name("STOP_GRACE_S", "limits.stop_grace_s", 5, seconds(0, _DAY_S)),
-    _name("COLLECT_TIMEOUT_S", "limits.collect_timeout_s", 30, _seconds),
-    _name("LEASE_S", "limits.lease_s", 30, seconds(1, _DAY_S)),
-    _name("HEARTBEAT_TIMEOUT_S", "limits.heartbeat_timeout_s", 10, seconds(1, _DAY_S)),
-    _name("STEP_TIMEOUT_S", "limits.step_timeout_s", 600, seconds(0, _DAY_S)),
-    _name("RESTART_BACKOFF_S", "limits.restart_backoff_s", 1, seconds(0, _DAY_S)),
-    _name("QUEUE_TIMEOUT_S", "limits.queue_timeout_s", 604800, seconds(1, 365 * _DAY_S)),
+    _name("HOST_SETTINGS", "cluster.own", (), host_settings.read),
+    _name("SSH_CLIENT", "ssh.client", SshClient.FABRIC, one_of(SshClient)),
+    _name("SSH_CONFIG", "ssh.config", Path("~/.ssh/config"), values.local_path),
+    _name("SSH_KNOWN_HOSTS", "ssh.known_hosts", Path("~/.ssh/known_hosts"), values.local_path),
+    _name("SSH_IDENTITY_FILES", "ssh.identity_files", (), list_of(values.local_file, "private key files")),
+    _name("SSH_JUMP", "ssh.jump", "", hosts.jump),
+    _name("CONNECT_TIMEOUT_S", "ssh.connect_timeout_s", 10.0, _seconds),
+    _name("PREFLIGHT_TIMEOUT_S", "limits.preflight_timeout_s", 20.0, _seconds),
+    _name("READY_TIMEOUT_S", "limits.ready_timeout_s", 30.0, _seconds),
+    _name("STOP_GRACE_S", "limits.stop_grace_s", 5.0, seconds(0, _DAY_S)),
+    _name("COLLECT_TIMEOUT_S", "limits.collect_timeout_s", 30.0, _seconds),
+    _name("LEASE_S", "limits.lease_s", 30.0, seconds(1, _DAY_S)),
+    _name("HEARTBEAT_TIMEOUT_S", "limits.heartbeat_timeout_s", 10.0, seconds(1, _DAY_S)),
+    _name("STEP_TIMEOUT_S", "limits.step_timeout_s", 600.0, seconds(0, _DAY_S)),
+    _name("RESTART_BACKOFF_S", "limits.restart_backoff_s", 1.0, seconds(0, _DAY_S)),
+    _name("QUEUE_TIMEOUT_S", "limits.queue_timeout_s", 604800.0, seconds(1, 365 * _DAY_S)),
     _name("KEEP_JOBS", "limits.keep_jobs", 3, integer(1, 1_000_000)),
     _name("LOG_LIMIT_MB", "limits.log_limit_mb", 256, integer(1, 1 << 20)),
     _name("WARN_SIZE_MB", "limits.warn_size_mb", 100, integer(1, 1 << 20)),
@@ -335,33 +342,33 @@ NAMES = (
     _name("METRICS_PORT", "monitoring.metrics_port", 0, integer(0, 65535)),
     _name("METRICS_ADDRESS", "monitoring.metrics_address", "127.0.0.1", values.ip_address),
     _name("TENSORBOARD", "monitoring.tensorboard", False, boolean),
-    _name("PROGRESS", "monitoring.progress", [], entry.read_progress),
-    _name("RESIDENT_S", "engines.resident_s", 0, seconds(0, _DAY_S)),
-    _name("ENGINE_PORT", "engines.ports", 0, values.ports),
-    _name("ENGINE_ADDRESS", "engines.address", "", own_address),
-    _name("SLURM_OPTIONS", "engines.slurm_options", [], list_of(values.slurm_option, _SLURM_EXAMPLE)),
-    _name("SLURM_QUEUE_TIMEOUT_S", "engines.slurm_queue_timeout_s", 86400, seconds(1, 365 * _DAY_S)),
+    _name("PROGRESS", "monitoring.progress", (), entry.read_progress),
+    _name("RESIDENT_S", "engines.resident_s", 0.0, seconds(0, _DAY_S)),
+    _name("ENGINE_PORT", "engines.ports", range(0), values.ports),
+    _name("ENGINE_ADDRESS", "engines.address", "", hosts.own_address),
+    _name("SLURM_OPTIONS", "engines.slurm_options", (), list_of(values.slurm_option, _SLURM_EXAMPLE)),
+    _name("SLURM_QUEUE_TIMEOUT_S", "engines.slurm_queue_timeout_s", 86400.0, seconds(1, 365 * _DAY_S)),
     _name("K8S_NODES", "cluster.hosts", 0, integer(0, values.MOST_COUNTED)),
     _name("K8S_IMAGE", "kubernetes.image", "", kubernetes.name),
     _name("K8S_NAMESPACE", "kubernetes.namespace", "", kubernetes.label),
-    _name("K8S_KUBECONFIG", "kubernetes.kubeconfig", "", kubernetes.kubeconfig),
+    _name("K8S_KUBECONFIG", "kubernetes.kubeconfig", None, kubernetes.kubeconfig),
     _name("K8S_CONTEXT", "kubernetes.context", "", text),
     _name("K8S_REQUESTS", "kubernetes.requests", {}, kubernetes.amounts("{'cpu': 4, 'memory': '8Gi'}")),
     _name("K8S_LIMITS", "kubernetes.limits", {}, kubernetes.amounts("{'nvidia.com/gpu': 1}")),
     _name("K8S_NODE_SELECTOR", "kubernetes.node_selector", {}, kubernetes.labels),
-    _name("K8S_TOLERATIONS", "kubernetes.tolerations", [], list_of(kubernetes.toleration, "tolerations")),
+    _name("K8S_TOLERATIONS", "kubernetes.tolerations", (), list_of(kubernetes.toleration, "tolerations")),
     _name("K8S_QUEUE", "kubernetes.queue", "", kubernetes.name),
     _name("K8S_SERVICE_ACCOUNT", "kubernetes.service_account", "", kubernetes.name),
     _name("K8S_USER", "kubernetes.user", 1000, integer(0, 2**31 - 1)),
     _name("K8S_PVC", "kubernetes.claims", {}, kubernetes.claims),
     _name("K8S_SHM_SIZE", "kubernetes.shm_size", "8Gi", kubernetes.quantity),
     _name(
-        "K8S_IMAGE_PULL_SECRETS", "kubernetes.pull_secrets", [], list_of(kubernetes.name, "names of Secrets")
+        "K8S_IMAGE_PULL_SECRETS", "kubernetes.pull_secrets", (), list_of(kubernetes.name, "names of Secrets")
     ),
     _name("K8S_PRIORITY_CLASS", "kubernetes.priority_class", "", kubernetes.name),
     _name("K8S_DEADLINE_S", "kubernetes.deadline_s", 30 * 86400, integer(0, 2**31 - 1)),
     _name("K8S_POD", "kubernetes.pod", {}, kubernetes.pod),
-    _name("K8S_START_TIMEOUT_S", "kubernetes.start_timeout_s", 600, seconds(1, 7 * _DAY_S)),
+    _name("K8S_START_TIMEOUT_S", "kubernetes.start_timeout_s", 600.0, seconds(1, 7 * _DAY_S)),
 )
 
 BY_KEY: Mapping[str, Option] = MappingProxyType({row.key: row for row in (*OPTIONS, *NAMES)})

@@ -18,8 +18,8 @@ from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.conf_file import ConfFile, Layers, conf_path, read_conf
 from paddle_cluster.config.engines import ENGINES, NodeRequest
 from paddle_cluster.config.entry import Entry
-from paddle_cluster.config.host_settings import HostList, HostSettings
-from paddle_cluster.config.hosts import LOCAL, Host, count_question
+from paddle_cluster.config.host_settings import HostSettings
+from paddle_cluster.config.hosts import LOCAL, Host, HostList, count_question
 from paddle_cluster.config.options import BY_KEY, Mode
 from paddle_cluster.config.settings import GROUPS, OPENBLAS_POLLING, THREAD_VARIABLES, Settings, Sources
 from paddle_cluster.config.values import ValueMismatchError, inside, mismatch
@@ -52,13 +52,14 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     read = layers.read(key for key in BY_KEY if key != "HOSTS" or is_named_here)
     found = _hosts(layers, read)
     roles = _roles(layers, found, read)
-    others_are_known = not is_named_here or arguments["hosts"] is not None
-    where = partial(layers.conf.where, "HOST_SETTINGS")
     own: dict[int, HostSettings] = {}
-    try:
-        own = host_settings.of_nodes(read["HOST_SETTINGS"], found, where, others_are_known)
-    except ValueMismatchError as error:
-        layers.report("HOST_SETTINGS", error)
+    if given := read["HOST_SETTINGS"]:
+        others_are_known = not is_named_here or arguments["hosts"] is not None
+        where = partial(layers.conf.where, "HOST_SETTINGS")
+        try:
+            own = host_settings.of_nodes(given, found, where, others_are_known)
+        except ValueMismatchError as error:
+            layers.report("HOST_SETTINGS", error)
     for name, message in _problems(found, read, arguments):
         is_elsewhere = name == "HOSTS" and not found.is_conf
         layers.add(
@@ -86,7 +87,9 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
         "cluster.port_is_explicit": arguments.flag("port") is not None,
         "cluster.own": own,
         "cluster.slots": slots,
-        "ssh.host_keys": host_settings.keys(listed.hosts, own),
+        "ssh.host_keys": tuple(
+            (listed.hosts[node_id].describe(), one.key) for node_id, one in own.items() if one.key is not None
+        ),
         "job.mode": arguments["mode"],
         "job.mode_is_explicit": "mode" in arguments.given,
         "job.entry": _entry(arguments),

@@ -15,7 +15,6 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from paddle_cluster.config.hosts import Host, HostError, parse_host
 from paddle_node.contract.classes import regex
 
 T = TypeVar("T")
@@ -270,29 +269,6 @@ def list_of(read: Callable[[object], T], what: str) -> Callable[[object], tuple[
     return read_list
 
 
-def host(value: object) -> Host:
-    """Accept a host, by the grammar of `paddle_cluster.config.hosts`."""
-    if not isinstance(value, str):
-        raise mismatch("a host as a string, such as 'root@10.1.9.7'", value)
-    try:
-        return parse_host(value)
-    except HostError as error:
-        raise ValueMismatchError(f"{show(value)} is not a host: {error}") from error
-
-
-def own_address(value: object) -> str:
-    """Accept an IP address or name of this machine, or an empty text."""
-    if value == "":
-        return ""
-    try:
-        host = parse_host(value) if isinstance(value, str) else None
-    except HostError:
-        host = None
-    if host is None or host.user or host.port or host.is_local:
-        raise mismatch("an address of this machine such as '10.1.9.7', or ''", value)
-    return host.name
-
-
 def ip_address(value: object) -> str:
     """Accept an IP address of this machine."""
     try:
@@ -330,16 +306,6 @@ def node_reference(value: object) -> str | int:
     """Accept a reference to a node of HOSTS: its text in the list, or its 0-based index."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise mismatch("an entry of HOSTS or its index", value)
-    return value
-
-
-def jump(value: object) -> str:
-    """Accept ssh's ProxyJump: hosts separated by commas, or an empty text."""
-    if not isinstance(value, str):
-        raise mismatch("jump hosts as [user@]host[:port], separated by commas, or ''", value)
-    for hop in value.split(",") if value else ():
-        if host(hop).is_local:
-            raise mismatch("a jump host that ssh can reach", hop)
     return value
 
 

@@ -233,6 +233,8 @@ def pserver_processes(
 
 def aligned(plan: Plan, machines: Machines) -> checkpoints.ResumeChoice:
     """Choose the checkpoint for pservers to resume from, if `--resume` names none and nodes have different ones."""
+    if not machines.parts:
+        return checkpoints.ResumeChoice()
     names = {node.node_id: node.label for node in plan.nodes}
     given = dict(plan.settings.job.flags).get("resume", "")
     return checkpoints.choose(given, machines.parts, plan.pserver_nodes, names)
