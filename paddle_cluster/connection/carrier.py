@@ -33,6 +33,7 @@ class Decoder:
 
     Attributes:
         started: whether the marker has been received.
+        frames: decodes the bytes after the marker; later bytes can be passed to it directly.
     """
 
     def __init__(self, nonce: str) -> None:
@@ -41,7 +42,7 @@ class Decoder:
         self._marker = marker(nonce)
         self._skipped = 0
         self._buffer = bytearray()
-        self._frames = frames.Decoder("agent", TO_LAUNCHER)
+        self.frames = frames.Decoder("agent", TO_LAUNCHER)
 
     def feed(self, data: bytes) -> list[Message]:
         """Decode the next bytes and return the messages that they complete.
@@ -50,14 +51,9 @@ class Decoder:
             FrameError: no marker within MAX_NOISE bytes, or bytes that are not a valid frame.
         """
         if self.started:
-            return self._frames.feed(data)
+            return self.frames.feed(data)
         self._buffer += data
-        return self._frames.feed(bytes(self._buffer)) if self._find_marker() else []
-
-    @property
-    def received(self) -> int:
-        """Return the number of bytes received after the agent's first frame."""
-        return self._frames.received
+        return self.frames.feed(bytes(self._buffer)) if self._find_marker() else []
 
     @property
     def noise(self) -> str:
@@ -232,7 +228,7 @@ class Carrier:
             self._conversation.over(self, self._fault, self.stream.end())
             self._ended.set()
             return Next.NOTHING
-        return Next.BYTES if self.can_continue() else Next.PAUSE
+        return Next.BYTES if self._conversation.can_continue else Next.PAUSE
 
     def _shut(self) -> bool:
         self._closed = True

@@ -250,7 +250,7 @@ class Link:
         """
         with self._lock:
             carrier, self._carrier = self._carrier, None
-            received = self._acknowledged = self._decoder.received
+            received = self._acknowledged = self._decoder.frames.received
         if carrier is not None:
             carrier.close()
         return received
@@ -292,9 +292,10 @@ class Link:
             if carrier is not self._carrier:
                 return
             self.read_at = time.monotonic()
-            messages = self._decoder.feed(data)
-            if not self._decoder.started:
-                carrier.stream.bootstrap.check_unrepeated(self._decoder.noise)
+            decoder = self._decoder
+            messages = (decoder.frames if decoder.started else decoder).feed(data)
+            if not decoder.started:
+                carrier.stream.bootstrap.check_unrepeated(decoder.noise)
             for kind, fields, body in messages:
                 self._has_answered = self._has_greeted
                 if not self._has_greeted:
@@ -306,7 +307,7 @@ class Link:
                     continue
                 self._events.put(heard(self.node_id, self.name, kind, fields, body, max(size, len(body))))
                 size = 0
-            received = self._decoder.received
+            received = self._decoder.frames.received
             if self.key is None or received - self._acknowledged < ACK_EACH:
                 return
             self._acknowledged = received

@@ -71,6 +71,7 @@ def take(job_id: str, scrollback: Scrollback, roster: Roster, curves: JobCurves)
             flat(
                 record.facts._replace(
                     place=_place(record, roster),
+                    life=record.life,
                     awaited=None if (queue := record.facts.queue) is None else Awaited(spans(queue.missing)),
                     gradients=_gradients(record, gradients),
                 )

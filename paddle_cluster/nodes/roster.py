@@ -15,8 +15,12 @@ from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.plan.plan import Process, Role
 from paddle_node.contract.classes import dataclass, field
-from paddle_node.contract.facts import MAX_CURVES, Gradients, Metrics, ProcessFacts, Progress
+from paddle_node.contract.facts import MAX_CURVES, Gradients, Life, Metrics, ProcessFacts, Progress
 from paddle_node.contract.records import RecordError
+from paddle_node.contract.text import visible
+
+_LINE_READ = 2048  # bytes of a process's newest lines
+_LINE_SHOWN = 300  # characters of its last line
 
 
 class ProcessState(Enum):
@@ -86,6 +90,7 @@ class ProcessRecord:
         stepped_at: the monotonic time of its last step; 0 before the first.
         left_at: when it exited with code 0, in seconds since 1970; 0 before that.
         last_lines: the end of its log at that time.
+        output: the end of the newest lines that it has written; empty before the first.
     """
 
     process: Process
@@ -98,6 +103,7 @@ class ProcessRecord:
     stepped_at: float = 0.0
     left_at: float = 0.0
     last_lines: tuple[str, ...] = ()
+    output: bytes = b""
 
     @property
     def state(self) -> ProcessState:
@@ -105,9 +111,11 @@ class ProcessRecord:
         return _STATES.get(self.stage, ProcessState.RUNNING)
 
     @property
-    def has_output(self) -> bool:
-        """Return whether the process has written a line."""
-        return self.facts.life.last_line is not None
+    def life(self) -> Life:
+        """Return the facts about the process's start, output and end."""
+        line = self.output.rstrip().rpartition(b"\n")[2].decode("utf-8", "backslashreplace")
+        last = visible(line.rpartition("\r")[2])[:_LINE_SHOWN] if self.output else None
+        return self.facts.life._replace(last_line=last)
 
     @property
     def has_samples(self) -> bool:
@@ -132,8 +140,12 @@ class ProcessRecord:
         self.facts = self.facts._replace(**parts)
 
     def live(self, **known: Any) -> None:
-        """Update the given facts about the process's start, output and end, by the names of `Life`."""
+        """Update the given facts about the process's start and end, by the names of `Life`."""
         self.learn(life=self.facts.life._replace(**known))
+
+    def write(self, lines: bytes) -> None:
+        """Record that the process has written lines."""
+        self.output = lines[-_LINE_READ:]
 
     def answer_at(self, endpoints: Endpoints) -> None:
         """Record the endpoints of a pserver, which answers on all its ports."""

@@ -123,7 +123,7 @@ class Drawer:
         self.tick()
         match event:
             case Printed():
-                who = wrapping.visible(wrapping.label(event.process, event.node))
+                who = wrapping.label(event.process, event.node)
                 self._print(who, self._open.take(who, event.data, event.partial))
             case Unsent():
                 view.lines([wrapping.unsent(event)])

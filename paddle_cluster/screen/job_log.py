@@ -145,7 +145,7 @@ class JobLog:
         """Format a block as lines of the file; all text of a block has the same time."""
         if b"\r" in data:
             data = b"\n".join(line.rstrip(b"\r").rpartition(b"\r")[2] for line in data.split(b"\n"))
-        prefix = f"{self._stamps.text(at)} [{wrapping.visible(who)}] ".encode("utf-8", "backslashreplace")
+        prefix = f"{self._stamps.text(at)} [{who}] ".encode("utf-8", "backslashreplace")
         body = data[:-1] if data.endswith(b"\n") else data
         return prefix + body.replace(b"\n", b"\n" + prefix) + b"\n"
 

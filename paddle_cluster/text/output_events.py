@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from paddle_cluster.errors import ExitCode
-from paddle_node.contract.classes import dataclass, field
+from paddle_node.contract.classes import NamedTuple, dataclass, field
 from paddle_node.contract.facts import NodeUsage, Progress
 from paddle_node.contract.records import Fields, Finite, fields_of, read
 
@@ -43,9 +43,8 @@ class Noted:
     text: str
 
 
-@dataclass(frozen=True)
-class Printed:
-    """Output lines of a process.
+class Printed(NamedTuple):
+    """Output lines of a process; the most frequent event.
 
     Attributes:
         process: its name, such as "trainer-2".

@@ -6,6 +6,7 @@ On a terminal, text is measured in cells: wide characters occupy two, combining 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -53,14 +54,15 @@ def visible_lines(text: str) -> str:
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def label(process: str, node: str) -> str:
-    """Return the label of a process's lines, such as "trainer 2 node-c"."""
-    return f"{process.replace('-', ' ', 1)} {node}"
+    """Return the label of a process's lines, such as "trainer 2 node-c", without control characters."""
+    return visible(f"{process.replace('-', ' ', 1)} {node}")
 
 
 def unsent(event: Unsent) -> str:
     """Return the line that the screen shows for output that was dropped."""
-    return f"[{visible(label(event.process, event.node))}] {unsent_text(event)}"
+    return f"[{label(event.process, event.node)}] {unsent_text(event)}"
 
 
 def unsent_text(event: Unsent) -> str:
@@ -171,6 +173,8 @@ def last_lines(data: bytes, count: int) -> tuple[bytes, int]:
 
 
 def _shown(line: str) -> str:
+    if len(line) <= MAX_LINE and line.isprintable():
+        return line
     # a progress bar overwrites itself: only its last state counts
     line = line.rstrip("\r").rpartition("\r")[2]
     more = f" ... ({len(line) - MAX_LINE} more characters in the log file)" if len(line) > MAX_LINE else ""

@@ -17,8 +17,6 @@ from paddle_node.contract.records import RecordError
 from paddle_node.contract.to_launcher import Line, Notice
 
 COLLECTED = frozenset(("file", "moved", "link", "removed", "listed"))
-_LINE_SHOWN = 300  # characters of the last line
-_LINE_READ = 2048  # bytes
 MOST_LINES = 1 << 20  # bytes that an agent sends at one time: a read, and the incomplete line before it
 
 
@@ -45,7 +43,7 @@ class FileHandlers:
         if len(body) > MOST_LINES:
             raise RecordError(f"a message has {len(body)} bytes of lines; expected at most {MOST_LINES}")
         if process is not None:
-            process.live(last_line=_last_line(body))
+            process.write(body)
         now = clock.now()
         written = now if line.t is None else max(0.0, min(now, line.t - record.reports.clock.offset_s))
         self._console.process_line(line.proc, record.name, body, partial=line.partial, at=written)
@@ -83,8 +81,3 @@ class FileHandlers:
     def notice(self, record: NodeRecord, notice: Notice) -> None:
         """Show a notice from a node; notices above the rate limit are only counted."""
         self._remarks.show(record, f"{record.name}: {notice.text}")
-
-
-def _last_line(body: bytes) -> str:
-    line = body[-_LINE_READ:].rstrip().rpartition(b"\n")[2]
-    return visible(line.decode("utf-8", "backslashreplace").rpartition("\r")[2])[:_LINE_SHOWN]

@@ -217,7 +217,7 @@ def test_the_last_screen_names_trainers_that_saw_no_sample(job: StagedJob) -> No
 
 def test_the_last_screen_reports_patterns_that_matched_no_line(job: StagedJob) -> None:
     assert unmatched(job.roster, ["tqdm"]) == []  # no trainer has written a line
-    job.roster.processes["trainer-1"].live(last_line="epoch 1 done")
+    job.roster.processes["trainer-1"].write(b"epoch 1 done\n")
     assert unmatched(job.roster, []) == []
     (line,) = unmatched(job.roster, ["tqdm"])
     assert "PROGRESS in conf.py matched no line" in line
