@@ -3,6 +3,9 @@
 
 Each path runs in its own process, in which a profile function records every Python function that is called. Concurrent
 calls of other threads count too, so figures vary slightly. Code executed while a module is imported does not count.
+
+A stay is a series of functions of one file that are called for the first time without one of another file in between.
+Stays beyond the first one in each file are returns.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from types import FrameType
 
@@ -39,7 +43,7 @@ class Tracer:
         begins: Callable[[FrameType], bool] = lambda _: True,
         ends: Callable[[FrameType], bool] = lambda _: False,
     ) -> None:
-        self.entered: set[tuple[str, str]] = set()
+        self.entered: dict[tuple[str, str], None] = {}  # in the order of their first calls
         self._begins, self._ends = begins, ends
         self._is_on = self._is_over = False
         self._imports = threading.local()
@@ -68,7 +72,7 @@ class Tracer:
             return
         self._is_on = self._is_on or self._begins(frame)
         if self._is_on:
-            self.entered.add((code.co_filename, code.co_qualname))
+            self.entered[code.co_filename, code.co_qualname] = None
             self._is_over = self._ends(frame)
 
 
@@ -152,14 +156,15 @@ def host() -> Tracer:
 
 
 def line() -> Tracer:
-    """Trace a line of a trainer from its bytes to the screen."""
+    """Trace the second line of a trainer from its bytes to the screen."""
 
     tracer = Tracer(
         begins=lambda frame: any(MARK.encode() in one for one in _arguments(frame) if type(one) in BYTES)
     )
     tracer.start()
     _job(
-        "import time; time.sleep(2); print('-'.join(['a', 'marked', 'line']), flush=True); time.sleep(2)",
+        "import time\nfor line in ('first', '-'.join(['a', 'marked', 'line'])):\n"
+        "    time.sleep(2)\n    print(line, flush=True)\ntime.sleep(2)",
         Watched(tracer),
     )
     return tracer
@@ -222,7 +227,7 @@ def main() -> int:
     if given.inside:
         entered = WAYS[given.inside]().entered
         print(
-            "\n" + json.dumps(sorted([file.removeprefix(f"{ROOT}/"), name] for file, name in entered)),
+            "\n" + json.dumps([[file.removeprefix(f"{ROOT}/"), name] for file, name in entered]),
             flush=True,
         )
         os._exit(0)  # threads of the pserver may still be running
@@ -239,8 +244,10 @@ def main() -> int:
         files: dict[str, list[str]] = {}
         for file, name in found[way]:
             files.setdefault(file, []).append(name)
-        print(f"{way:10} {len(files):4} files {len(found[way]):5} functions   {WAYS[way].__doc__}")
-        for file, names in files.items() if given.files else ():
+        stays = len([*groupby(file for file, _ in found[way])])
+        counts = f"{len(found[way]):5} functions {stays:4} stays {stays - len(files):4} returns"
+        print(f"{way:10} {len(files):4} files {counts}   {WAYS[way].__doc__}")
+        for file, names in sorted(files.items()) if given.files else ():
             print(f"  {file}: {', '.join(names)}")
     if given.json:
         given.json.write_text(json.dumps(found, indent=1))
