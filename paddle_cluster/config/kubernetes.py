@@ -82,7 +82,7 @@ def pod(value: object) -> Any:
 
 
 def toleration(value: object) -> Any:
-    """Validate a toleration of a pod, a dictionary."""
+    """Validate a toleration of a pod, which is a dictionary."""
     if not isinstance(value, dict):
         raise values.mismatch("a toleration such as {'key': 'gpu', 'operator': 'Exists'}", value)
     return template(value)

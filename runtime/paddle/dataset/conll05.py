@@ -42,7 +42,7 @@ def get_dict() -> tuple[Ids, Ids, Ids]:
 
 
 def get_embedding() -> str:
-    """Return the path of the pretrained word vectors: a header of 16 bytes, then float32 (44068, 32)."""
+    """Return the path of the pretrained word vectors, a file of a 16-byte header and float32 (44068, 32)."""
     return download(EMBEDDING[0], "conll05", EMBEDDING[1])
 
 

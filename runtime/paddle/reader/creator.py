@@ -77,8 +77,8 @@ def cloud_reader(
         buf_size: prefetched samples.
 
     Raises:
-        ConfigError: while reading, when trainers have different files; or in a job without servers, where each trainer
-            reads every n-th chunk, fewer chunks than trainers.
+        ConfigError: while reading, if trainers have different files or, in a job without servers (each trainer reads
+            every n-th chunk), if there are fewer chunks than trainers.
     """
     passes = itertools.count()
 

@@ -115,7 +115,7 @@ class PipeReader:
 
     Args:
         command: program and arguments; no pipes, globs or variables.
-        bufsize: bytes read at a time, at most.
+        bufsize: maximum number of bytes to read at a time.
         file_type: "plain", or "gzip" where the command writes gzip data.
     """
 

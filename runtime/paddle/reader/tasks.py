@@ -3,8 +3,8 @@
 
 A piece is a chunk of a recordio file; a task is a few consecutive pieces. A trainer leases a task, reports each piece
 that it has read to its end, and gets the next task. A task whose trainer exits, is replaced, or reports nothing for
-`LEASE_S` goes to another trainer from its first unread piece on. One that failed `MOST_FAILURES` times is given up for
-this pass. A pass is over when no task is waiting or leased; then all tasks wait for the next one.
+`LEASE_S` goes to another trainer from its first unread piece on. A task that failed `MOST_FAILURES` times is given up
+for this pass. A pass is over when no task is waiting or leased; then all tasks wait for the next one.
 
 In each pass every piece is read to its end by one trainer. A trainer that loses its lease may have read a part of one
 piece before, which is then read twice: a lease cannot promise more.

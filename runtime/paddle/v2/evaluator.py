@@ -98,7 +98,7 @@ def chunk(
 
 
 def ctc_error(input: LayerOutput, label: LayerOutput, name: str | None = None) -> None:
-    """Declare an evaluator of the edit distance between the best CTC path and the label, over the longer length.
+    """Declare an evaluator of the edit distance between the best CTC path and the label, divided by the longer length.
 
     Args:
         input: one column per class; the last one is the blank.

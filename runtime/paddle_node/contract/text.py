@@ -105,7 +105,7 @@ def _visible_character(character: str) -> str:
 def module_files(module: str, exists: Callable[[str], bool]) -> Tuple[str, ...]:
     """Return the files that `python -m` would search in a folder for a module, the one that it runs first.
 
-    None are returned for a module of Python or of an installed package.
+    No files are returned for a module of Python or of an installed package.
 
     Args:
         exists: whether the folder has a path.

@@ -33,7 +33,7 @@ __all__ = [
 
 load = layer(
     "load(out, file_path, load_as_fp16=None)",
-    "out, read in each run from a file that save_vars or a `save` operator wrote",
+    "`out`, which each run reads from a file that save_vars or a `save` operator wrote",
     to="out=Out",
 )
 

@@ -85,7 +85,7 @@ sums = layer(
 concat = layer("concat(input, axis=0, name=None)", "variables concatenated along an axis")
 tensor_array_to_tensor = several(
     "tensor_array_to_tensor(input, axis=1, name=None)",
-    "all values of an array concatenated along an axis, and the length of each along it, int32",
+    "all values of an array concatenated along an axis, and their sizes along this axis, int32",
     fixed="OutIndex",
 )
 argmax = layer("argmax(x, axis=0)", "the positions of the maxima along an axis, int64", "arg_max")

@@ -58,7 +58,8 @@ class Connection:
         """Begin a run of a program.
 
         Args:
-            wanted: the values that the run will receive: endpoint -> names, for each time that it finishes sending.
+            wanted: the values that the run will receive: one dict, endpoint -> names, each time that it finishes
+                sending.
             trains: whether the run sends gradients.
         """
         self._wanted = wanted

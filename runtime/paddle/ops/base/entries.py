@@ -81,7 +81,7 @@ def joined(lod: Lod) -> Offsets:
 
 
 def as_before(after: Any, before: Any) -> Any:
-    """Return the state after a step as rows or sequences, with its own LoD or else the previous state's."""
+    """Return the state after a step as rows or sequences, with its own LoD or else the LoD of the previous state."""
     if not isinstance(before, LoDArray):
         return plain(after)
     lod = lod_of(after)

@@ -79,7 +79,7 @@ def conditional_block_grad(
     wanted: tuple[str, ...],
     rows: tuple[str, ...],
 ) -> list[Any]:
-    """Return the gradients of the inputs, through the block if it ran, otherwise as for unchanged variables."""
+    """Return the gradients of the inputs: through the block if it ran, otherwise the unchanged gradients of Out."""
     grads = dict(zip(arriving, douts, strict=True))
     if tape is not None:
         tape.back(grads, frozenset(wanted))

@@ -39,7 +39,7 @@ def roi_pool(
 
     Args:
         x: (N, C, H, W).
-        rois: (rois, 4) left, top, right, bottom, both ends included; the number of their sequence is that of the image.
+        rois: (rois, 4) left, top, right, bottom, both ends included; sequence i contains the regions of image i.
         of: (rois, 1) image numbers, which take precedence over the sequence numbers.
     """
     whose = _images(rois, of, len(x))

@@ -70,9 +70,9 @@ def rpn_target_assign(
 ) -> tuple[Any, ...]:
     """Sample anchors and return the targets of a region proposal network, one sequence per image.
 
-    LocationIndex (f,) int32 has the anchors with an object, and ScoreIndex (f + b,) also those without; both are
-    numbered over all images. TargetBBox (f, 4) has codes, and TargetLabel (f + b, 1) int32 has 1 or 0. BBoxInsideWeight
-    (f, 4) is 1, or 0 where an anchor stands in for one without an object.
+    LocationIndex (f,) int32 contains the anchors with an object, ScoreIndex (f + b,) all sampled anchors; anchors are
+    numbered over all images. TargetBBox (f, 4) contains codes, TargetLabel (f + b, 1) int32 contains 1 or 0.
+    BBoxInsideWeight (f, 4) is 1, or 0 where an anchor stands in for one without an object.
 
     Args:
         anchor: (A, 4) in pixels of the scaled image.

@@ -228,7 +228,7 @@ def deformable_psroi_pooling(
 
     Args:
         x: (N, output_dim × group_size, H, W); each group of grid cells has its own channels.
-        rois: (rois, 4) left, top, right, bottom; the number of their sequence is that of the image.
+        rois: (rois, 4) left, top, right, bottom; sequence i contains the regions of image i.
         trans: (rois, 2 classes, part_size) shifts (across, down), multiplied by trans_std and by the region's size;
             ignored with no_trans. A class is output_dim / classes channels.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matching of candidate boxes to the objects of an image: bipartite_match, target_assign, mine_hard_examples.
 
-target_assign: targets of candidate boxes, from the objects that are matched to them.
-mine_hard_examples: hard negative mining, which selects the unmatched boxes with the highest loss.
+target_assign: assigns to candidate boxes the targets of the objects that are matched to them.
+mine_hard_examples: selects the unmatched boxes with the highest loss (hard negative mining).
 """
 
 from __future__ import annotations

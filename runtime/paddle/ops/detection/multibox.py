@@ -68,8 +68,8 @@ def multibox_loss(
     """Return the SSD loss of the batch, repeated for each image (N, 1), and its gradients.
 
     The loss is that of SSD (Liu et al., 2016): smooth L1 of the codes of matched priors, and cross entropy of their
-    classes and of the hardest negatives' background, over the number of matches in the batch. All N rows are equal, so
-    the gradient uses the mean of dLoss.
+    classes and of the hardest negatives' background, divided by the number of matches in the batch. All N rows are
+    equal, so the gradient uses the mean of dLoss.
 
     Args:
         location: (N, 4 P) codes.

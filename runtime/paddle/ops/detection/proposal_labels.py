@@ -56,8 +56,8 @@ def generate_proposal_labels(
 ) -> tuple[Any, ...]:
     """Sample each image's proposals and objects, positive ones first; return one sequence per image, with targets.
 
-    Rois (n, 4) are in pixels of the scaled image. LabelsInt32 (n, 1) has classes, 0 for no object. BboxTargets (n, 4
-    class_nums) has codes in the columns of the class, where both weights are 1.
+    Rois (n, 4) are in pixels of the scaled image. LabelsInt32 (n, 1) contains classes, 0 for no object. BboxTargets (n,
+    4 class_nums) contains codes in the columns of the class, where both weights are 1.
 
     Args:
         rois: (rows, 4) in pixels of the scaled image, one sequence per image; the same for all other inputs.

@@ -107,7 +107,7 @@ def psroi_pool(x: Array, rois: Any, *, attrs: dict[str, Any]) -> Array:
 
     Args:
         x: (N, output_channels pooled_height pooled_width, H, W).
-        rois: (rois, 4) left, top, right, bottom, both ends included; the number of their sequence is that of the image.
+        rois: (rois, 4) left, top, right, bottom, both ends included; sequence i contains the regions of image i.
     """
     boxes, images = images_of_regions(x, rois)
     pixels = _by_cell(to_host(x), attrs)
@@ -183,7 +183,7 @@ def roi_perspective_transform(x: Array, rois: Any, *, attrs: dict[str, Any]) -> 
 
     Args:
         x: (N, C, H, W).
-        rois: (rois, 8) corners, in order from the upper left; the number of their sequence is that of the image.
+        rois: (rois, 8) corners, in order from the upper left; sequence i contains the regions of image i.
     """
     quads, images = images_of_regions(x, rois)
     pixels = to_host(x).reshape(*x.shape[:2], -1)

@@ -177,8 +177,8 @@ def multiclass_nms(boxes: Any, scores: Any, *, attrs: dict[str, Any]) -> Any:
     [[-1]], as one sequence.
 
     Args:
-        boxes: (N, M, 4) with scores (N, C, M): a box has a score for each class. Or (rows, C, 4) with scores
-            (rows, C): a box for each class; rows of an image are a sequence.
+        boxes: (N, M, 4) with scores (N, C, M), one score per box and class; or (rows, C, 4) with scores (rows, C), one
+            box per class, in which the rows of an image are a sequence.
     """
     rows, _, lod = _found(boxes, scores, attrs)
     if not len(rows):

@@ -84,7 +84,7 @@ def yolo_box(
     Args:
         x: (N, A (5 + classes), H, W).
         size: (N, 2) int32 height and width of each image.
-        anchors: A widths and heights in pixels of the network's input.
+        anchors: the widths and heights of the A anchors, in pixels of the network's input.
     """
     maps = by_anchor(x, len(anchors) // 2)
     centers, sides = placed(maps, anchors, downsample_ratio)

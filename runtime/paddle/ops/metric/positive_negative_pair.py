@@ -31,7 +31,7 @@ def positive_negative_pair(
 ) -> tuple[Array, Array, Array]:
     """Return the numbers of correctly ordered, wrongly ordered and equally scored pairs of documents, (1,) each.
 
-    Two documents of one query with different labels are a pair; it counts as the mean of their weights.
+    Two documents of one query with different labels are a pair, weighted by the mean of their weights.
 
     Args:
         score: (rows, width); only `column` is used.

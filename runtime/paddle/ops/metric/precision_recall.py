@@ -105,7 +105,7 @@ def mean_iou(
     """Return the mean IoU (1,) float32 over the classes that occur, and wrong and correct counts (num_classes,) int32.
 
     A correctly classified pixel counts once as correct; any other counts as wrong for its class and for the predicted
-    one. Inputs are added: counts before the mean is computed, means after it.
+    one. Input counts are added before the mean is computed, input means afterwards.
 
     Raises:
         InputError: the numbers of predictions and labels differ, or a class is outside [0, num_classes).

@@ -78,7 +78,7 @@ def sync_batch_norm(
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Normalize by the statistics of all places.
 
-    Return Y, the running statistics, and those that the gradient needs.
+    Return Y, the running statistics, and the statistics that the gradient needs.
     """
     total = _total(remote)
     xp = array_module(x)

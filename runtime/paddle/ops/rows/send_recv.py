@@ -292,7 +292,7 @@ def allreduce(x: Array, *, reduce_type: int, remote: Remote | None) -> Array:
 
 @operator("broadcast", "X -> Out", attrs={"root": 0, "sync_mode": False}, infer="X", has_effect=True)
 def broadcast(x: Array, *, root: int, remote: Remote | None) -> Array:
-    """Return X of rank `root`; ranks count the places of trainer 0, then those of trainer 1, and so on."""
+    """Return X of rank `root`; ranks number the places of trainer 0, then of trainer 1, and so on."""
     values = _peers("broadcast", remote).gather(x)
     if not 0 <= root < len(values):
         raise AttrError(f"root: expected 0 to {len(values) - 1}, got {root}")

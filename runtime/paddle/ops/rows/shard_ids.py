@@ -48,7 +48,7 @@ def _infer_merge(ids: list[Spec], rows: list[Spec], x: list[Spec]) -> list[Spec]
 
 @operator("merge_ids", "Ids*+ Rows* X* -> Out*+", infer=_infer_merge)
 def merge_ids(ids: list[Any], rows: list[Array], x: list[Array]) -> list[Any]:
-    """Return Out[j] with one row per id of Ids[j] and its sequences, from the X whose Rows contain the id.
+    """Return Out[j], with the sequences of Ids[j] and one row per id, from the X whose Rows contain the id.
 
     Raises:
         InputError: an id is in no Rows or in several, or Rows and X do not match.

@@ -45,8 +45,8 @@ def sequence_best(x: Any, *, k: int) -> Array:
 def sequence_cut(x: Any, starts: Array | None, ends: Array | None) -> LoDArray:
     """Cut slices from each sequence of the last level of X, from row Starts to row Ends, inclusive.
 
-    Without Starts or Ends, slices extend to that end of the sequence. Each sequence has a row of positions and gives as
-    many slices as the row has. Slices are sequences; they stay grouped if X has two levels.
+    Without Starts or Ends, slices begin or end where the sequence does. Each sequence has a row of positions and gives
+    as many slices as the row has. Slices are sequences; they stay grouped if X has two levels.
 
     Raises:
         InputError: a slice has no rows, or rows outside its sequence.

@@ -123,7 +123,7 @@ def _infer_softmax(x: Spec) -> Spec:
     infer=_infer_softmax,
 )
 def sequence_softmax(x: Any) -> LoDArray:
-    """Return the softmax over the rows of each sequence, in the shape of X, which has one number per row."""
+    """Return the softmax over the rows of each sequence, in the shape of X; X has one number per row."""
     data, offsets = sequences(x, "X")
     out = array_module(data).exp(data - spread(segment_max(data, offsets, 0), offsets))
     out /= spread(segment_sum(out, offsets), offsets)

@@ -47,9 +47,9 @@ def dgc(
     rampup_begin_step: float,
     rampup_step: float,
 ) -> tuple[Array, Array, Any, Array]:
-    """Compress a gradient: return U, V, the value to send, and the number k of its elements, (1,) float32.
+    """Compress a gradient: return U, V, the value to send, and its number of elements k, (1,) float32.
 
-    The value to send is the whole gradient as one row (n,), or selected elements of it: their indices and values.
+    The value to send is the whole gradient as one row (n,), or the indices and values of selected elements.
     """
     step = int(current_step[0]) - int(rampup_begin_step)
     if step < 0:

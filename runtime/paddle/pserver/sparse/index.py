@@ -196,7 +196,7 @@ class PlainIndex:
 
 
 def new_index() -> Index | PlainIndex:
-    """Return an empty index, compiled if this machine supports it."""
+    """Return an empty index, in compiled form if this machine supports it."""
     return PlainIndex() if KERNELS.loaded is None else Index()
 
 

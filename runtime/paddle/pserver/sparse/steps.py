@@ -52,7 +52,7 @@ class DistinctRows(NamedTuple):
     fresh: Flags
 
     def part(self, which: Flags | Ids | slice) -> DistinctRows:
-        """Return the rows that a mask (n,), positions or a slice selects."""
+        """Return the rows selected by a mask (n,), positions or a slice."""
         return DistinctRows(self.ids[which], self.numbers[which], self.fresh[which])
 
 

@@ -30,7 +30,7 @@ def new_tick(clock: int) -> int:
 
 
 def ages(ticks: Ticks, clock: int) -> Ticks:
-    """Return the number of batches before `clock` at which each row (n,) last changed; 2^30 or more: after `clock`."""
+    """Return the number of batches before `clock` at which each row (n,) last changed; 2^30 or more: later."""
     return (np.uint32(tick(clock)) - ticks) & np.uint32(_MASK)
 
 

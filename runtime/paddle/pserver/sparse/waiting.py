@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the batches that contained an id without a row: its sightings.
+"""Counts the sightings of each id without a row: the batches that contained it.
 
 An id takes about 15 bytes. With a period, sightings are forgotten between one and two periods later, so that ids seen
 only once do not accumulate.

@@ -67,7 +67,7 @@ class TableRows(NamedTuple):
         )
 
     def take(self, which: npt.NDArray[np.bool_] | slice) -> TableRows:
-        """Return the rows that a mask (n,) or a slice selects."""
+        """Return the rows selected by a mask (n,) or a slice."""
         kept = None if self.states is None else self.states[which]
         return TableRows(self.ids[which], self.rows[which], self.ages[which], kept)
 
@@ -171,7 +171,7 @@ def reach(since: int | None, clock: int, caught_up: int) -> int | None:
 
 
 def ages_of(ticks: npt.NDArray[np.uint32], clock: int) -> npt.NDArray[np.int32]:
-    """Return, per row (n,), how many batches ago it last changed: a, or −1 − a if the change was not a gradient.
+    """Return each row's age (n,): the number a of batches since its last change, or −1 − a if that was not a gradient.
 
     In a table with a different clock, rows of these ages get the ticks that `ticks_of` returns.
     """

@@ -86,7 +86,8 @@ class Gradient:
 def read_gradient(message: Message) -> Gradient:
     """Parse a push: a slab; for each sparse parameter, row ids and values under its name; then requested row ids.
 
-    If chunks follow, there is no slab. A push of 0 samples without any array only follows.
+    If chunks follow, there is no slab. A push of 0 samples without arrays contributes no gradient; see
+    `Gradient.follows`.
 
     Raises:
         WireError: the message has a different structure. The store checks the contents of the arrays.

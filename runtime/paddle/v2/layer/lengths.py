@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sequence lengths of layers: where they come from, and checks that they agree.
+"""Determines the sequence lengths of layers, and checks that they agree.
 
 Lengths that are unknown before a batch arrives, such as those within the steps of a recurrent group, are not checked.
 """

@@ -114,5 +114,5 @@ collect_fpn_proposals = layer(
 )
 roi_perspective_transform = layer(
     "roi_perspective_transform(input, rois, transformed_height, transformed_width, spatial_scale=1.0)",
-    "the quadrangles rois (n, 8) of images, warped to (n, C, transformed_height, transformed_width)",
+    "quadrilateral regions `rois` (n, 8) of images, warped to (n, C, transformed_height, transformed_width)",
 )

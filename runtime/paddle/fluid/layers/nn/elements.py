@@ -75,7 +75,7 @@ prelu = layer(
 def _elementwise(op_type: str, symbol: str) -> Callable[..., Variable]:
     return layer(
         f"{op_type}(x, y, axis=-1, act=None, name=None)",
-        f"act({symbol}); the sizes of y equal those of x from axis on (-1: the last ones)",
+        f"act({symbol}); y has the shape of consecutive dimensions of x, starting at axis (-1: the last)",
     )
 
 
@@ -101,7 +101,7 @@ mul = layer(
 )
 matmul = layer(
     "matmul(x, y, transpose_x=False, transpose_y=False, alpha=1.0, name=None)",
-    "α x y over the last two dimensions, each transposed first if requested",
+    "the matrix product α x y over the last two dimensions; x and y are transposed first if requested",
     to="transpose_x=transpose_X transpose_y=transpose_Y",
 )
 fsp_matrix = layer(
@@ -136,7 +136,7 @@ def _over(given: Mapping[str, Any]) -> dict[str, Any]:
 def _reduction(op_type: str, what: str) -> Callable[..., Variable]:
     return layer(
         f"{op_type}(input, dim=None, keep_dim=False, name=None)",
-        f"{what} along one dimension or several; None: of all, (1,)",
+        f"{what} along one or more dimensions, or of all elements (1,) if dim is None",
         change=_over,
     )
 

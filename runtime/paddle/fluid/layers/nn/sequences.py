@@ -55,7 +55,7 @@ sequence_expand_as = layer(
 )
 sequence_concat = layer(
     "sequence_concat(input, name=None)",
-    "the sequences of several inputs, concatenated: sequence i of the first input, then that of the second, ...",
+    "the concatenation of several inputs: sequence i of the result joins sequence i of every input",
 )
 sequence_reshape = layer(
     "sequence_reshape(input, new_dim)",

@@ -97,7 +97,7 @@ flatten = layer(
 stack = layer("stack(x, axis=0)", "variables of equal shape, stacked along a new axis")
 gather = layer(
     "gather(input, index, overwrite=True)",
-    "the rows of input at the positions in index; gradients of a repeated row are summed",
+    "the rows of input selected by index; gradients of a repeated row are summed",
     to="overwrite=",
 )
 scatter = layer(
@@ -126,7 +126,7 @@ where = layer(
 )
 multiplex = layer(
     "multiplex(inputs, index)",
-    "rows selected from several inputs: row i of input number index[i]",
+    "rows selected from several inputs: row i comes from input index[i]",
     to="inputs=X",
 )
 hash = layer(

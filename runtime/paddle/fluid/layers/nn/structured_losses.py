@@ -183,7 +183,7 @@ warpctc = layer(
 
 ctc_greedy_decoder = layer(
     "ctc_greedy_decoder(input, blank, name=None)",
-    "CTC outputs decoded greedily: the best class of each row, without repetitions and blanks, as sequences",
+    "sequences decoded greedily from CTC outputs: the best class of each row, without repetitions and blanks",
     "ctc_align",
     prefix="ctc_greedy_decoder",
     change=lambda given: {"input": topk(given["input"], k=1)[1]},

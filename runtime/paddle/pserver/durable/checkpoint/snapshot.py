@@ -41,7 +41,7 @@ _ROWS_BYTES = 4 << 20
 
 
 class Copying:
-    """The pieces to copy into one checkpoint part. All methods except `write` belong to the owner's thread."""
+    """The pieces to copy into one checkpoint part. Only `write` may be called outside the owner's thread."""
 
     def __init__(self, pieces: Iterable[Piece], give: Callable[[Piece], None], length: int) -> None:
         """Begin the copy.
@@ -189,7 +189,7 @@ class Snapshot:
         return self._dense.is_over and not self._cursor and not self._growing
 
     def dense(self, elements: Elements) -> None:
-        """Copy these dense elements, which are about to change; blocks until they are copied."""
+        """Copy these dense elements, which are about to change; block until they are copied."""
         if elements.version >= self.version:  # otherwise they are elsewhere in the copied state
             self._dense.finish(elements.parameter, elements.start, elements.stop)
 
