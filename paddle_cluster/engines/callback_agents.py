@@ -70,7 +70,8 @@ class CallbackAgents(Protocol):
         """Start the callback agents; block only briefly.
 
         Args:
-            ended: function that is called once all callback agents have ended, and possibly earlier for single ones.
+            ended: function that is called when all callback agents have ended, and possibly earlier for individual
+                ones.
 
         Raises:
             OSError: all ports for callback agents are in use.

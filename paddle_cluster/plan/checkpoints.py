@@ -261,7 +261,7 @@ def shares(one: Checkpoint) -> Mapping[int, tuple[Part, ...]]:
 def marked(
     found: Mapping[int, Sequence[Part]], damaged: Sequence[tuple[int, Part, str]]
 ) -> dict[int, tuple[Part, ...]]:
-    """Return the parts of all nodes, with the problems of damaged files on every node that sees these files.
+    """Return the parts of all nodes, with the problems of damaged files added on every node that has access to them.
 
     Args:
         damaged: (node, part, problem).

@@ -146,7 +146,7 @@ def compress_block(data: bytes) -> bytes:
 
 
 def crc32c(data: bytes) -> int:
-    """Return the CRC-32C (Castagnoli) of data: in parallel lanes, whose checksums are then combined."""
+    """Return the CRC-32C (Castagnoli) of data, computed in parallel lanes whose checksums are then combined."""
     rows = len(data) // _LANES
     crc = 0xFFFFFFFF
     if rows:

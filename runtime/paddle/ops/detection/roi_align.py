@@ -46,8 +46,8 @@ def roi_align(x: Array, rois: Any, *, attrs: dict[str, Any]) -> Array:
 
     Args:
         x: (N, C, H, W).
-        rois: (rois, 4) left, top, right, bottom, multiplied by spatial_scale to positions in x; the number of their
-            sequence is that of the image. Without a sampling_ratio, a cell has one value per pixel of each side.
+        rois: (rois, 4) left, top, right, bottom, multiplied by spatial_scale to positions in x; sequence i contains the
+            regions of image i. Without a sampling_ratio, a cell has one value per pixel of each side.
     """
     boxes, images = images_of_regions(x, rois)
     pixels = to_host(x)

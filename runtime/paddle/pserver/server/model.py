@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of a job on one server, which all trainers must describe equally and one trainer initializes.
+"""The model of a job on one server, which all trainers must describe identically and one trainer initializes.
 
 The other trainers wait until the values are set. From then on, trainers pull values, or receive them with the answers
 to pushes.

@@ -223,7 +223,7 @@ class HashTable:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The dimensions (parts, part) of a gathered row: values and states, and the floats of each."""
+        """The dimensions (parts, part) of a gathered row: its values and states, and the number of floats in each."""
         return self._slabs.parts, self._slabs.part
 
     @property

@@ -197,7 +197,7 @@ def read_positions(
 
 
 def trainer_positions(replies: Mapping[int, Message]) -> dict[int, Position]:
-    """Return server index -> position: the batches that a trainer has pushed, as in the answer to START_PASS."""
+    """Return a trainer's position by server index: the batches that it has pushed, as in the answer to START_PASS."""
     return {index: _read(reply) or Position(0, 0) for index, reply in replies.items()}
 
 
