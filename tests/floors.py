@@ -186,8 +186,6 @@ FRAGMENTS: Mapping[str, str] = {
     "paddle_node.agent.reconnect": "a program of its own: what another login runs on the node",
     "paddle_cluster.files.collected_paths": "pure: the paths that a node may send, rename and link to",
     "paddle_cluster.job.handlers.table": "the table of handlers",
-    "paddle_cluster.nodes.checks.disks": "a family of checks: preflight names all of them",
-    "paddle_cluster.nodes.checks.routes": "a family of checks: preflight names all of them",
     "paddle.ops.base.families": "what lies on the disk, of which the table of operators knows nothing",
     "paddle.optim.clip": "user scripts clip gradients by norms before they push them",
     "paddle.pserver.metrics": "what an optional library asks for: nothing else knows of it",

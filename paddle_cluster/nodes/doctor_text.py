@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from paddle_cluster.nodes import preflight
-from paddle_cluster.nodes.checks import ports
+from paddle_cluster.nodes.checks.network import busy_ports
 from paddle_cluster.nodes.checks.reply import Reply
 from paddle_cluster.nodes.examination import Examined
 from paddle_cluster.nodes.preflight import result
@@ -261,7 +261,7 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
         "python": Fact(lambda reply: reply.answer.python_version or "missing"),
         "numpy": Fact(_module("numpy")),
         "zmq": Fact(_module("zmq")),
-        "ports": Fact(lambda reply: ports.busy(reply.answer.busy_ports)),
+        "ports": Fact(lambda reply: busy_ports(reply.answer.busy_ports)),
         "ROOT_DIR": Fact(_root_dir),
         "nics": Fact(_nics),
         "cores": Fact(lambda reply: str(reply.answer.facts.machine.cores or "")),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from paddle_cluster.config.options import Mode, Wire
-from paddle_cluster.nodes.checks import disks, limits, machines, ports, routes, versions
+from paddle_cluster.nodes.checks import limits, machines, network, versions
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.checks.versions import RUNTIME_MODULES, SEALS
 from paddle_cluster.nodes.findings import Finding, finding_lines
@@ -25,9 +25,9 @@ LISTED = 16  # up to this many nodes each have a row in a job's table
 _FAMILIES: tuple[Callable[[Sequence[Reply], Demands], Iterable[Finding]], ...] = (
     machines.check,
     versions.check,
-    disks.check,
-    ports.check,
-    routes.check,
+    limits.check_disks,
+    network.check_ports,
+    network.check_routes,
     limits.check,
     limits.check_clocks,
 )
@@ -115,7 +115,7 @@ def _row(reply: Reply, result: str) -> tuple[str, ...]:
         clock(reply),
         answer.python_version or "missing",
         ", ".join(f"{name} {version or 'missing'}" for name, version in answer.modules.items()),
-        ports.busy(answer.busy_ports),
+        network.busy_ports(answer.busy_ports),
     )
 
 

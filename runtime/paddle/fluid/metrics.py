@@ -12,7 +12,7 @@ import numpy.typing as npt
 from paddle.fluid.errors import FluidError, FluidTypeError, answering
 from paddle.fluid.executor import Executor
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.layers.detection.matching import detection_map
+from paddle.fluid.layers.detection.boxes import detection_map
 from paddle.fluid.layers.metric_op import warn_of_curve
 from paddle.fluid.layers.tensor import cast, concat, fill_constant
 from paddle.fluid.program.defaults import program_guard

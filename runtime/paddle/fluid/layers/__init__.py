@@ -21,13 +21,11 @@ from paddle.fluid.layers import (
 )
 from paddle.fluid.layers import device as device
 from paddle.fluid.layers.control_flow import *  # noqa: F403
-from paddle.fluid.layers.detection.boxes import *  # noqa: F403
-from paddle.fluid.layers.detection.heads import *  # noqa: F403
-from paddle.fluid.layers.detection.matching import *  # noqa: F403
+from paddle.fluid.layers.detection.boxes import *  # noqa: F403  # noqa: F403
+from paddle.fluid.layers.detection.heads import *  # noqa: F403  # noqa: F403
 from paddle.fluid.layers.detection.priors import *  # noqa: F403
 from paddle.fluid.layers.detection.proposals import *  # noqa: F403
 from paddle.fluid.layers.detection.ssd import *  # noqa: F403
-from paddle.fluid.layers.detection.yolo import *  # noqa: F403
 from paddle.fluid.layers.io import *  # noqa: F403
 from paddle.fluid.layers.learning_rate_scheduler import *  # noqa: F403
 from paddle.fluid.layers.metric_op import *  # noqa: F403

@@ -7,7 +7,6 @@ from inspect import isfunction
 
 from paddle.signatures import explained
 from paddle.v2.layer.combine import *  # noqa: F403
-from paddle.v2.layer.conv_terms import *  # noqa: F403
 from paddle.v2.layer.convolution import *  # noqa: F403
 from paddle.v2.layer.cost import *  # noqa: F403
 from paddle.v2.layer.data import data
@@ -19,8 +18,6 @@ from paddle.v2.layer.layer_type import *  # noqa: F403
 from paddle.v2.layer.lstm_gru import *  # noqa: F403
 from paddle.v2.layer.missing import RENAMED, explain
 from paddle.v2.layer.mixed import concat, embedding, fc, mixed, selective_fc
-from paddle.v2.layer.nested import *  # noqa: F403
-from paddle.v2.layer.norm import *  # noqa: F403
 from paddle.v2.layer.output import *  # noqa: F403
 from paddle.v2.layer.pool import *  # noqa: F403
 from paddle.v2.layer.projection import *  # noqa: F403

@@ -17,11 +17,10 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.sparse.budget import Budget
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.mixing import owners
-from paddle.pserver.sparse.slabs import Slabs, map_memory
+from paddle.pserver.sparse.slabs import Slabs, Toucher, map_memory
 from paddle.pserver.sparse.snapshot import TableSnapshot
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.tiered_table import TieredTable
-from paddle.pserver.sparse.touching import Toucher
 from tests.runtime.pserver.sparse.table_of_rows import INITIALS, arbitrary_ids, table_of
 
 

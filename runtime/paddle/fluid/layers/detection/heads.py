@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heads of region proposal networks (Faster R-CNN) and RetinaNet: target assignment, loss and detections."""
+"""Heads of region proposal networks (Faster R-CNN), RetinaNet and YOLO v3: target assignment, loss and detections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddle.signatures import renamed, takes
 
 __all__ = [
     "generate_mask_labels", "generate_proposal_labels", "retinanet_detection_output", "retinanet_target_assign",
-    "rpn_target_assign", "sigmoid_focal_loss",
+    "rpn_target_assign", "sigmoid_focal_loss", "yolo_box", "yolov3_loss",
 ]  # fmt: skip
 
 
@@ -136,4 +136,22 @@ sigmoid_focal_loss = layer(
     """the cross entropies of sigmoids (N, C), reduced for confident predictions and divided by fg_num (1,) int32.
 
     x is (N, C), label (N, 1) int32 1 to C, 0 for the background and −1 for ignored rows""",
+)
+
+
+yolov3_loss = layer(
+    "yolov3_loss(x, gt_box, gt_label, anchors, anchor_mask, class_num, ignore_thresh, downsample_ratio, gt_score=None, "
+    "use_label_smooth=True, name=None)",
+    """the YOLO loss (N,) of a feature map x (N, A (5 + class_num), H, W), with the A anchors in anchor_mask.
+
+    gt_box is (N, B, 4) centers and sides as fractions of the image, 0 for none; gt_label (N, B) int32; gt_score
+    (N, B). A cell whose box overlaps an object by more than ignore_thresh has no objectness cost. downsample_ratio
+    is the network's input size over the map's""",
+    to="gt_box=GTBox gt_label=GTLabel gt_score=GTScore",
+)
+yolo_box = several(
+    "yolo_box(x, img_size, anchors, class_num, conf_thresh, downsample_ratio, name=None)",
+    """the boxes (N, A H W, 4) in pixels, and their class scores; img_size (N, 2) int32 is height and width.
+
+    Both are 0 where the probability of an object is below conf_thresh""",
 )

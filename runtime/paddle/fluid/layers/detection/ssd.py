@@ -9,8 +9,13 @@ from typing import Any
 
 from paddle.fluid.errors import FluidError
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.layers.detection.boxes import box_coder, iou_similarity, multiclass_nms
-from paddle.fluid.layers.detection.matching import bipartite_match, target_assign
+from paddle.fluid.layers.detection.boxes import (
+    bipartite_match,
+    box_coder,
+    iou_similarity,
+    multiclass_nms,
+    target_assign,
+)
 from paddle.fluid.layers.detection.priors import prior_box
 from paddle.fluid.layers.nn.convolutions import conv2d
 from paddle.fluid.layers.nn.elements import reduce_sum, softmax

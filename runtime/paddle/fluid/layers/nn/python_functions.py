@@ -12,7 +12,7 @@ from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.run.tensor import LoDTensor, tensor_of
-from paddle.ops.control.py_func import number_of
+from paddle.ops.control.feed import number_of
 
 __all__ = ["py_func"]
 
