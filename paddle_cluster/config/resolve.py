@@ -33,6 +33,7 @@ from paddle_node.contract.flags import PSERVER_FLAGS, value_of
 
 _CONFIG = regex(r"--?config(=|$)")
 _IN_CONF = frozenset(row.flag for row in BY_KEY.values())  # checked with the names in conf.py
+_BARE = "; a flag without a value is True"
 _RESUME = regex(r"latest|auto|[0-9]+(\.[\w.-]+)?")
 MOST_A_MACHINE = 4096  # trainers
 MAX_LOCAL = 250  # each has its own address, from 127.0.0.2 on
@@ -343,11 +344,12 @@ def _wrong_flags(arguments: Arguments) -> Iterator[tuple[str, str]]:
             try:
                 value_of(PSERVER_FLAGS[name], text)
             except ValueError as error:
-                yield f"--{name}", str(error)
+                yield f"--{name}", f"{error}{_BARE if text == 'True' else ''}"
     if (resume := arguments.flag("resume")) and not arguments.flag("checkpoint_dir"):
         yield "--resume", "needs --checkpoint_dir=DIR, the directory of the checkpoints"
     elif resume and not _RESUME.fullmatch(resume):
-        yield "--resume", f"expected latest, auto or a batch number, got {resume!r}"
+        bare = _BARE if resume == "True" else ""
+        yield "--resume", f"expected latest, auto or a batch number, got {resume!r}{bare}"
 
 
 def _host_problems(hosts: Sequence[Host]) -> Iterator[str]:

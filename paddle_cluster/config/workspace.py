@@ -263,6 +263,26 @@ def foreign_framework(entry: Entry, package: Path) -> str:
     return found
 
 
+def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:
+    """Yield "FILE:LINE" and the number of each call in the script that gives a constant world_size."""
+    for file in (package / name for name in entries.files(entry, package)[:2] if name.endswith(".py")):
+        try:
+            source = read_bounded(file, _LIMIT)
+            tree = ast.parse(source if b"world_size" in source else b"")
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        constants = {
+            node.targets[0].id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        }
+        for node in ast.walk(tree):
+            for given in node.keywords if isinstance(node, ast.Call) else ():
+                value = constants.get(given.value.id) if isinstance(given.value, ast.Name) else given.value
+                if given.arg == "world_size" and isinstance(value, ast.Constant) and type(value.value) is int:
+                    yield f"{file}:{given.value.lineno}", value.value
+
+
 def _imported(tree: ast.Module, folder: Sequence[str]) -> Iterator[str]:
     """Return the dotted names that a module imports; relative names start at the top of the workspace."""
     for node in ast.walk(tree):

@@ -98,6 +98,8 @@ def test_what_is_wrong_with_hosts_of_a_hostfile_is_told_there(configured: Resolv
         (["--checkpoint_period=x"], "--checkpoint_period: expected a whole number, got 'x'"),
         (["--checkpoint_keep=0"], "--checkpoint_keep: expected 1 to 1000, got 0"),
         (["--resume=7x", "--checkpoint_dir=/c"], "--resume: expected latest, auto"),
+        (["--checkpoint_dir=/c", "--resume"], "--resume: expected latest, auto.* without a value"),
+        (["--checkpoint_period"], "--checkpoint_period: .* without a value"),
     ],
 )
 def test_a_resumption_that_cannot_be_is_told_before_anything_starts(

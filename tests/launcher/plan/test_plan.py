@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import sys
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -262,6 +263,27 @@ def test_a_job_begins_with_where_its_hosts_are_from_and_what_trainers_get(planne
 def test_resume_is_explained_where_the_script_itself_resumes(planned: Planned, mode: str) -> None:
     assert "PADDLE_CHECKPOINT_DIR" in opening(planned(LOCAL, f"--mode={mode}", "--resume=latest"))
     assert "PADDLE_CHECKPOINT_DIR" not in opening(planned(LOCAL, f"--mode={mode}"))
+
+
+@pytest.mark.parametrize(
+    ("script", "line"),
+    [
+        ("init_process_group('gloo', rank=0, world_size=4)\n", "train.py:1: world_size=4"),
+        ("N = 2\ndef main():\n    mpi(world_size=N)\n", "train.py:3: world_size=2"),
+        ("init_process_group('gloo', world_size=3)\n", ""),
+        ("init_process_group('gloo', world_size=int(os.environ['WORLD_SIZE']))\n", ""),
+        ("init(world_size=4\n", ""),
+    ],
+)
+def test_a_constant_world_size_that_is_not_the_job_s_is_reported(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, line: str
+) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/train.py").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    lines = opening(planned(LOCAL, "--mode=collective")).splitlines()[2:]
+    assert len(lines) == bool(line)
+    assert line in "".join(lines)
 
 
 def test_a_stopped_job_with_kept_files_says_how_to_continue(planned: Planned) -> None:
