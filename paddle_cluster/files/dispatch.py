@@ -129,7 +129,8 @@ class Dispatch:
             with ~.
         files: small extra files by path, such as the nodefile.
         collect: directories of the tree that are created if missing, and whose files are sent back.
-        unpacked_bytes: for a package of a bundle or wheels, their unpacked size; None: the package is the tree itself.
+        unpacked_bytes: the unpacked size of a package that is a bundle or wheels; None if the package is the tree
+            itself.
         hold: whether to stay HELD when the node lacks files, instead of sending them immediately.
 
     Attributes:

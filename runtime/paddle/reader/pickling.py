@@ -29,7 +29,7 @@ def dumps(value: Any) -> bytes:
 
 
 def text(value: Any) -> str:
-    """Return None, booleans, numbers, strings, and lists, tuples and dictionaries of them as a pickle of protocol 0.
+    """Pickle None, booleans, numbers, strings, and lists, tuples and dictionaries of these values with protocol 0.
 
     Raises:
         TypeError: the value contains an unsupported type.

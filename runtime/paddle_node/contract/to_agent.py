@@ -163,7 +163,7 @@ class Folder(NamedTuple):
 
 
 class File(NamedTuple):
-    """A regular file in a tree's manifest; `changed_ns`: its modification time in ns since 1970; 0: not preserved."""
+    """A regular file in a tree's manifest; `changed_ns` is its modification time in ns since 1970, or 0."""
 
     path: RelativePath
     kind: Literal["f"]
@@ -174,7 +174,7 @@ class File(NamedTuple):
 
 
 class Symlink(NamedTuple):
-    """A symbolic link in a tree's manifest; `leaves`: its target may be an absolute path outside the tree."""
+    """A symbolic link in a tree's manifest; with `leaves`, its target may be an absolute path outside the tree."""
 
     path: RelativePath
     kind: Literal["l"]
@@ -199,7 +199,7 @@ class Blob(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Asks the agent to build a tree at `dest` and to publish it; `files` and `collect` as in `Extras`."""
+    """Asks the agent to build a tree at `dest` and to publish it; see `Extras` for `files` and `collect`."""
 
     tree: str
     dest: str = ""

@@ -59,7 +59,7 @@ def shuffle_channel(x: Array, *, group: int) -> Array:
 
 @gradient("shuffle_channel", "Out@GRAD -> X@GRAD")
 def shuffle_channel_grad(dout: Array, *, group: int) -> Array:
-    """Return dX by the inverse shuffle, whose number of groups is the number of channels per group."""
+    """Return dX by the inverse shuffle, which exchanges the number of groups and the number of channels per group."""
     return shuffle_channel(dout, group=dout.shape[1] // group)
 
 

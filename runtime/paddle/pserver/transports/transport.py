@@ -170,7 +170,7 @@ class Listener(ABC):
     def invite(self, host: bytes, message: Message, port: int) -> Message:
         """Answer a trainer's request for a connection.
 
-        `host`: its base address; `port`: the port that received the request.
+        `host` is the trainer's base address, and `port` the port that received the request.
         """
         raise NotImplementedError
 

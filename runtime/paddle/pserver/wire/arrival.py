@@ -38,7 +38,7 @@ class Arrival:
 
     @classmethod
     def begin(cls, place: memoryview) -> Arrival | None:
-        """Return an arrival for an array that belongs to `place`, or None if the plain form must be used."""
+        """Return an `Arrival` that receives an array into `place`, or None if the plain form must be used."""
         kernels = None if len(place) % 8 else loops(len(place))
         return None if kernels is None else cls(place, kernels)
 

@@ -76,7 +76,7 @@ class Ping(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """HELLO: opens a trainer's session. `takes_over`: this process replaces one that is known to have ended."""
+    """HELLO: opens a trainer's session. With `takes_over`, this process replaces one that has ended."""
 
     num_trainers: int = ANY_NUMBER
     takes_over: bool = False
@@ -85,7 +85,7 @@ class Hello(NamedTuple):
 class Configure(NamedTuple):
     """CONFIGURE: describes the model.
 
-    `first_comes`: the first trainer to connect provides the values, not trainer 0.
+    With `first_comes`, the first trainer to connect provides the values, instead of trainer 0.
     """
 
     first_comes: bool = False
@@ -187,7 +187,7 @@ class Attach(NamedTuple):
 class Step(NamedTuple):
     """STEP: sends gradients of one step of a program and, with the last of them, requests values.
 
-    `is_last`: no more gradients follow; `is_first`: the gradients of an earlier, unfinished step are discarded.
+    `is_last` marks the last gradients of a step; `is_first` discards the gradients of an earlier, unfinished step.
     """
 
     is_last: bool = True
@@ -195,7 +195,7 @@ class Step(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """BEGIN: sends initial values of a program, and asks for trainer 0's; `is_last`: no more follow."""
+    """BEGIN: sends initial values of a program, and asks for trainer 0's; `is_last` marks the last message."""
 
     is_last: bool = True
 
@@ -294,7 +294,7 @@ class Error(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """WAITING: reports why a request waits. `is_idle`: the server waits only for the trainer that sent it."""
+    """WAITING: reports why a request waits. With `is_idle`, the server waits only for the request's sender."""
 
     is_idle: bool = False
 
