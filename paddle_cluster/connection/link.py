@@ -384,8 +384,8 @@ def unstarted(fault: str, said: str, ended: str) -> str:
     if ": " in ended and not fault:  # its standard error contains the reason
         return reason
     return (
-        f"{reason}; check the login shell of this user, and whether ~/.bashrc on the node runs exit or exec, or waits "
-        "for input, when there is no terminal"
+        f"{reason}; check the login shell of this user, ForceCommand in its sshd_config, and whether ~/.bashrc on "
+        "the node runs exit or exec, or waits for input, when there is no terminal"
     )
 
 
