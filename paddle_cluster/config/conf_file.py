@@ -108,7 +108,10 @@ def _source(path: Path, shown: str) -> bytes:
             f"--hosts=HOST[,HOST] (`{COMMAND} init DIR` writes one for this machine)",
         ) from None
     except OSError as error:
-        raise ConfError(shown, f"cannot be read: {error.strerror}") from error
+        raise ConfError(
+            shown,
+            f"cannot be read: {error.strerror}; give a Python file that your user can read, with --conf=FILE",
+        ) from error
 
 
 def _parse(path: Path, shown: str) -> ast.Module:
@@ -232,6 +235,8 @@ class Layers:
             if name not in CONF_NAMES:
                 near = values.nearest(name, tuple(CONF_NAMES))
                 hint = f"did you mean {near}?" if near else "write names of your own in lower case"
+                if name.lower() in LONG:
+                    hint = f"it is an option of the command line: --{name.lower()}"
                 self.add(self.conf.where(name), f"unknown name {name}; {hint}")
         found = {key: self._read(key, BY_KEY[key]) for key in keys}
         self.raise_any()

@@ -280,6 +280,11 @@ def _refuse_dangerous(text: str) -> None:
 
 
 def _check_user(user: str) -> None:
+    if ":" in user:
+        raise HostError(
+            f"nothing can follow the user name {user.partition(':')[0]!r} before the '@', and logins use keys, not "
+            "passwords: add your public key to the node with ssh-copy-id"
+        )
     if len(user) > LONGEST_USER or not _USER.fullmatch(user):
         raise HostError(
             f"{user} is not a valid login name: expected letters, digits and . _ + - (at most "
@@ -310,6 +315,8 @@ def _bracketed(rest: str) -> tuple[str, int | None]:
 
 def _plain(rest: str) -> tuple[str, int | None]:
     if rest.count(":") > 1:
+        if set(rest.lower()) - set("0123456789abcdef:.%"):
+            raise HostError("expected [user@]host[:port], with a single port")
         raise HostError(f"write an IPv6 address in brackets: [{rest}], or [{rest}]:22 with a port")
     name, colon, port = rest.partition(":")
     return _name(name), _port(port) if colon else None

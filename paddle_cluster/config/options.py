@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -108,6 +109,7 @@ _PODS = {
     for row in ENGINES.values()
     if not row.can_choose
 }
+_directories = partial(text, expected="directories separated by ':', such as '/opt/a/lib:/opt/b/lib'")
 _SILENT = "cannot be combined because the second one shows no events; omit one of them"
 _ALLOCATION = {f"--engine={row.name}": _ONE_SOURCE for row in ENGINES.values() if row.hosts}
 _OWN_QUEUE = {
@@ -260,7 +262,7 @@ OTHERS = (
         "collect",
         "job.saving.collect",
         "PATTERN[,PATTERN]",
-        values.comma_separated,
+        values.patterns,
         (),
         "copy matching files back from that directory",
     ),
@@ -316,11 +318,11 @@ NAMES = (
         "ports_num_for_sparse",
     ),
     _flag("PADDLE_USE_GPU", "cluster.use_gpu", False, boolean, "use_gpu"),
-    _name("LD_LIBRARY_PATH", "cluster.ld_library_path", "", text),
+    _name("LD_LIBRARY_PATH", "cluster.ld_library_path", "", _directories),
     _name("PYTHON", "cluster.python", "", values.python),
     _name("HOST_SETTINGS", "cluster.own", (), host_settings.read),
     _name("SSH_CLIENT", "ssh.client", SshClient.FABRIC, one_of(SshClient)),
-    _name("SSH_CONFIG", "ssh.config", Path("~/.ssh/config"), values.local_path),
+    _name("SSH_CONFIG", "ssh.config", Path("~/.ssh/config"), values.ssh_config),
     _name("SSH_KNOWN_HOSTS", "ssh.known_hosts", Path("~/.ssh/known_hosts"), values.local_path),
     _name("SSH_IDENTITY_FILES", "ssh.identity_files", (), list_of(values.local_file, "private key files")),
     _name("SSH_JUMP", "ssh.jump", "", hosts.jump),

@@ -168,7 +168,10 @@ def _remarks(arguments: Arguments, listed: HostList, read: Mapping[str, Any]) ->
         yield f"{listed.source}: ignored: {', '.join(listed.ignored)}"
     folder, period = (arguments.flag(f"checkpoint_{name}") for name in ("dir", "period"))
     if arguments["mode"].has_pserver_command and folder and (period or "0") == "0":
-        yield "--checkpoint_dir has no effect without --checkpoint_period=BATCHES: no checkpoint is written"
+        used = "is only read" if arguments.flag("resume") else "has no effect"
+        yield f"--checkpoint_dir {used} without --checkpoint_period=BATCHES: no checkpoint is written"
+    if arguments["queue_priority"] and not arguments["queue"]:
+        yield "--queue_priority has no effect without --queue: the job does not wait"
 
 
 def _roles(layers: Layers, listed: HostList, read: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

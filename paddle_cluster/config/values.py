@@ -135,10 +135,10 @@ def one_of(kind: type[E]) -> Callable[[object], E]:
     return read
 
 
-def text(value: object) -> str:
+def text(value: object, expected: str = "a string without control characters") -> str:
     """Accept a string on one line, possibly empty."""
     if not isinstance(value, str) or not value.isprintable():
-        raise mismatch("a string without control characters", value)
+        raise mismatch(expected, value)
     return value
 
 
@@ -150,6 +150,17 @@ def utf8(token: str) -> str:
 def comma_separated(given: str | tuple[str, ...]) -> tuple[str, ...]:
     """Split a string into its parts between commas."""
     return tuple(filter(None, given.split(","))) if isinstance(given, str) else given
+
+
+def patterns(given: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Accept patterns of files in the directory of --keep_as, separated by commas."""
+    found = comma_separated(given)
+    for each in map(PurePosixPath, found):
+        if each.is_absolute() or ".." in each.parts:
+            raise ValueMismatchError(
+                f"expected patterns relative to the directory of --keep_as, such as *.pt, got {str(each)!r}"
+            )
+    return found
 
 
 def is_line(given: str) -> bool:
@@ -242,10 +253,15 @@ def local_path(value: object) -> Path:
         raise mismatch("a path whose ~USER names a user of this machine", value) from None
 
 
+def ssh_config(value: object) -> Path:
+    """Accept an SSH configuration; only the default one may be missing."""
+    return local_path(value) if value == "~/.ssh/config" else local_file(value)
+
+
 def local_file(value: object) -> Path:
     """Accept the path of an existing file on the submitting machine; ~ is the user's home directory."""
     path = local_path(value)
-    if not path.is_file():
+    if path.is_dir() or not path.exists():
         raise mismatch("a file that exists on this machine", value)
     return path
 
@@ -319,7 +335,10 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
     """Return the known name that is most similar to a misspelled one; None if none is similar."""
     from difflib import get_close_matches  # few command lines contain an error
 
-    return next(iter(get_close_matches(name, known, n=1, cutoff=_SIMILAR)), None)
+    bare = {each.lstrip("-"): each for each in known}  # dashes are not a similarity
+    return next(
+        (bare[each] for each in get_close_matches(name.lstrip("-"), bare, n=1, cutoff=_SIMILAR)), None
+    )
 
 
 def near_miss(name: str, ours: str, fuzzy_from: int = _FUZZY_FROM) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from paddle_cluster.config.values import nearest
 from paddle_cluster.control import job_record
 from paddle_cluster.control.curves import MOST, OTHER_POINTS, PASSES, POINTS
 from paddle_cluster.control.job_record import JobRecord
@@ -306,8 +307,10 @@ def find(where: StatePlaces, word: str) -> KnownJob:
         for problem in unreadable(where):
             if word and word in problem.partition(":")[0]:
                 raise UsageError(problem)
+        near = nearest(word, [job.record.name for job in jobs if job.record.name])
+        hint = f"did you mean {near}? " if near else ""
         raise UsageError(
-            f"unknown job {word!r}; `{PROGRAM} status` lists the known jobs, and `{PROGRAM} "
+            f"unknown job {word!r}; {hint}`{PROGRAM} status` lists the known jobs, and `{PROGRAM} "
             "status --nodes` queries the nodes in conf.py"
         )
     if len(found) > 1:

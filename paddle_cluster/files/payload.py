@@ -248,7 +248,9 @@ def _workspace(root: Path, plan: Plan, note: Callable[[str], object]) -> Package
     """Return the package of the workspace, after checking that it contains the trainers' entry."""
     digests = Digests(
         memory_of(root, plan.settings.state.jobs),
-        reads=lambda size: note(f"reading {size_text(size)} in {root}; later jobs read only changed files"),
+        reads=lambda size: note(
+            f"reading {size_text(size)} in {root}; later jobs read only changed files, and .paddleignore excludes files"
+        ),
     )
     package = workspace_package(root, _withheld(plan), digests, plan.settings.job.keep_links)
     names = files(plan.settings.job.entry, root)

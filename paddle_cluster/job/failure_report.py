@@ -129,6 +129,24 @@ _REMEDIES = tuple(
             "launcher chooses. If ranks are given by hand, only one process can have rank 0",
         ),
         (
+            r"^[\w.]*DistNetworkError: ",
+            "the script must use the MASTER_ADDR and MASTER_PORT that the launcher sets: remove lines that set them",
+        ),
+        (
+            r"^AssertionError: Unknown backend type |: Distributed package doesn't have (?:MPI|UCC|XCCL) built in",
+            'the backends of a usual torch are gloo, for CPUs, and nccl, for GPUs: init_process_group("gloo")',
+        ),
+        (
+            r"^KeyError: '((?:SLURM|OMPI|PMI|PMIX|MPI)_\w+)'",
+            "{0} is a variable of another launcher; this one sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and "
+            "MASTER_PORT, as torchrun does",
+        ),
+        (
+            r"^RuntimeError: Parent directory (\S+) does not exist",
+            'create {0} on the node first: os.makedirs("{0}", exist_ok=True). --keep_as=NAME saves a directory of '
+            f"checkpoints between jobs (`{COMMAND} help any-script`)",
+        ),
+        (
             r"^SyntaxError: (?:\(unicode error\) 'utf-8' codec|Non-UTF-8 code starting)",
             "save the script in UTF-8, or name its encoding in the first line, such as # -*- coding: latin-1 -*-",
         ),
@@ -177,7 +195,8 @@ _REMEDIES = tuple(
             "{0} must exist on every node; name files in the workspace by paths relative to it",
         ),
         (
-            r"^(?:[\w.]*_ArrayMemoryError|MemoryError)\b|the kernel's out-of-memory killer|for lack of memory$",
+            r"^(?:[\w.]*_ArrayMemoryError|MemoryError)\b|DefaultCPUAllocator: can't allocate memory"
+            r"|the kernel's out-of-memory killer|for lack of memory$",
             "a smaller batch or fewer processes per node (--nproc_per_node) need less memory",
         ),
         (

@@ -339,8 +339,8 @@ class SshStream:
             return None
         data = bytes(self._channel.recv(min(limit, room)))
         self._count(len(data))
-        if self._channel.recv_ready():
-            self._arrived()
+        if self._channel.recv_ready() or self._channel.eof_received or self._channel.closed:
+            self._arrived()  # no event follows for an end that has arrived already
         if not self._has_begun:
             self._first += data
             self._has_begun = self._marker in self._first

@@ -37,6 +37,7 @@ class Client:
         self.config = folder / "config"
         self.known_hosts = folder / "known_hosts"
         folder.mkdir()
+        self.config.touch()
 
     def knows(self, *servers: LoginServer) -> None:
         self.known_hosts.write_text("".join(server.known_line for server in servers))

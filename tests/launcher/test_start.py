@@ -64,7 +64,7 @@ def test_a_plain_job_imports_few_modules_before_its_first_connection(
 ) -> None:
     (tmp_path / "ws").mkdir()
     (tmp_path / "ws" / "train.py").write_text("pass\n")
-    (tmp_path / "conf.py").write_text(f"HOSTS = {hosts}\nSSH_CONFIG = '{tmp_path}/none'\n")
+    (tmp_path / "conf.py").write_text(f"HOSTS = {hosts}\nSSH_CONFIG = '/dev/null'\n")
     done = subprocess.run(
         [sys.executable, "-c", COUNT, "--job_dispatch_package=ws", "--conf=conf.py"],
         cwd=tmp_path,

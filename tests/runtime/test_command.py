@@ -78,6 +78,13 @@ def test_every_command_of_the_usage_is_there() -> None:
             assert "unknown command" not in paddle(command, "--help").stderr
 
 
+def test_serve_asks_for_a_token_before_it_waits_for_servers() -> None:
+    assert (
+        "--token_file"
+        in paddle("serve", "--servers=127.0.0.1:1", "--host=0.0.0.0", "--timeout_s=3000").stderr
+    )
+
+
 def test_serve_ends_without_a_traceback_while_it_waits_for_servers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]

@@ -69,6 +69,21 @@ class Limits:
     idle_s: float = 120.0
 
 
+def check_token(host: str, token: str) -> None:
+    """Refuse a token that is too short, and an address that needs a token without one.
+
+    Raises:
+        ConfigError: the token is unsuitable.
+    """
+    if host not in _LOCAL and not token:
+        raise ConfigError(
+            f"serve: {host} can be reached from other machines; give a token of at least 16 characters in --token_file "
+            "or the variable PADDLE_SERVE_TOKEN"
+        )
+    if token and (len(token) < 16 or not token.isascii() or not token.isprintable()):
+        raise ConfigError("serve: expected a token of at least 16 printable ASCII characters")
+
+
 class TableHTTPServer(HTTPServer):
     """An HTTP server that answers lookups; `serve_forever` blocks. A context manager.
 
@@ -97,12 +112,7 @@ class TableHTTPServer(HTTPServer):
         Raises:
             ConfigError: the address cannot be used, or needs a token.
         """
-        if host not in _LOCAL and not token:
-            raise ConfigError(
-                f"serve: {host} can be reached from other machines; give a token of at least 16 characters"
-            )
-        if token and (len(token) < 16 or not token.isascii() or not token.isprintable()):
-            raise ConfigError("serve: expected a token of at least 16 printable ASCII characters")
+        check_token(host, token)
         self.tables, self._token = tables, token.encode()
         self.limits = limits or Limits()
         self._places = threading.BoundedSemaphore(self.limits.connections)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from paddle.command_parser import PROGRAM, CommandParser
 from paddle.errors import ConfigError
-from paddle.pserver.http_server import TableHTTPServer
+from paddle.pserver.http_server import TableHTTPServer, check_token
 from paddle.pserver.reader import Reader
 
 _TOKEN = "PADDLE_SERVE_TOKEN"  # noqa: S105 - the variable's name
@@ -30,6 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     given = _parser().parse_args(list(arguments))
     token = _token(given.token_file) if given.token_file else os.environ.get(_TOKEN, "")
+    check_token(given.host, token)
     servers = given.servers.split(",") if given.servers else None
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:

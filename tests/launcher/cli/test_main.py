@@ -155,6 +155,10 @@ def test_conf_py_beside_paddle_py_is_the_default(run: Run) -> None:
     [
         ([], "nothing to run"),
         (["doctor", "--config=x.py"], "doctor does not take '--config=x.py'"),
+        (["doctor", "-p", "ws"], "doctor does not take '-p'"),
+        (["dashboard", "--host=0.0.0.0"], "its options are --port"),
+        (["-p", "ws", "--keep_as=a", "--collect=/etc/passwd"], "--keep_as, such as *.pt, got '/etc/passwd'"),
+        (["-p", "ws", "--conf=ws"], "--conf=FILE"),
         (["-p", "ws", "-j", "ws"], "cannot be combined"),
         (["-p", "none"], "none does not exist"),
         (["-p", "conf.py"], "is not a directory"),

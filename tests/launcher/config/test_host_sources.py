@@ -75,6 +75,22 @@ def test_slots_are_trainers_in_collective_mode_and_are_told_elsewhere(
     assert "--mode=collective" in trainers()[1]
 
 
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--queue_priority=5"], "--queue_priority has no effect"),
+        (["--queue", "--queue_priority=5"], ""),
+        (["--checkpoint_dir=/ck"], "--checkpoint_dir has no effect"),
+        (["--checkpoint_dir=/ck", "--resume=latest"], "--checkpoint_dir is only read"),
+    ],
+)
+def test_an_option_that_needs_another_one_is_remarked_on(
+    configured: Resolve, argv: list[str], words: str
+) -> None:
+    remarks = configured("HOSTS = ['a']\n", "-p", "ws", *argv).sources.remarks
+    assert (words in "".join(remarks)) if words else not remarks
+
+
 @pytest.mark.parametrize(("host", "is_told"), [("local", True), ("a", False)])
 def test_settings_without_effect_on_local_nodes_are_named(
     configured: Resolve, host: str, is_told: bool

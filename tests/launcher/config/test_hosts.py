@@ -62,6 +62,8 @@ ILLEGAL = [
     ("host:ssh", "1 to 65535"),
     ("::1", "brackets: [::1]"),
     ("fd00::7:22", "brackets"),
+    ("localhost:22:33", "single port"),
+    ("root:secret@host", "ssh-copy-id"),
     ("root@fe80::1", "[fe80::1]:22"),
     ("[::1", "without ']'"),
     ("[::1]22", "[address]:port"),

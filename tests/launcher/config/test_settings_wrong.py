@@ -41,6 +41,11 @@ WRONG = [
     ("HOSTS = ['u@a',\n'u@b'\n'u@c']", "conf.py:2: HOSTS: a comma is missing in 'u@bu@c'"),
     ("HOSTS = ['u@a[1-8]']", "ranges belong in --hosts"),
     (HOSTS + "PADDLE_TRAINER_COUNT = 4", "conf.py:2: unknown name PADDLE_TRAINER_COUNT; write names"),
+    (
+        HOSTS + "ENGINE = 'slurm'",
+        "conf.py:2: unknown name ENGINE; it is an option of the command line: --engine",
+    ),
+    (HOSTS + "SSH_CONFIG = '/no/such'", "conf.py:2: SSH_CONFIG: expected a file that exists"),
     ("HOSTS = ['ssh://u@a']", "the string 'ssh://u@a' is not a host: a host is not a URL and has no path"),
     (
         "HOSTS = [local]",
@@ -109,7 +114,10 @@ WRONG = [
         "conf.py:2: ROOT_DIR: expected a directory on the nodes, absolute or beginning with ~",
     ),
     (HOSTS + "ROOT_DIR = '/a\\nb'", "conf.py:2: ROOT_DIR: expected a directory on the nodes"),
-    (HOSTS + "LD_LIBRARY_PATH = ['/usr/lib']", "conf.py:2: LD_LIBRARY_PATH: expected a string"),
+    (
+        HOSTS + "LD_LIBRARY_PATH = ['/usr/lib']",
+        "conf.py:2: LD_LIBRARY_PATH: expected directories separated by ':'",
+    ),
     (HOSTS + "PYTHON = 'venv/bin/python'", "conf.py:2: PYTHON: expected a command name such as 'python3.11'"),
     (HOSTS + "PYTHON = '~/bin/python'", "conf.py:2: PYTHON: expected a command name"),
     (HOSTS + "PYTHON = '-c'", "conf.py:2: PYTHON: expected a command name"),

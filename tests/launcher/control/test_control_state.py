@@ -196,6 +196,12 @@ def test_a_job_is_found_by_its_id_or_a_beginning_or_end_that_no_other_has(where:
         store.find(where, "dddd")
 
 
+def test_an_unknown_job_is_answered_with_the_most_similar_name(where: StatePlaces) -> None:
+    put(where, replace(record("JOB1"), name="resnet"))
+    with pytest.raises(UsageError, match="did you mean resnet"):
+        store.find(where, "resnt")
+
+
 def test_an_id_that_begins_another_is_still_found(where: StatePlaces) -> None:
     put(where, record("JOB1"))
     put(where, record("JOB11"))

@@ -63,6 +63,11 @@ def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_rai
         ("ModuleNotFoundError: No module named 'torch'", "requirements.txt"),
         ("SyntaxError: invalid syntax", "compileall"),
         ("[rank1]: RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:13207.", "another rank"),
+        ("torch.distributed.DistNetworkError: Ping failed, invalid value", "MASTER_ADDR"),
+        ("AssertionError: Unknown backend type glo", "gloo"),
+        ("RuntimeError: Distributed package doesn't have MPI built in. MPI is", "gloo"),
+        ("KeyError: 'SLURM_PROCID'", "WORLD_SIZE"),
+        ("RuntimeError: Parent directory /nodir does not exist.", 'makedirs("/nodir"'),
     ],
 )
 def test_a_hidden_package_a_syntax_error_and_a_lost_peer_are_advised_on(line: str, word: str) -> None:

@@ -7,6 +7,7 @@ import os
 import queue
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -123,6 +124,25 @@ def test_a_login_that_ends_at_once_says_what_it_said(
     assert isinstance(event, LinkLost)
     assert "this account is not available" in event.reason
     assert "status 1" in event.reason
+
+
+def test_an_end_that_arrives_before_the_output_is_read_is_reported(
+    client: Client, make_server: Callable[..., LoginServer]
+) -> None:
+    server = make_server("ForceCommand echo this account is not available; exit 1")
+    client.knows(server)
+    stream, arrived = client.connect(url(server), identity_files=(server.client_key,)), threading.Event()
+    assert stream.report_to(arrived.set)
+    while stream.may_live_on:  # until the exit status, just before which the end arrives
+        assert arrived.wait(20)
+        arrived.clear()
+    while (data := stream.read(1000)) is None:
+        assert arrived.wait(20)
+        arrived.clear()
+    assert data
+    assert arrived.wait(5)
+    stream.close()
+    stream.end()
 
 
 @BOTH

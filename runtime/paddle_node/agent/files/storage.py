@@ -64,7 +64,12 @@ def examine(path: str, write: bool) -> Dict[str, Any]:
         "noexec": bool(mount and "noexec" in mount.options),
     }
     if write:
-        found["write_problem"] = _write_problem(parent)
+        missing = os.path.relpath(path, disk.deepest(path)).split("/")[0]
+        in_the_way = os.path.join(parent, missing)
+        is_blocked = missing != "." and os.path.lexists(in_the_way)
+        found["write_problem"] = (
+            "%s is not a directory" % in_the_way if is_blocked else _write_problem(parent)
+        )
     return found
 
 

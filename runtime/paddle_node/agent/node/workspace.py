@@ -27,10 +27,6 @@ def folder_problem(path: str) -> str:
     """Return why no files can be written below `path`, or "". Missing directories of the path would be created."""
     found = storage.examine(path, write=True)
     parent, problem = found["parent"], found["write_problem"]
-    missing = os.path.relpath(path, disk.deepest(path)).split("/")[0]
-    in_the_way = os.path.join(parent, missing)
-    if missing != "." and os.path.lexists(in_the_way):
-        return "%s: %s is not a directory" % (path, in_the_way)
     if not problem and found["free_bytes"] < LITTLE_BYTES:
         problem = "%s free there" % disk.size_text(found["free_bytes"])
     return (

@@ -121,8 +121,8 @@ def newest(
     what = "no complete checkpoint" if version is None else f"no complete checkpoint of batch {version}"
     details = "".join(f"; {text}" for text in wrong[:5])
     raise CheckpointError(
-        f"{what} in {root}{details}. Give the --checkpoint_dir of an earlier job; with --resume=auto, a job without a "
-        "checkpoint starts from scratch"
+        f"{what} in {root}{details}. Give the --checkpoint_dir of an earlier job; a job with --resume=auto also starts "
+        "without a checkpoint"
     )
 
 

@@ -65,7 +65,8 @@ def test_a_tilde_is_the_home_directory(
 def test_a_root_directory_below_a_file_or_a_read_only_disk_is_a_problem(
     make_node: Callable[..., Node], tmp_path: Path
 ) -> None:
-    for root in ("/proc/jobs", "/sys/jobs"):
+    (tmp_path / "file").touch()
+    for root in ("/proc/jobs", "/sys/jobs", str(tmp_path / "file")):
         node = make_node()
         node.root = Path(root)
         node.greet()
