@@ -122,6 +122,12 @@ class DistributeTranspiler:
             return
         if isinstance(trainers, str) or not hasattr(trainers, "__index__"):
             raise FluidError(f"trainers: expected a number in pserver mode, got {trainers!r}")
+        if trainers < 1:
+            raise FluidError(f"trainers: expected at least 1 trainer, got {trainers}")
+        if not isinstance(pservers, str) or not pservers.strip(", "):
+            raise FluidError(
+                f"pservers: expected endpoints in a string, such as '10.0.0.1:6174,10.0.0.2:6174', got {pservers!r}"
+            )
         self.sync_mode = _is_synchronous(sync_mode, self.config.sync_mode)
         if any(op.type in SENDING for op in program.global_block().ops):
             raise FluidError(

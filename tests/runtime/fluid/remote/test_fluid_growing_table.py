@@ -308,3 +308,18 @@ def test_a_distributed_embedding_that_servers_cannot_serve_is_refused(
 ) -> None:
     with pytest.raises(FluidError, match=why):
         transpiled(net)
+
+
+@pytest.mark.parametrize(
+    ("pservers", "trainers", "words"),
+    [
+        ("127.0.0.1:6174", 0, "at least 1 trainer"),
+        ("", 1, "10.0.0.2:6174"),
+        (["127.0.0.1:6174"], 1, "10.0.0.2:6174"),
+    ],
+)
+def test_a_job_without_trainers_or_with_endpoints_that_are_no_text_is_refused(
+    pservers: Any, trainers: int, words: str
+) -> None:
+    with pytest.raises(FluidError, match=words):
+        fluid.DistributeTranspiler().transpile(0, fluid.Program(), pservers=pservers, trainers=trainers)
