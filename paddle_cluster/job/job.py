@@ -313,7 +313,7 @@ def unmatched(roster: Roster, patterns: Sequence[str]) -> list[str]:
     """Return a warning, as lines, if trainers wrote output but neither PROGRESS nor a report yielded a number."""
     trainers = roster.trainers()
     has_numbers = any(one.facts.progress or one.facts.metrics for one in trainers)
-    if not patterns or has_numbers or not any(one.output for one in trainers):
+    if not patterns or has_numbers or not any(one.output is not None for one in trainers):
         return []
     return [
         "WARNING: PROGRESS in conf.py matched no line of the trainers: compare its patterns with their logs "

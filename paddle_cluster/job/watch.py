@@ -226,7 +226,7 @@ def _ready(endpoints: Sequence[Endpoints]) -> str:
 
 def silence(trainers: Sequence[ProcessRecord]) -> str:
     """Return a notice if no trainer has written a line or reported a step yet, otherwise ""."""
-    if any(record.output or record.stepped_at for record in trainers):
+    if any(record.output is not None or record.stepped_at for record in trainers):
         return ""
     return (
         f"no trainer has written a line or completed a step in {QUIET_S:.0f} s: they may be "

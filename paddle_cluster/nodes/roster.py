@@ -90,7 +90,7 @@ class ProcessRecord:
         stepped_at: the monotonic time of its last step; 0 before the first.
         left_at: when it exited with code 0, in seconds since 1970; 0 before that.
         last_lines: the end of its log at that time.
-        output: the end of the newest lines that it has written; empty before the first.
+        output: the end of the newest lines that it has written; None before the first.
     """
 
     process: Process
@@ -103,7 +103,7 @@ class ProcessRecord:
     stepped_at: float = 0.0
     left_at: float = 0.0
     last_lines: tuple[str, ...] = ()
-    output: bytes = b""
+    output: bytes | None = None
 
     @property
     def state(self) -> ProcessState:
@@ -113,9 +113,10 @@ class ProcessRecord:
     @property
     def life(self) -> Life:
         """Return the facts about the process's start, output and end."""
+        if self.output is None:
+            return self.facts.life
         line = self.output.rstrip().rpartition(b"\n")[2].decode("utf-8", "backslashreplace")
-        last = visible(line.rpartition("\r")[2])[:_LINE_SHOWN] if self.output else None
-        return self.facts.life._replace(last_line=last)
+        return self.facts.life._replace(last_line=visible(line.rpartition("\r")[2])[:_LINE_SHOWN])
 
     @property
     def has_samples(self) -> bool:
