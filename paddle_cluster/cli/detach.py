@@ -16,9 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from paddle_cluster.control import attached, node_queue
-from paddle_cluster.control.attached import EndReason
-from paddle_cluster.control.control_client import ControlClient
+from paddle_cluster.control import control_client, node_queue
+from paddle_cluster.control.control_client import ControlClient, EndReason
 from paddle_cluster.control.control_protocol import encode
 from paddle_cluster.errors import ExitCode, LauncherError, as_exit_code
 from paddle_cluster.screen.console import Console
@@ -116,7 +115,9 @@ def _follow(connection: socket.socket) -> ExitCode:
     client.send("attach", lines=10_000)
     console = Console()
     try:
-        farewell = attached.follow(client, events, console, by=attached.me("--detach"), until=_runs)
+        farewell = control_client.follow(
+            client, events, console, by=control_client.me("--detach"), until=_runs
+        )
     finally:
         client.close()
         with signals.ignored():

@@ -25,7 +25,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
-from paddle_cluster.control import attached, log_lines
+from paddle_cluster.control import control_client, log_lines
 from paddle_cluster.control.control_client import ControlClient, ControlLost, connect
 from paddle_cluster.control.control_protocol import Frame
 from paddle_cluster.control.store import KnownJob
@@ -261,7 +261,7 @@ def stop(job: KnownJob, *, force: bool) -> str:
         ControlLost: the launcher does not accept the request.
     """
     with _asking(job) as (client, events):
-        client.send("stop", signal="SIGTERM", force=force, by=attached.me("dashboard"))
+        client.send("stop", signal="SIGTERM", force=force, by=control_client.me("dashboard"))
         client.send("look")  # its answer shows that the previous request has arrived
         for frame in _frames(job, events, ANSWER_S):
             if frame.kind == "status":

@@ -27,7 +27,7 @@ from paddle_cluster.job import checkpoint_choice, failure_report
 from paddle_cluster.job.causes import Conclusion, first_cause, judge
 from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.failure_report import report
-from paddle_cluster.job.handlers.dispatch import DispatchHandlers
+from paddle_cluster.job.handlers.files import DispatchHandlers
 from paddle_cluster.job.handlers.nodes import NodeHandlers
 from paddle_cluster.job.handlers.processes import ProcessHandlers
 from paddle_cluster.job.handlers.stop import Stopped

@@ -19,11 +19,11 @@ from paddle_cluster.config.arguments import parse
 from paddle_cluster.config.options import CONF_NAMES
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.connection.carrier import Decoder
-from paddle_cluster.control import attached
+from paddle_cluster.control import control_client
 from paddle_cluster.control.control_client import ControlClient
 from paddle_cluster.control.control_server import ControlServer
 from paddle_cluster.errors import ExitCode, LauncherError
-from paddle_cluster.nodes import doctor_data, doctor_text
+from paddle_cluster.nodes import doctor_text
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.examination import Examined
 from paddle_cluster.nodes.preflight import judge
@@ -128,7 +128,7 @@ def judge_answers(found: tuple[Any, Any]) -> None:
     other = Reply("b", answer=answer_to_probe(**PROBED), node_id=1, hostname="b")
     examined = Examined((reply, other), judge([reply, other], _DEMANDS), Choice({}, "x"))
     doctor_text.lines(examined, 1.0, 80)
-    json.loads(doctor_data.document(examined, 1.0))
+    json.loads(doctor_text.document(examined, 1.0))
 
 
 # -- report lines
@@ -270,7 +270,7 @@ def follow_control(data: bytes) -> None:
     try:
         far.sendall(data)
         far.close()
-        attached.follow(client, events, console, by="fuzz")
+        control_client.follow(client, events, console, by="fuzz")
     finally:
         client.close()
         console.close()

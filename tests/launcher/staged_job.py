@@ -18,7 +18,7 @@ from paddle_cluster.files.collector_thread import CollectorThread
 from paddle_cluster.files.dispatch import RUNTIME, WORKSPACE, Delivery, Dispatch, DispatchState
 from paddle_cluster.files.payload import Payload
 from paddle_cluster.job.context import JobContext
-from paddle_cluster.job.handlers.dispatch import DispatchHandlers
+from paddle_cluster.job.handlers.files import DispatchHandlers
 from paddle_cluster.job.handlers.nodes import NodeHandlers
 from paddle_cluster.job.handlers.processes import ProcessHandlers
 from paddle_cluster.job.handlers.table import handlers

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from paddle_cluster.cli import command_arguments
-from paddle_cluster.control import attached, status_text, store
-from paddle_cluster.control.attached import EndReason, ViewEnd
-from paddle_cluster.control.control_client import ControlLost, connect
+from paddle_cluster.control import control_client, status_text, store
+from paddle_cluster.control.control_client import ControlLost, EndReason, ViewEnd, connect
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.errors import ExitCode, as_exit_code
 from paddle_cluster.screen import writer
@@ -64,9 +63,9 @@ def run(argv: Sequence[str]) -> ExitCode:
         raise ControlLost(f"{job.title}: {lost} (launcher: {job.record.launcher.describe()})") from lost
     client.send("attach", lines=lines)
     console = Console(as_json=as_json)
-    console.note(f"attached to {job.title}: {attached.KEYS}")
+    console.note(f"attached to {job.title}: {control_client.KEYS}")
     try:
-        farewell = attached.follow(client, events, console, by=attached.me("attach"))
+        farewell = control_client.follow(client, events, console, by=control_client.me("attach"))
     finally:
         client.close()
         with signals.ignored():

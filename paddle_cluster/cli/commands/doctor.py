@@ -11,7 +11,7 @@ from datetime import datetime
 from paddle_cluster.cli import cluster_of
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.errors import ExitCode
-from paddle_cluster.nodes import doctor_data, doctor_text, visit
+from paddle_cluster.nodes import doctor_text, visit
 from paddle_cluster.plan import plan
 from paddle_cluster.screen.writer import answer, columns
 from paddle_cluster.system.installation import PROGRAM
@@ -48,7 +48,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     examined = visit.examine(planned, lambda phase: None)
     took_s = time.monotonic() - begun
     if as_data:
-        answer(doctor_data.document(examined, took_s))
+        answer(doctor_text.document(examined, took_s))
     else:
         answer("\n".join(doctor_text.lines(examined, took_s, columns())))
     return ExitCode.PREFLIGHT if examined.result.problems else ExitCode.DONE

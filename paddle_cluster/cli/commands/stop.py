@@ -14,7 +14,7 @@ from typing import Any
 from paddle_cluster.cli import cluster_of, command_arguments
 from paddle_cluster.cli.command_arguments import CommandArguments
 from paddle_cluster.config.settings import SshSettings
-from paddle_cluster.control import attached, node_jobs, status_text, store
+from paddle_cluster.control import control_client, node_jobs, status_text, store
 from paddle_cluster.control.control_client import ConnectionClosed, ControlClient, ControlLost, connect
 from paddle_cluster.control.control_protocol import Frame
 from paddle_cluster.control.job_record import NodeEntry
@@ -106,7 +106,7 @@ def _stop_by_launcher(job: KnownJob, force: bool) -> ExitCode:
     client, _ = connect(Path(job.record.socket), events)
     try:
         client.send("attach", lines=0)
-        client.send("stop", signal="SIGTERM", force=force, by=attached.me("stop"))
+        client.send("stop", signal="SIGTERM", force=force, by=control_client.me("stop"))
         show(f"asked {job.title} to stop; waiting for it to end (Ctrl+C stops waiting, not the job)")
         return _wait(job, client, events)
     finally:

@@ -12,7 +12,7 @@ from paddle_cluster.connection.reconnect import new_key
 from paddle_cluster.control.job_record import submitter
 from paddle_cluster.errors import ConnectError, DispatchError, ProtocolError
 from paddle_cluster.job.context import JobContext
-from paddle_cluster.job.handlers.dispatch import DispatchHandlers
+from paddle_cluster.job.handlers.files import DispatchHandlers
 from paddle_cluster.nodes import handshake
 from paddle_cluster.nodes.connector import Connected, ConnectFailed, Reconnected, ReconnectFailed
 from paddle_cluster.nodes.loop import ALARM_S

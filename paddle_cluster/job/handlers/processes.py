@@ -9,7 +9,7 @@ from typing import Any
 from paddle_cluster.config.options import Mode
 from paddle_cluster.errors import ConnectError, DispatchError
 from paddle_cluster.job.context import JobContext
-from paddle_cluster.job.handlers.dispatch import DispatchHandlers
+from paddle_cluster.job.handlers.files import DispatchHandlers
 from paddle_cluster.job.remarks import Remarks
 from paddle_cluster.nodes.failure import FailureKind, describe_exit
 from paddle_cluster.nodes.node_record import NodeRecord

@@ -11,8 +11,7 @@ from __future__ import annotations
 from paddle_cluster.connection.link import LinkBroken, LinkLost
 from paddle_cluster.files.collector_thread import Compared, FilesRefused, Stored
 from paddle_cluster.job.context import JobContext
-from paddle_cluster.job.handlers.dispatch import DispatchHandlers
-from paddle_cluster.job.handlers.files import COLLECTED, FileHandlers
+from paddle_cluster.job.handlers.files import COLLECTED, DispatchHandlers, FileHandlers
 from paddle_cluster.job.handlers.nodes import NodeHandlers
 from paddle_cluster.job.handlers.processes import ProcessHandlers, StallHandlers
 from paddle_cluster.job.handlers.stop import StopHandlers

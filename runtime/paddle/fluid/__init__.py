@@ -29,10 +29,14 @@ from paddle.fluid.layers.io import sized_data as data
 from paddle.fluid.layers.nn.projections import shaped_embedding as embedding
 from paddle.fluid.layers.nn.projections import shaped_one_hot as one_hot
 from paddle.fluid.param_attr import ParamAttr, WeightNormParamAttr
-from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
 from paddle.fluid.program.memory import memory_optimize, release_memory
-from paddle.fluid.program.name_scopes import name_scope
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import (
+    Program,
+    default_main_program,
+    default_startup_program,
+    name_scope,
+    program_guard,
+)
 from paddle.fluid.reader import DataLoader, PyReader
 from paddle.fluid.run import tensor
 from paddle.fluid.run.places import (

@@ -19,8 +19,7 @@ from paddle.fluid.multislot.description import parse_description
 from paddle.fluid.multislot.passes import Printing, Source, Step, load, printing, run_pass, text
 from paddle.fluid.multislot.samples import batches, check_variables
 from paddle.fluid.multislot.source import Pipe
-from paddle.fluid.program.defaults import default_main_program, default_startup_program
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, default_main_program, default_startup_program
 from paddle.fluid.run.places import CPUPlace
 from paddle.graph.block import Name
 from paddle.ops.base.lod import plain

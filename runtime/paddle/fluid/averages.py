@@ -16,9 +16,7 @@ from paddle.fluid.errors import FluidError, RunError
 from paddle.fluid.executor import Executor
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.program.defaults import default_main_program
-from paddle.fluid.program.name_scopes import name_scope
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, default_main_program, name_scope
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.regularizer import WeightDecayRegularizer
 from paddle.fluid.run.scope import Scope, global_scope

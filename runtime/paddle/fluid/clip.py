@@ -14,8 +14,7 @@ from typing import Any
 
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.program.block import Block
-from paddle.fluid.program.defaults import default_main_program
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.signatures import explained
 

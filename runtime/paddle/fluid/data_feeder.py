@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.fluid.errors import FluidError, FluidTypeError
-from paddle.fluid.program.defaults import default_main_program
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.run.places import Place, cpu_places
 from paddle.fluid.run.tensor import LoDTensor

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from paddle import graph
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, FluidTypeError, RunError
-from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.operator import Operator, OpRole
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.remote.distribution import SENDING, serving_operator
 from paddle.fluid.remote.switchboard import Switchboard
 from paddle.fluid.run.batch_queue import readers_named

@@ -6,16 +6,16 @@ from typing import Any
 from paddle.fluid import core
 from paddle.fluid.errors import answering
 from paddle.fluid.program.block import Block
-from paddle.fluid.program.defaults import (
+from paddle.fluid.program.operator import Operator
+from paddle.fluid.program.program import (
+    Program,
     default_main_program,
     default_startup_program,
+    name_scope,
     program_guard,
     switch_main_program,
     switch_startup_program,
 )
-from paddle.fluid.program.name_scopes import name_scope
-from paddle.fluid.program.operator import Operator
-from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.fluid.run.places import cpu_places, cuda_pinned_places, cuda_places, is_compiled_with_cuda
 from paddle.fluid.run.single_operator import OpProtoHolder, get_all_op_protos

@@ -17,8 +17,7 @@ from paddle.fluid.layers.nn.elements import mean
 from paddle.fluid.layers.nn.projections import fc
 from paddle.fluid.optimizer import SGD
 from paddle.fluid.param_attr import ParamAttr
-from paddle.fluid.program.defaults import program_guard
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, program_guard
 from paddle.fluid.run.places import Place, cpu_places, cuda_places, is_compiled_with_cuda
 from paddle.fluid.run.scope import Scope, scope_guard
 from paddle.graph import unique_name

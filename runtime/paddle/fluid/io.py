@@ -27,9 +27,8 @@ from paddle.fluid.files.variable_files import (
     save_params,
     save_vars,
 )
-from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.operator import Operator, OpRole
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.fluid.reader import DataLoader, PyReader
 from paddle.fluid.run.scope import global_scope

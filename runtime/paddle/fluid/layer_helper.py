@@ -15,9 +15,8 @@ from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.initializer import Constant, Initializer, Xavier
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike, WeightNormParamAttr, to_attr
 from paddle.fluid.program.block import Block, Names
-from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
 from paddle.fluid.program.operator import Operator
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, default_main_program, default_startup_program, program_guard
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.graph import unique_name
 from paddle.ops.base.registry import find, lookup

@@ -15,8 +15,7 @@ from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.detection.boxes import detection_map
 from paddle.fluid.layers.metric_op import warn_of_curve
 from paddle.fluid.layers.tensor import cast, concat, fill_constant
-from paddle.fluid.program.defaults import program_guard
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, program_guard
 from paddle.fluid.program.variable import Variable
 from paddle.graph import unique_name
 

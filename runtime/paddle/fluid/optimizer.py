@@ -25,10 +25,14 @@ from paddle.fluid.layer_helper import LayerHelper, append_LARS
 from paddle.fluid.parallel.dgc import DeepGradientCompression
 from paddle.fluid.parallel.pipeline import PipelineOptimizer
 from paddle.fluid.program.block import Block
-from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
-from paddle.fluid.program.name_scopes import name_scope
 from paddle.fluid.program.operator import Operator
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import (
+    Program,
+    default_main_program,
+    default_startup_program,
+    name_scope,
+    program_guard,
+)
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.regularizer import WeightDecayRegularizer, append_regularization_ops
 from paddle.graph import unique_name

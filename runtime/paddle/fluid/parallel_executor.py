@@ -11,8 +11,7 @@ from paddle.fluid.compiler import run_parallel
 from paddle.fluid.errors import FluidError
 from paddle.fluid.parallel.data_parallel import DataParallel
 from paddle.fluid.parallel.strategies import BuildStrategy, ExecutionStrategy
-from paddle.fluid.program.defaults import default_main_program
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.run.places import Place, cpu_places, cuda_places
 from paddle.fluid.run.scope import Scope, global_scope
 from paddle.graph.block import Name

@@ -13,7 +13,7 @@ from typing import Any
 
 from paddle.fluid.data_feeder import DataFeeder
 from paddle.fluid.errors import FluidError, RunError
-from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.program import default_main_program
 from paddle.fluid.program.variable import Variable, VarType
 from paddle.fluid.run.batch_queue import BatchQueue
 from paddle.fluid.run.feeds import entering

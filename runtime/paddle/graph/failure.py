@@ -12,8 +12,8 @@ from paddle.backend import array_module
 from paddle.graph.errors import ExecutionError
 from paddle.graph.lod import lod_of, plain
 from paddle.graph.operator import Operator
-from paddle.ops.base.entries import joined
 from paddle.ops.base.errors import OpError, RowError
+from paddle.ops.base.segments import joined
 from paddle.ops.base.selected_rows import SelectedRows
 
 

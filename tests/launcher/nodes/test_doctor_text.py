@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paddle_cluster.nodes import doctor_data, doctor_text
+from paddle_cluster.nodes import doctor_text
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.examination import Examined
 from paddle_cluster.nodes.preflight import judge
@@ -113,7 +113,7 @@ def test_what_a_node_says_cannot_act_on_the_terminal() -> None:
 
 
 def test_the_data_has_every_node_way_and_problem() -> None:
-    found = json.loads(doctor_data.document(examined(*fifty()), 1.5))
+    found = json.loads(doctor_text.document(examined(*fifty()), 1.5))
     assert found["ok"] is False
     assert [one["name"] for one in found["nodes"]] == [f"node-{number}" for number in range(50)]
     assert found["nodes"][7] == {

@@ -11,7 +11,7 @@ from paddle.fluid.contrib.state_cell import InitState, Keep, StateCell
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.program import bodies
 from paddle.fluid.program.block import Block
-from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.program import default_main_program
 from paddle.fluid.program.variable import Variable
 
 __all__ = ["BeamSearchDecoder", "InitState", "StateCell", "TrainingDecoder"]

@@ -9,9 +9,8 @@ from typing import Any
 from paddle.fluid import layers
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.optimizer import Optimizer
-from paddle.fluid.program.name_scopes import name_scope
 from paddle.fluid.program.operator import Operator
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, name_scope
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.graph.block import Name
 

@@ -12,8 +12,7 @@ from paddle.fluid.compiler import CompiledProgram
 from paddle.fluid.contrib.trainer import as_list, place_or_default
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.executor import Executor
-from paddle.fluid.program.defaults import program_guard
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, program_guard
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.run.places import Place
 from paddle.fluid.run.scope import Scope, scope_guard

@@ -21,9 +21,8 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.optimizer import Optimizer
 from paddle.fluid.program.block import Block
-from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
 from paddle.fluid.program.operator import Operator
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, default_main_program, default_startup_program, program_guard
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.fluid.run.places import is_compiled_with_cuda
 from paddle.graph import unique_name

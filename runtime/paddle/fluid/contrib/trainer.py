@@ -19,8 +19,7 @@ from paddle.fluid.data_feeder import DataFeeder
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.executor import Executor
 from paddle.fluid.optimizer import Optimizer
-from paddle.fluid.program.defaults import program_guard
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, program_guard
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.run.places import CPUPlace, CUDAPlace, Place, is_compiled_with_cuda
 from paddle.fluid.run.scope import Scope, scope_guard

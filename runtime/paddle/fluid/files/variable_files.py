@@ -30,8 +30,7 @@ from paddle.fluid.files.tensor_file import (
     write_selected_rows,
     write_tensor,
 )
-from paddle.fluid.program.defaults import default_main_program
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.fluid.run.scope import global_scope
 from paddle.graph.errors import NotInitializedError

@@ -24,8 +24,7 @@ from paddle.fluid import io
 from paddle.fluid.errors import FluidError
 from paddle.fluid.executor import Executor
 from paddle.fluid.incubate.role_maker import RoleMakerBase
-from paddle.fluid.program.defaults import default_startup_program
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, default_startup_program
 from paddle.fluid.remote.connection import Connection
 from paddle.fluid.run.places import CPUPlace
 from paddle.fluid.run.scope import Scope

@@ -29,21 +29,20 @@ from paddle.fluid.layers.detection.ssd import *  # noqa: F403
 from paddle.fluid.layers.io import *  # noqa: F403
 from paddle.fluid.layers.learning_rate_scheduler import *  # noqa: F403
 from paddle.fluid.layers.metric_op import *  # noqa: F403
-from paddle.fluid.layers.nn.convolutions import *  # noqa: F403
+from paddle.fluid.layers.nn.convolutions import *  # noqa: F403  # noqa: F403
 from paddle.fluid.layers.nn.elements import *  # noqa: F403
 from paddle.fluid.layers.nn.losses import *  # noqa: F403
 from paddle.fluid.layers.nn.normalization import *  # noqa: F403
 from paddle.fluid.layers.nn.projections import *  # noqa: F403
 from paddle.fluid.layers.nn.python_functions import *  # noqa: F403
 from paddle.fluid.layers.nn.recurrent import *  # noqa: F403
-from paddle.fluid.layers.nn.regions import *  # noqa: F403
 from paddle.fluid.layers.nn.resizing import *  # noqa: F403
 from paddle.fluid.layers.nn.sequences import *  # noqa: F403
 from paddle.fluid.layers.nn.shaping import *  # noqa: F403
 from paddle.fluid.layers.nn.structured_losses import *  # noqa: F403
 from paddle.fluid.layers.ops import *  # noqa: F403
 from paddle.fluid.layers.tensor import *  # noqa: F403
-from paddle.fluid.program.defaults import with_programs
+from paddle.fluid.program.program import with_programs
 
 __all__ = [
     *control_flow.__all__,

@@ -15,7 +15,7 @@ from paddle.fluid.errors import FluidError, FluidTypeError, RunError
 from paddle.fluid.files.readers import FileReader
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.bodies import begin, end
-from paddle.fluid.program.defaults import default_main_program, default_startup_program
+from paddle.fluid.program.program import default_main_program, default_startup_program
 from paddle.fluid.program.variable import Variable, VarType
 from paddle.fluid.run.scope import global_scope
 from paddle.graph import unique_name

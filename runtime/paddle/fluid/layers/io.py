@@ -19,7 +19,7 @@ from paddle.fluid.layers.file_readers import (
     shuffle,
 )
 from paddle.fluid.layers.plain import layer
-from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.program import default_main_program
 from paddle.fluid.program.variable import Variable, VarType
 from paddle.fluid.reader import PyReader
 from paddle.fluid.run.places import Place

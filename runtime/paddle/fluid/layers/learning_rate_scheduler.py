@@ -15,7 +15,7 @@ from paddle.fluid.layers.blocks import Switch
 from paddle.fluid.layers.nn.elements import autoincreased_step_counter, elementwise_max, elementwise_min
 from paddle.fluid.layers.ops import ceil, cos, exp, floor
 from paddle.fluid.layers.tensor import assign, cast, create_global_var, fill_constant
-from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.program import default_main_program
 from paddle.fluid.program.variable import Variable
 from paddle.signatures import function
 

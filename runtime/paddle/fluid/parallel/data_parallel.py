@@ -29,10 +29,9 @@ from typing import Any
 from paddle import graph
 from paddle.fluid.errors import FluidError
 from paddle.fluid.parallel.gradient_exchange import GradientExchange
-from paddle.fluid.parallel.local_steps import LocalSteps
 from paddle.fluid.parallel.meeting import Meeting
 from paddle.fluid.parallel.partition import carried_over, rest_at
-from paddle.fluid.parallel.ranks import agree_on, begin_equal, check_ranks, group_of, local_steps
+from paddle.fluid.parallel.ranks import LocalSteps, agree_on, begin_equal, check_ranks, group_of, local_steps
 from paddle.fluid.parallel.split_program import REDUCED, SplitProgram
 from paddle.fluid.parallel.strategies import BuildStrategy
 from paddle.fluid.program.operator import Operator

@@ -11,7 +11,7 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.program.block import Block
-from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.program import default_main_program
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.graph import unique_name
 

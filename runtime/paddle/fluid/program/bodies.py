@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import NamedTuple, cast
 
 from paddle.fluid.program.block import Block
-from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.program import default_main_program
 from paddle.fluid.program.variable import Variable, VarType
 
 

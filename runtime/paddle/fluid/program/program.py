@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program: the core's program, with operator roles and the state of distributed training."""
+"""Program: the core's program, with operator roles and the state of distributed training.
+
+Layers add operators to the default programs: the main program, and the startup program for initial values. name_scope
+groups operators for display; an operator's `op_namescope` is a path such as `/encoder/layer_1/`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
 from typing import Any, ClassVar, Self, cast
 
 from paddle import graph
+from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.files import program_file
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.descriptions import ProgramDesc
-from paddle.fluid.program.name_scopes import current as current_scope
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.graph.block import Name
+from paddle.signatures import explained
 
 _TRAINING = OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.RPC | OpRole.DIST | OpRole.LR_SCHED
 # Attributes that a transpiler sets on a program; clones have them too.
@@ -198,3 +206,107 @@ class Program(graph.Program):
             yield
         finally:
             self._current_role, self._op_role_var = before
+
+
+_path: ContextVar[str] = ContextVar("paddle_name_scope", default="/")
+_children: dict[str, Counter[str]] = {}
+
+
+def current_scope() -> str:
+    """Return the path of the current scope, "/" outside all scopes."""
+    return _path.get()
+
+
+@contextmanager
+def name_scope(prefix: str) -> Iterator[None]:
+    """Enter a name scope; a second scope with the same prefix at the same level is called `prefix_1`.
+
+    Raises:
+        FluidError: the prefix is empty.
+    """
+    if not prefix:
+        raise FluidError("name_scope: expected a name, got an empty string")
+    outer = _path.get()
+    seen = _children.setdefault(outer, Counter())
+    number = seen[prefix]
+    seen[prefix] += 1
+    token = _path.set(f"{outer}{prefix}{f'_{number}' if number else ''}/")
+    try:
+        yield
+    finally:
+        _path.reset(token)
+
+
+_main: ContextVar[Program] = ContextVar("paddle_main_program")
+_startup: ContextVar[Program] = ContextVar("paddle_startup_program")
+
+
+def default_main_program() -> Program:
+    """Return the default main program, to which layers add operators."""
+    return _of(_main)
+
+
+def default_startup_program() -> Program:
+    """Return the default startup program, which gives parameters their initial values."""
+    return _of(_startup)
+
+
+def switch_main_program(program: Program) -> Program:
+    """Replace the default main program; return the previous one."""
+    return _switch(_main, program)
+
+
+def switch_startup_program(program: Program) -> Program:
+    """Replace the default startup program; return the previous one."""
+    return _switch(_startup, program)
+
+
+@contextmanager
+def program_guard(main_program: Program, startup_program: Program | None = None) -> Iterator[None]:
+    """Return a context in which the given programs are the default programs.
+
+    Raises:
+        FluidTypeError: an argument is not a Program.
+    """
+    for what, program in (("main_program", main_program), ("startup_program", startup_program)):
+        if not isinstance(program, Program) and not (what == "startup_program" and program is None):
+            raise FluidTypeError(f"program_guard: {what} must be a Program, got {program!r}")
+    main = switch_main_program(main_program)
+    startup = switch_startup_program(startup_program) if startup_program is not None else None
+    try:
+        yield
+    finally:
+        switch_main_program(main)
+        if startup is not None:
+            switch_startup_program(startup)
+
+
+def with_programs(layer: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a layer that also takes the keywords main_program and startup_program, as in Fluid 0.11."""
+
+    layer = explained(layer)
+
+    @wraps(layer)
+    def call(
+        *args: Any, main_program: Program | None = None, startup_program: Program | None = None, **named: Any
+    ) -> Any:
+        if main_program is None and startup_program is None:
+            return layer(*args, **named)
+        with program_guard(main_program or default_main_program(), startup_program):
+            return layer(*args, **named)
+
+    return call
+
+
+def _of(variable: ContextVar[Program]) -> Program:
+    found = variable.get(None)
+    if found is None:
+        found = Program()
+        variable.set(found)
+    return found
+
+
+def _switch(variable: ContextVar[Program], program: Program) -> Program:
+    before = _of(variable)
+    variable.set(program)
+    return before

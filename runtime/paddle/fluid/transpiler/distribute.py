@@ -10,8 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from paddle.endpoints import check_endpoints
 from paddle.fluid.errors import FluidError
-from paddle.fluid.program.defaults import default_main_program, default_startup_program
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, default_main_program, default_startup_program
 from paddle.fluid.remote.connection import Connection
 from paddle.fluid.remote.distribution import SENDING, Distribution, wait_for_ports
 from paddle.fluid.remote.serving import PROMISES

@@ -30,8 +30,7 @@ from paddle.fluid.files.variable_files import (
     save_vars,
     write_value,
 )
-from paddle.fluid.program.defaults import default_main_program
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.remote.connection import Connection
 from paddle.fluid.remote.distribution import serving_operator

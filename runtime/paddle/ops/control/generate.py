@@ -15,10 +15,10 @@ import numpy as np
 
 from paddle.backend import Array, array_module, from_host, to_host
 from paddle.ops.base.body import Body
-from paddle.ops.base.entries import as_before, count_of, taken
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import plain
 from paddle.ops.base.registry import operator
+from paddle.ops.base.segments import as_before, count_of, taken
 
 _ATTRS = {
     "sub_block": int,

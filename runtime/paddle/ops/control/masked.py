@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module, to_host
-from paddle.ops.base import entries
+from paddle.ops.base import segments
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain, with_lod
 from paddle.ops.base.registry import Spec, gradient, operator
@@ -40,7 +40,7 @@ def split_lod_tensor_grad(x: Any, mask: Array, dtrue: Array, dfalse: Array, *, l
     lod = _levels(x, level, holds)
     dx: Array = array_module(dtrue).empty_like(plain(x))
     for each, found in ((holds, dtrue), (~holds, dfalse)):
-        rows, _ = entries.chosen(lod, np.flatnonzero(each))
+        rows, _ = segments.chosen(lod, np.flatnonzero(each))
         dx[at(rows, dx)] = found
     return dx
 
@@ -67,7 +67,7 @@ def merge_lod_tensor(x: Any, mask: Array, true: Any, false: Any, *, level: int) 
 @gradient("merge_lod_tensor", "Mask InTrue+ InFalse+ Out@GRAD -> InTrue@GRAD InFalse@GRAD")
 def merge_lod_tensor_grad(mask: Array, true: Any, false: Any, dout: Array) -> tuple[Array, Array]:
     """Return dInTrue and dInFalse: the rows of dOut, split by Mask."""
-    rows, _ = entries.chosen(*_merged(mask, true, false))
+    rows, _ = segments.chosen(*_merged(mask, true, false))
     joined: Array = array_module(dout).empty_like(dout)
     joined[at(rows, joined)] = dout
     return joined[: len(true)], joined[len(true) :]
@@ -116,6 +116,6 @@ def _merged(mask: Array, true: Any, false: Any) -> tuple[Lod, Offsets]:
 
 
 def _taken(data: Array, lod: Lod, chosen: Offsets) -> Any:
-    rows, levels = entries.chosen(lod, chosen)
+    rows, levels = segments.chosen(lod, chosen)
     part = data[at(rows, data)]
     return LoDArray(part, levels) if levels else part

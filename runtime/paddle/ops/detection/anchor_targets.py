@@ -15,8 +15,7 @@ from paddle.backend import Array, array_module, from_host, to_host
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, offsets_of, sequences
 from paddle.ops.base.registry import gradient, operator
-from paddle.ops.detection.box_coder import deltas
-from paddle.ops.detection.boxes import host, overlaps
+from paddle.ops.detection.boxes import deltas, host, overlaps
 
 _INT32 = np.dtype("int32")
 _CLOSE = 1e-5

@@ -15,8 +15,7 @@ from paddle.backend import Array, from_host, to_host
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.lod import sequences
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.detection.box_coder import decoded, encoded
-from paddle.ops.detection.boxes import overlaps
+from paddle.ops.detection.boxes import decoded, encoded, overlaps
 from paddle.ops.detection.matching import match, match_rest
 from paddle.ops.detection.suppression import chosen
 

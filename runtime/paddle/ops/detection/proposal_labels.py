@@ -16,8 +16,7 @@ from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, offsets_of, sequences
 from paddle.ops.base.registry import operator
 from paddle.ops.detection.anchor_targets import limited
-from paddle.ops.detection.box_coder import deltas
-from paddle.ops.detection.boxes import host, overlaps
+from paddle.ops.detection.boxes import deltas, host, overlaps
 
 _INT32 = np.dtype("int32")
 

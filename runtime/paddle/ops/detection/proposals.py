@@ -17,8 +17,7 @@ from paddle.ops.base.errors import AttrError, InputError
 from paddle.ops.base.lod import LoDArray, ends_of, offsets_of, sequences
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.segments import owners
-from paddle.ops.detection.box_coder import decoded
-from paddle.ops.detection.boxes import areas, expect_boxes, host
+from paddle.ops.detection.boxes import areas, decoded, expect_boxes, host
 from paddle.ops.detection.prior_box import within
 from paddle.ops.detection.suppression import suppressed
 

@@ -18,8 +18,7 @@ from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.lod import LoDArray, Offsets, lod_of, offsets_of, plain
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.shapes import same
-from paddle.ops.detection.box_coder import decoded
-from paddle.ops.detection.boxes import areas, host
+from paddle.ops.detection.boxes import areas, decoded, host
 from paddle.ops.detection.prior_box import rounded, within
 
 _SMALL = 1e-12

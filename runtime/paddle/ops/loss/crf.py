@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, sequences
 from paddle.ops.base.registry import gradient, operator
-from paddle.ops.base.segments import TimeSteps, at, scatter_sum
+from paddle.ops.base.segments import TimeSteps, at, require_within, scatter_sum
 
 _INT64 = np.dtype("int64")
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.activation.softmax import softmax_of
-from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.registry import NO_SLOTS, Spec, gradient, operator
+from paddle.ops.base.segments import require_within
 from paddle.ops.base.shapes import axis_of, same
 
 

@@ -18,11 +18,10 @@ import numpy as np
 from paddle.backend import Array, from_host, to_host
 from paddle.kernels.library import Kernels, address
 from paddle.ops.base import kernels
-from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.lod import LoDArray, ends_of, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.segments import lengths, owners, positions, spread
+from paddle.ops.base.segments import lengths, owners, positions, require_within, spread
 
 KERNELS = Kernels(ctc="pnpppnnppp:i")
 _NEVER = -np.inf

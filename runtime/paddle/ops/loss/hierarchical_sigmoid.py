@@ -13,9 +13,8 @@ import numpy as np
 from paddle.backend import Array, array_module
 from paddle.ops.activation.plain import sigmoid
 from paddle.ops.base.attributes import Limit
-from paddle.ops.base.entries import require_within
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.segments import scatter_sum, table_gradient
+from paddle.ops.base.segments import require_within, scatter_sum, table_gradient
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.base.shapes import same
 

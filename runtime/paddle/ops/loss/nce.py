@@ -11,10 +11,9 @@ import numpy as np
 
 from paddle.backend import Array, array_module, from_host, to_host
 from paddle.ops.activation.plain import sigmoid
-from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.segments import scatter_sum, table_gradient
+from paddle.ops.base.segments import require_within, scatter_sum, table_gradient
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.base.shapes import agree, as_many_rows
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
-from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.registry import operator
+from paddle.ops.base.segments import require_within
 
 _FLOAT64 = np.dtype("float64")
 

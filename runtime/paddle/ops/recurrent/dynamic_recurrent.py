@@ -18,7 +18,6 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.body import Body, Tape
-from paddle.ops.base.entries import chosen, count_of, leading, taken
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import (
     Lod,
@@ -32,9 +31,9 @@ from paddle.ops.base.lod import (
     zeros_like,
 )
 from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
-from paddle.ops.base.segments import TimeSteps, at, lengths, ranges
+from paddle.ops.base.segments import TimeSteps, at, chosen, count_of, leading, lengths, ranges, taken
 from paddle.ops.base.selected_rows import no_gradient
-from paddle.ops.recurrent.unroll import Names, summed, unroll, unroll_back
+from paddle.ops.recurrent.recurrent import Names, summed, unroll, unroll_back
 
 
 class StepRows(NamedTuple):

@@ -13,10 +13,10 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.body import Remote
-from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.segments import require_within
 from paddle.ops.base.selected_rows import SelectedRows, merge_rows
 from paddle.ops.rows.send_recv import connected
 

@@ -12,11 +12,10 @@ import numpy as np
 
 from paddle.backend import Array, from_host, to_host
 from paddle.ops.base.attributes import Limit
-from paddle.ops.base.entries import chosen
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain, sequences
 from paddle.ops.base.registry import gradient, operator
-from paddle.ops.base.segments import at, lengths, owners, positions, ranges, scatter_sum
+from paddle.ops.base.segments import at, chosen, lengths, owners, positions, ranges, scatter_sum
 from paddle.ops.base.shapes import any_rows
 
 _NONE = -1

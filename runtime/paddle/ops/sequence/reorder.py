@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module, from_host, to_host
-from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, Offsets, ends_of, plain, sequences
 from paddle.ops.base.registry import gradient, operator
-from paddle.ops.base.segments import at, lengths, owners, ranges, reverse, scatter_sum
+from paddle.ops.base.segments import at, lengths, owners, ranges, require_within, reverse, scatter_sum
 from paddle.ops.base.shapes import any_rows
 
 

@@ -14,11 +14,10 @@ import numpy as np
 
 from paddle.backend import Array, array_module, to_host
 from paddle.ops.base.attributes import Limit
-from paddle.ops.base.entries import joined
 from paddle.ops.base.errors import AttrError, InputError
 from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain, sequences, with_lod
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.segments import at, lengths, owners, positions, ranges, scatter_sum
+from paddle.ops.base.segments import at, joined, lengths, owners, positions, ranges, scatter_sum
 
 
 @operator(

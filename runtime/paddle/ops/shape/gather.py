@@ -11,10 +11,10 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.dtypes import VarType
-from paddle.ops.base.entries import require_within
 from paddle.ops.base.errors import AttrError, InputError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.second import linear
+from paddle.ops.base.segments import require_within
 from paddle.ops.base.selected_rows import merge_rows
 from paddle.ops.base.shapes import decided, product, same
 

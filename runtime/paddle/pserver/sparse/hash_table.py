@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.sparse.batch_check import BatchCheck
 from paddle.pserver.sparse.blocks import NO_IDS, Block, Header, Lineage, joined, new_generation, plain
 from paddle.pserver.sparse.disk_rows import DISK_ROW_BYTES, DiskRows
 from paddle.pserver.sparse.eviction import Counts, Dropped, Hand, are_dead, capacity_of, pack
@@ -28,7 +27,7 @@ from paddle.pserver.sparse.rows import Memory
 from paddle.pserver.sparse.slabs import Slabs, map_memory
 from paddle.pserver.sparse.snapshot import TableSnapshot
 from paddle.pserver.sparse.spec import TableSpec
-from paddle.pserver.sparse.steps import DistinctRows, Moment, Steps, Sums
+from paddle.pserver.sparse.steps import BatchCheck, DistinctRows, Moment, Steps, Sums
 from paddle.pserver.sparse.structures import Numbers
 from paddle.pserver.sparse.ticks import MAX_AGE, new_tick, rejuvenated
 from paddle.pserver.sparse.waiting import SIGHTING_BYTES, WaitingRoom

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.ops.base.entries import joined
+from paddle.ops.base.segments import joined
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.emitter import LAYERS, ONE_LEVEL
 from paddle.v2.model import LayerConfig

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.ops.base.entries import joined
 from paddle.ops.base.lod import LoDArray, plain
+from paddle.ops.base.segments import joined
 from paddle.ops.detection.detection_map import Marks, by_area, by_points, mark, running
 from paddle.ops.metric.chunk_eval import chunk_eval
 from paddle.ops.metric.edit_distance import edit_distance

@@ -14,7 +14,6 @@ from paddle.fluid.layers.nn import (
     projections,
     python_functions,
     recurrent,
-    regions,
     resizing,
     sequences,
     shaping,
@@ -23,7 +22,7 @@ from paddle.fluid.layers.nn import (
 
 _FAMILIES = (
     convolutions, elements, losses, normalization, projections, python_functions,
-    recurrent, regions, resizing, sequences, shaping, structured_losses,
+    recurrent, resizing, sequences, shaping, structured_losses,
 )  # fmt: skip
 __all__ = [name for family in _FAMILIES for name in family.__all__]
 

@@ -13,7 +13,7 @@ from paddle.fluid.initializer import Constant, Normal
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.plain import layer
 from paddle.fluid.param_attr import ParamAttr
-from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.program import default_main_program
 from paddle.fluid.program.variable import Variable
 from paddle.signatures import renamed, takes
 

@@ -14,7 +14,7 @@ from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.shaping import topk
 from paddle.fluid.layers.plain import layer
 from paddle.fluid.param_attr import ParamAttr, to_attr
-from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.program import default_main_program
 from paddle.fluid.program.variable import Variable
 from paddle.signatures import renamed, takes
 
