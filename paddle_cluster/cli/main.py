@@ -79,7 +79,7 @@ def named(argv: Sequence[str]) -> str | None:
     argument = argv[0] if argv else "-"
     if argument in COMMANDS:
         return argument
-    if not argument:
+    if not argument or argument.partition("=")[0] in OF_JOBS:
         return None
     ours = _before_dashes(argv)
     if any(token.partition("=")[0] in OF_JOBS for token in ours):

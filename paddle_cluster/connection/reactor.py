@@ -275,8 +275,10 @@ class Reactor:
                     self._read(watched)
                 elif fd == self._wake_read:
                     self._woken()
-            self._resume_paused()
-            self._run_due()
+            if self._paused:
+                self._resume_paused()
+            if self._due:
+                self._run_due()
             with self._lock:
                 if not self._watched:
                     self._thread = None
@@ -345,13 +347,13 @@ class Reactor:
                     self._due.append(watched)
 
     def _wait_s(self) -> float | None:
-        waits = [self._workers.help()]
-        with self._lock:
-            if self._paused:
-                waits.append(PAUSE_S)
-            if self._due:
-                waits.append(START_LOOK_S)
-        return min((wait for wait in waits if wait is not None), default=None)
+        stuck_s = self._workers.help()
+        waits = [] if stuck_s is None else [stuck_s]
+        if self._paused:
+            waits.append(PAUSE_S)
+        if self._due:
+            waits.append(START_LOOK_S)
+        return min(waits, default=None)
 
     def _nudge(self) -> None:
         with contextlib.suppress(BlockingIOError):
