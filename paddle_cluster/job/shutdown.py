@@ -15,7 +15,7 @@ from paddle_cluster.errors import ConnectError, LauncherError
 from paddle_cluster.files.collector_thread import PATIENCE_S
 from paddle_cluster.files.dispatch import WORKSPACE
 from paddle_cluster.job.context import JobContext
-from paddle_cluster.job.handlers.nodes import NodeHandlers
+from paddle_cluster.job.handlers.nodes import DRAIN_LIMIT_S, NodeHandlers
 from paddle_cluster.nodes.loop import Loop
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.text.sizes import counted
@@ -27,7 +27,6 @@ FORCED_STOP_S = 1.0  # after a second request: for the confirmation that everyth
 FORCED_S = 1.5  # after a second request: for the rest of logs and output
 FAREWELL_S = 0.5  # after a second request: for the goodbye
 ENDS_S = 3.0  # for all connections to end
-DRAIN_LIMIT_S = 86400.0
 STALL_TOLD_S = 10.0
 
 
@@ -106,9 +105,10 @@ class Shutdown:
         )
 
     def _stop(self) -> None:
+        """Let the nodes stop all processes, and then send what they have written until they are silent."""
         settings = self._settings
         for record in self._roster.live():
-            record.send("stop", procs=None, grace_s=settings.limits.stop_grace_s)
+            self._nodes.end(record)
         lost = [record for record in self._roster.all() if record.traces.used and record.link is None]
         for record in lost:
             self._nodes.connect(record)
@@ -122,7 +122,7 @@ class Shutdown:
         )
 
     def _collect(self) -> None:
-        """Let the nodes send until they are silent; then request their goodbye."""
+        """Wait until the nodes are silent; then request their goodbye."""
         begun = time.monotonic()
         quiet_s = self._settings.limits.collect_timeout_s
 
@@ -134,9 +134,9 @@ class Shutdown:
                 self._collector.quiet_s(record.node.node_id) >= quiet_s for record in self._roster.live()
             )
 
-        self._send_goodbye(DRAIN_LIMIT_S)
         self._wait(all_quiet, DRAIN_LIMIT_S, FORCED_S)
-        self._send_goodbye(0.0)
+        for record in self._roster.live():
+            self._nodes.end(record, 0.0)
         self._wait(lambda: not self._roster.live(), MARGIN_S, FAREWELL_S)
         for record in self._roster.live():
             record.drop(ConnectError(record.name, "the node agent did not confirm that it ended"))
@@ -155,11 +155,6 @@ class Shutdown:
                 f"{self._roster.collected}: no write to this disk succeeded for {STALL_TOLD_S:g} s; waiting "
                 f"for at most {PATIENCE_S:g} s (Ctrl+C gives up)"
             )
-
-    def _send_goodbye(self, drain_s: float) -> None:
-        grace_s = 0.0 if self._context.forced else self._settings.limits.stop_grace_s
-        for record in self._roster.live():
-            record.send("bye", grace_s=grace_s, drain_s=drain_s)
 
     def _wait(self, done: Callable[[], bool], timeout_s: float, forced_s: float) -> None:
         """Wait for `done` for `timeout_s`, or for `forced_s` after the user's second request."""

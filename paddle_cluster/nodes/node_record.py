@@ -16,6 +16,7 @@ from paddle_cluster.files.dispatch import Delivery
 from paddle_cluster.nodes.connector import Connector
 from paddle_cluster.nodes.handshake import Introduction
 from paddle_cluster.plan.plan import Node, Plan
+from paddle_cluster.system.clock import FIRST_SEQ
 from paddle_node.contract.classes import dataclass, field, replace
 from paddle_node.contract.facts import NodeUsage
 from paddle_node.contract.to_launcher import Hello, Pong, Probed
@@ -209,7 +210,7 @@ class NodeRecord:
     def probed(self, probed: Probed) -> None:
         """Store the preflight results, and compare the node's clock again, since imports delayed earlier replies."""
         self.reports.probed(probed)
-        self._compare_clocks()
+        self.ping(FIRST_SEQ)
 
     def ping(self, seq: int) -> None:
         """Send the node a ping, which renews its lease."""
@@ -219,13 +220,7 @@ class NodeRecord:
     def pong(self, pong: Pong) -> None:
         """Handle the node's answer to a ping, which also measures its clock."""
         self.reports.pong(pong)
-        self._compare_clocks()
 
     def drop(self, error: LauncherError | None) -> None:
         """Close the link, which was lost or could not be made because of `error`, or is no longer needed (None)."""
         self.contact.drop(error)
-
-    def _compare_clocks(self) -> None:
-        seq = self.reports.clock.next_ping()
-        if seq is not None:
-            self.send("ping", seq=seq)

@@ -16,8 +16,7 @@ from collections import deque
 
 from paddle_node.contract.classes import dataclass, field
 
-PINGS = 2
-FIRST_SEQ = 1 << 40  # far from the sequence numbers of pings that renew leases
+FIRST_SEQ = 1 << 40  # of the ping of the preflight, far from the sequence numbers of pings that renew leases
 SAMPLES = 8
 STEP_S = 0.05  # a difference that no round trip explains: the node's clock was set
 _BASE = time.time() - time.monotonic()
@@ -39,7 +38,6 @@ class NodeClock:
     guess_s: float = 0.0
     _sent_at: dict[int, float] = field(default_factory=dict)
     _samples: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
-    _pings: int = 0
 
     @property
     def offset_s(self) -> float:
@@ -50,19 +48,6 @@ class NodeClock:
     def error_s(self) -> float:
         """Return the uncertainty of the offset in seconds; infinite before the first reply."""
         return min(self._samples)[0] if self._samples else float("inf")
-
-    def next_ping(self, moment: float | None = None) -> int | None:
-        """Return the sequence number of the next ping, to be sent now; None if enough were sent.
-
-        Args:
-            moment: the time according to `now`.
-        """
-        if self._pings == PINGS:
-            return None
-        self._pings += 1
-        seq = FIRST_SEQ + self._pings
-        self.asked(seq, moment)
-        return seq
 
     def asked(self, seq: int, moment: float | None = None) -> None:
         """Record the time at which a ping was sent.

@@ -24,6 +24,7 @@ from paddle_node.contract.classes import dataclass
 from paddle_node.contract.facts import REPORTS
 from paddle_node.contract.to_launcher import Hello, Resident
 
+DRAIN_LIMIT_S = 86400.0  # the launcher ends the wait earlier, when the node is silent
 NEWS = frozenset(
     (
         *(REPORTS.keys() - {"ready"}),
@@ -86,12 +87,15 @@ class NodeHandlers:
         if event.remark:
             context.job_log.take(Noted(f"{record.name}: {event.remark}"))
         if context.stopping:
-            record.send(
-                "stop", procs=None, grace_s=0.0 if context.forced else self._settings.limits.stop_grace_s
-            )
+            self.end(record)
         elif record.reports.answer is None:
             size, files = context.payload.bytes_for(record.node), context.payload.files_for(record.node)
             record.send("probe", **handshake.probe_of(self._plan, record.node, size, files))
+
+    def end(self, record: NodeRecord, drain_s: float = DRAIN_LIMIT_S) -> None:
+        """Ask a node to stop all processes, to send what they have written for at most `drain_s`, and to exit."""
+        grace_s = 0.0 if self._context.forced else self._settings.limits.stop_grace_s
+        record.send("bye", grace_s=grace_s, drain_s=drain_s)
 
     def _resident(self, record: NodeRecord) -> dict[str, Any]:
         """Return the field of `hello` for an agent that should wait on this node for the next job, if any."""

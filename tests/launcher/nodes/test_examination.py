@@ -16,7 +16,7 @@ from paddle_cluster.config.options import Mode
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.nodes.examination import demanded, to_try
 from paddle_cluster.plan import addresses, plan
-from paddle_cluster.system.clock import PINGS, NodeClock
+from paddle_cluster.system.clock import NodeClock
 from paddle_node.contract.probed import NodeAddress, Route
 from paddle_node.contract.to_launcher import Probed, read_message
 from tests.launcher.planning import answer_to_probe
@@ -145,9 +145,8 @@ def test_prefixes_that_differ_within_one_network_do_not_hide_it() -> None:
 def test_the_fastest_of_several_pings_counts_and_half_of_it_is_the_uncertainty() -> None:
     clock = NodeClock()
     now, ahead = 1000.0, 3600.0
-    for out, back in ((0.001, 0.003), (0.5, 0.001)):
-        seq = clock.next_ping(now)
-        assert seq is not None
+    for seq, (out, back) in enumerate(((0.001, 0.003), (0.5, 0.001))):
+        clock.asked(seq, now)
         node_clock = now + out + ahead
         now += out + back
         clock.answered(seq, node_clock, now)
@@ -155,9 +154,9 @@ def test_the_fastest_of_several_pings_counts_and_half_of_it_is_the_uncertainty()
     assert abs(clock.offset_s - ahead) <= clock.error_s + 1e-9
 
 
-def test_pings_end_and_a_pong_of_a_lease_is_none_of_ours() -> None:
+def test_a_pong_that_was_not_asked_for_is_ignored() -> None:
     clock = NodeClock()
-    assert [clock.next_ping(0.0) is not None for _ in range(PINGS + 1)] == [True] * PINGS + [False]
+    clock.asked(6, 0.0)
     clock.answered(7, 0.0, 1.0)
     assert clock.error_s == math.inf
 
