@@ -8,8 +8,7 @@ from enum import IntFlag
 from paddle.errors import PaddleError as EnforceNotMet
 from paddle.fluid.errors import answering
 from paddle.fluid.files.record_file import RecordIOWriter
-from paddle.fluid.program.attribute_types import AttrType
-from paddle.fluid.program.operator import EMPTY, OP_ROLE, OP_ROLE_VAR, OpRole
+from paddle.fluid.program.operator import EMPTY, OP_ROLE, OP_ROLE_VAR, AttrType, OpRole
 from paddle.fluid.program.variable import VarDesc
 from paddle.fluid.run.places import (
     CPUPlace,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversion between IEEE 754 binary16 and float32; paddle/pserver/sparse/halves.py is the numpy form. Narrowing rounds
+ * Conversion between IEEE 754 binary16 and float32; paddle/pserver/sparse/blocks.py is the numpy form. Narrowing rounds
  * to nearest, ties to even, and gives infinity from 65520. A NaN keeps its sign and the upper bits of its payload, and
  * becomes quiet, as on processors. All speed levels give the same bits.
  */

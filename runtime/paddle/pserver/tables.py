@@ -31,8 +31,7 @@ from paddle.pserver.durable.checkpoint.snapshot import NUMBERS
 from paddle.pserver.exported.folder import BASE, DELTA, Description, FolderWriter
 from paddle.pserver.exported.formats import read_file
 from paddle.pserver.reader import Reader
-from paddle.pserver.sparse.blocks import NO_IDS, Header, Lineage, Sightings
-from paddle.pserver.sparse.halves import ROW_DTYPES
+from paddle.pserver.sparse.blocks import NO_IDS, ROW_DTYPES, Header, Lineage, Sightings
 from paddle.pserver.sparse.serving import ServedTable
 from paddle.pserver.sparse.walk import Cursor, Source, TableRows
 from paddle.pserver.wire.configuration import Configuration

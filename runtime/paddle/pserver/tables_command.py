@@ -14,7 +14,7 @@ from paddle.command_parser import PROGRAM, CommandParser
 from paddle.pserver.exported.folder import Description
 from paddle.pserver.exported.formats import FORMATS
 from paddle.pserver.reader import Reader
-from paddle.pserver.sparse.halves import ROW_DTYPES
+from paddle.pserver.sparse.blocks import ROW_DTYPES
 from paddle.pserver.tables import ListedTable, Saved, convert, export, listed
 
 _EPILOG = """The job's servers are given by --servers or PADDLE_PSERVERS_IP_PORT_LIST; its secret is read from the

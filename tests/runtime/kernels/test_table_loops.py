@@ -8,7 +8,7 @@ import pytest
 
 from paddle.kernels import library
 from paddle.pserver.sparse import index, rows
-from paddle.pserver.sparse.halves import cells_of
+from paddle.pserver.sparse.blocks import cells_of
 from paddle.pserver.sparse.index import ABSENT, Index, PlainIndex, grouped, grouped_plainly
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.rows import CompiledRows, PlainRows

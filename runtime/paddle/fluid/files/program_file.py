@@ -18,8 +18,8 @@ import numpy as np
 
 from paddle.fluid.errors import ModelFileError
 from paddle.fluid.files.tensor_file import read_tensor_desc, tensor_desc
-from paddle.fluid.program.attribute_types import BLOCK_ATTRS, AttrType, attribute_type
 from paddle.fluid.program.block import Block
+from paddle.fluid.program.operator import BLOCK_ATTRS, AttrType, attribute_type
 from paddle.fluid.program.variable import Variable, VarType
 from paddle.graph import Operator
 from paddle.ops.base.attributes import COMMON_ATTRS, IDLE_ATTRS

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 from paddle import graph
-from paddle.fluid.program.attribute_types import AttrType, attribute_type
+from paddle.fluid.program.operator import AttrType, attribute_type
 from paddle.fluid.program.program import Program
 from paddle.fluid.run.places import Place
 from paddle.fluid.run.scope import Scope

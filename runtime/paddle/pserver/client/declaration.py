@@ -15,8 +15,8 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, optimizer_of
 from paddle.pserver.client.interop import HostArray, host_array, require_names
 from paddle.pserver.client.pytorch_names import one_of, refuse_others
 from paddle.pserver.exported.folder import read_start
+from paddle.pserver.sparse.blocks import ROW_DTYPES
 from paddle.pserver.sparse.budget import Budget, size_of
-from paddle.pserver.sparse.halves import ROW_DTYPES
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import MAX_ROWS, TableSpec
 from paddle.pserver.sparse.walk import TableRows

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from paddle.errors import DiskError
 from paddle.kernels import library
-from paddle.pserver.sparse.halves import cells_of, packed, unpacked
+from paddle.pserver.sparse.blocks import cells_of, packed, unpacked
 from paddle.pserver.sparse.structures import Flags, Ids, Numbers
 
 Floats = npt.NDArray[np.float32]

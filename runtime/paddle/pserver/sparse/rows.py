@@ -16,9 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.kernels import library
-from paddle.pserver.sparse.distinct import Sums, added_up, added_up_plainly, sums_struct
-from paddle.pserver.sparse.formulas import Formula
-from paddle.pserver.sparse.halves import (
+from paddle.pserver.sparse.blocks import (
     cells_of,
     largest_of,
     magnitude,
@@ -27,6 +25,8 @@ from paddle.pserver.sparse.halves import (
     unpacked,
     widened,
 )
+from paddle.pserver.sparse.distinct import Sums, added_up, added_up_plainly, sums_struct
+from paddle.pserver.sparse.formulas import Formula
 from paddle.pserver.sparse.index import ABSENT, MOST_AT_ONCE, Index, PlainIndex, buckets_for, grouped
 from paddle.pserver.sparse.initial import KINDS, Initial
 from paddle.pserver.sparse.structures import (

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import PserverError
-from paddle.pserver.sparse.halves import cells_of
+from paddle.pserver.sparse.blocks import cells_of
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.rows import KERNELS, Floats, Memory, rows_of
 from paddle.pserver.sparse.structures import ComingRows, Numbers

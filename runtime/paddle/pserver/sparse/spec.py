@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from paddle.errors import ConfigError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, exact_fields, rule_of
+from paddle.pserver.sparse.blocks import MOST, OVERFLOW, ROW_DTYPES
 from paddle.pserver.sparse.budget import Budget
-from paddle.pserver.sparse.halves import MOST, OVERFLOW, ROW_DTYPES
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.ticks import MAX_AGE
 

@@ -19,10 +19,9 @@ import numpy.typing as npt
 
 from paddle.optim.sparse import RowStep
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
-from paddle.pserver.sparse.blocks import ids_of, joined
+from paddle.pserver.sparse.blocks import MOST, ids_of, joined
 from paddle.pserver.sparse.budget import Budget, faded
 from paddle.pserver.sparse.formulas import Formulas
-from paddle.pserver.sparse.halves import MOST
 from paddle.pserver.sparse.index import ABSENT, Index, PlainIndex, grouped
 from paddle.pserver.sparse.mixing import SEGMENTS, segments_of
 from paddle.pserver.sparse.slabs import RowMemoryError, Slabs

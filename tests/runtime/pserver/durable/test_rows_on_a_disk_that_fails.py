@@ -22,7 +22,7 @@ import pytest
 from paddle.errors import CheckpointError, PserverError
 from paddle.pserver import Adagrad, Client, GrowingTable
 from paddle.pserver.durable.checkpoint.folder import newest
-from paddle.pserver.sparse.halves import ROW_DTYPES
+from paddle.pserver.sparse.blocks import ROW_DTYPES
 from tests.cluster.deadline import wait_for
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from paddle.errors import ConfigError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import GrowingTable
+from paddle.pserver.sparse.blocks import ROW_DTYPES
 from paddle.pserver.sparse.budget import Budget, faded, size_of, smallest
 from paddle.pserver.sparse.eviction import Dropped
-from paddle.pserver.sparse.halves import ROW_DTYPES
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.serving import GrowingShare

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
-from paddle.pserver.sparse.blocks import Block
+from paddle.pserver.sparse.blocks import ROW_DTYPES, Block
 from paddle.pserver.sparse.formulas import Formulas
-from paddle.pserver.sparse.halves import ROW_DTYPES
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from paddle.errors import ConfigError, DiskError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver import GrowingTable
+from paddle.pserver.sparse.blocks import ROW_DTYPES
 from paddle.pserver.sparse.budget import Budget
-from paddle.pserver.sparse.halves import ROW_DTYPES
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.mixing import SEGMENTS
