@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ENDED = "(ended, not waited for)"
-_NURSERY = "-m tests.runtime.pserver.nursery"  # it forks the servers of all tests
+_NURSERY = "-m tests.nursery"  # it forks servers and launchers of all tests
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -23,7 +23,7 @@ class Belongings:
     Attributes:
         threads: Python threads that run; without those that a process keeps: pyzmq's, from its first large message
             on, and those that compute (docs/threads.md), from its first large convolution on.
-        children: (pid, command line) of child processes; hosts of a test cluster and the nursery are left out.
+        children: (pid, command line) of child processes; hosts of a test cluster and nurseries are left out.
         sockets: kernel names of open sockets.
         at: seconds since boot.
     """

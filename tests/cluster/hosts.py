@@ -176,6 +176,7 @@ class Cluster:
         cwd: Path = ROOT,
         env: Mapping[str, str] | None = None,
         paddle_py: Path = ROOT / "paddle.py",
+        forked: bool = False,
     ) -> Launch:
         """Starts `python paddle.py ...` on the launcher's side; its output goes to a file.
 
@@ -184,15 +185,23 @@ class Cluster:
             cwd: working directory.
             env: added to `launcher_env`; the launcher inherits nothing else.
             paddle_py: the script.
+            forked: from a process that has imported the launcher, unless Python itself would read `env`.
         """
+        if forked and not any(name.startswith(("PYTHON", "LANG", "LC_")) for name in env or ()):
+            inside = [f"/proc/{self._gate.pid}/ns/{kind}" for kind in ("net", "mnt")]
+            return self._begin(args, cwd, env, inside)
         return self.start([interpreter(), str(paddle_py), *args], cwd=cwd, env=env)
 
     def start(self, argv: Sequence[str], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> Launch:
         """Starts any command on the launcher's side as `launch` starts paddle.py."""
-        log = self.state / f"launch-{len(self._launches)}.out"
         # Who enters another mount namespace stands in its /.
-        inside = self._gate.command(["env", f"--chdir={cwd}", *argv])
-        launch = Launch(inside, cwd=cwd, env={**self.launcher_env(), **(env or {})}, log=log)
+        return self._begin(self._gate.command(["env", f"--chdir={cwd}", *argv]), cwd, env)
+
+    def _begin(
+        self, argv: Sequence[str], cwd: Path, env: Mapping[str, str] | None, inside: Sequence[str] = ()
+    ) -> Launch:
+        log = self.state / f"launch-{len(self._launches)}.out"
+        launch = Launch(argv, cwd=cwd, env=self.launcher_env() | dict(env or {}), log=log, inside=inside)
         self._launches.append(launch)
         return launch
 
@@ -294,6 +303,8 @@ class Cluster:
         (etc / "shadow").write_text("root:*:19000:0:99999:7:::\n")
         (etc / "shadow").chmod(0o600)
         (etc / "sshd_config").write_text(sshd.SSHD_CONFIG)
+        (etc / "python").symlink_to("/bin/sh")  # what a stranger's job is called, and what it waits for
+        os.mkfifo(etc / "never")
         shutil.copy(self._etc_hosts, etc / "hosts")
 
     def _write_client_files(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.cluster.deadline import wait_for
+from tests.nursery import Forked
 
 T = TypeVar("T")
 
@@ -21,13 +22,23 @@ T = TypeVar("T")
 class Launch:
     """One `python paddle.py ...` in a session of its own.
 
+    Args:
+        inside: files of namespaces; given, it is forked into them and `argv` are the arguments of paddle.py.
+
     Attributes:
         log: file that receives its standard output and standard error.
     """
 
-    def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: Path, inside: Sequence[str] = ()
+    ) -> None:
         self.log = log
         self._started = time.monotonic()
+        self._process: subprocess.Popen[bytes] | Forked
+        if inside:
+            log.write_bytes(b"")
+            self._process = Forked("launcher", argv, env, cwd, log, inside=inside)
+            return
         with log.open("wb") as sink:
             self._process = subprocess.Popen(
                 # A launcher must not outlive a test run that was killed.

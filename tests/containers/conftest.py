@@ -19,9 +19,9 @@ ASKED = "PADDLE_TEST_CONTAINERS"  # run.sh of this folder says it
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
+    here = f"{Path(__file__).parent}/"
     for item in items:
-        if here in item.path.parents:
+        if str(item.path).startswith(here):
             item.add_marker(pytest.mark.timeout(1800))
 
 

@@ -45,16 +45,25 @@ class JobRunner:
         self._count = 0
 
     def start(
-        self, *args: str, package: bool = True, env: dict[str, str] | None = None, command: str = ""
+        self,
+        *args: str,
+        package: bool = True,
+        env: dict[str, str] | None = None,
+        command: str = "",
+        forked: bool = True,
     ) -> Launch:
-        """Starts a job, or a command such as "doctor"; without `package` the arguments must say what runs."""
+        """Starts a job, or a command such as "doctor"; without `package` the arguments must say what runs.
+
+        Without `forked` its command line is that of paddle.py.
+        """
         self._count += 1
         conf = self._cluster.write_conf(self._scratch / f"conf_{self._count}.py", **self.conf)
         with conf.open("a") as file:
             file.write(self.conf_tail)
         given = [f"--job_dispatch_package={self.workspace}"] if package else []
         words = [command] if command else []
-        return self._cluster.launch([*words, f"--conf={conf}", *given, *args], cwd=self._scratch, env=env)
+        words += [f"--conf={conf}", *given, *args]
+        return self._cluster.launch(words, cwd=self._scratch, env=env, forked=forked)
 
     def learn(self) -> None:
         """Have the job learn something, with parameter servers of ours, instead of acting as it is told."""

@@ -207,6 +207,7 @@ def a_secret_reaches_the_processes_and_nothing_else(cluster: Cluster, job: JobRu
         "--env",
         "PYTHONPATH=/opt/mine",
         env={"OWN_TOKEN": SECRET, "OTHER": "stays here"},
+        forked=False,
     )
     job.wait_until_holding(launch)
     for role in ("TRAINER", "PSERVER"):
@@ -237,7 +238,7 @@ def a_value_on_the_launchers_command_line_is_hidden_from_ps(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     put(job, "hold.py", "import signal\nprint('holding', flush=True)\nsignal.pause()\n")
-    launch = job.start("--entry=hold.py", "--mode=collective", f"--env=TOKEN={HIDDEN}")
+    launch = job.start("--entry=hold.py", "--mode=collective", f"--env=TOKEN={HIDDEN}", forked=False)
     job.wait_until_holding(launch)
     assert {p.environ["TOKEN"] for p in job.wait_for_role("TRAINER").values()} == {HIDDEN}
     line = Path(f"/proc/{launcher_pid(launch.pid)}/cmdline").read_bytes()

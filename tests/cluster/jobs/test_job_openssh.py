@@ -50,7 +50,7 @@ def over_open_connections_a_job_learns_what_it_learns_otherwise(
     with_open_connections(cluster, "-fN")
     job.conf["SSH_CLIENT"] = "openssh"
     job.conf_tail = IMPORTED
-    launch = job.start("--passes=3")
+    launch = job.start("--passes=3", forked=False)
     assert launch.wait(60) == 0, launch.output
     assert all("Master running" in said for said in with_open_connections(cluster, "-O", "check"))
     with_open_connections(cluster, "-O", "exit")

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from paddle.pserver.transports import table
-from tests.runtime.pserver.nursery import Forked
+from tests.nursery import Forked
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "5a" * 32
@@ -72,7 +72,7 @@ class PserverProcess:
                 text=True,
             )
             if (argv := self._command(self._parent()))
-            else Forked(self.flags, env, self.cwd, theirs)
+            else Forked("pserver", self.flags, self.env, self.cwd, report_fd=theirs)
         )
         os.close(theirs)
         event = self._read_report()

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Servers and launchers forked from a process that has imported what they import, which is most of a start's CPU time.
+
+They are processes as any others: environment, directory, output, signals and exit code are those that a test gives
+them or looks for. Tests of the start itself run `paddle pserver` and `python paddle.py`, as people and jobs do.
+
+`python -m tests.nursery PROGRAM` forks one process per line that it reads. It ends at the end of its input, and all
+processes with it, however the test runner ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import functools
+import gc
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+_PR_SET_PDEATHSIG = 1
+_STARTS = threading.Lock()
+
+
+class Forked:
+    """A process as `subprocess.Popen` would have started it, with standard output and error in one file.
+
+    Args:
+        program: one of PROGRAMS.
+        output: the file; None means a pipe, `stdout`.
+        report_fd: a descriptor that it gets as PADDLE_REPORT_FD.
+        inside: files of namespaces that it enters; it has a session of its own then.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path | None,
+        output: Path | None = None,
+        *,
+        report_fd: int | None = None,
+        inside: Sequence[str] = (),
+    ) -> None:
+        self._exit, ended = os.pipe()
+        mine = f"/proc/{os.getpid()}/fd"
+        told = [] if output else os.pipe()
+        self.args = [program, *argv]
+        order = {
+            "argv": argv,
+            "env": dict(env),
+            "cwd": str(cwd or Path.cwd()),
+            "files": [
+                f"{mine}/{ended}",
+                str(output or f"{mine}/{told[1]}"),
+                *([f"{mine}/{report_fd}"] if report_fd else []),
+            ],
+            "inside": inside,
+        }
+        with _STARTS:
+            keeper = _keeper(program)
+            assert keeper.stdin is not None
+            assert keeper.stdout is not None
+            keeper.stdin.write(json.dumps(order) + "\n")
+            keeper.stdin.flush()
+            self.pid = int(keeper.stdout.readline())
+        for each in (ended, *told[1:]):
+            os.close(each)
+        self.stdout = os.fdopen(told[0], encoding="utf-8") if told else None
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code once the process has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end, and return the exit code."""
+        if self.returncode is None:
+            if not select.select([self._exit], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+            self.returncode = int(os.read(self._exit, 16) or b"-9")  # nothing: its parent was killed with it
+            os.close(self._exit)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, timeout: float) -> tuple[str, None]:
+        """Wait for the end; return the output that nobody has read."""
+        end = time.monotonic() + timeout
+        parts: list[bytes] = []
+        assert self.stdout is not None
+        while not self.stdout.closed:
+            if not select.select([self.stdout], [], [], max(end - time.monotonic(), 0.0))[0]:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            parts.append(os.read(self.stdout.fileno(), 65536))
+            if not parts[-1]:
+                self.stdout.close()
+        self.wait(max(end - time.monotonic(), 0.0))
+        return b"".join(parts).decode(), None
+
+
+@functools.cache
+def _keeper(program: str) -> subprocess.Popen[str]:
+    env = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{ROOT / 'runtime'}:{ROOT}",
+        "LANG": "C.UTF-8",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    argv = [sys.executable, "-P", "-m", "tests.nursery", program]
+    keeper = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    atexit.register(keeper.communicate)
+    return keeper
+
+
+def _pserver() -> Callable[[list[str]], int]:
+    from paddle import __main__ as program
+    from paddle.pserver import command  # noqa: F401 - what servers import
+    from paddle.pserver.sparse.index import SALT
+
+    def run(argv: list[str]) -> int:
+        SALT.view("u1")[:] = list(os.urandom(SALT.nbytes))  # of each process, as the order that it decides
+        SALT[:] |= 1
+        return program.main(["pserver", *argv])
+
+    return run
+
+
+def _launcher() -> Callable[[list[str]], int]:
+    import paddle_cluster
+    from paddle_cluster.cli import main  # noqa: F401 - what launchers import, and the next three
+    from paddle_cluster.cli.commands import run  # noqa: F401
+    from paddle_cluster.nodes import connector  # noqa: F401
+    from paddle_cluster.ssh import login  # noqa: F401
+
+    def launch(argv: list[str]) -> int:
+        sys.argv[:] = [str(ROOT / "paddle.py"), *argv]
+        return paddle_cluster.main()
+
+    return launch
+
+
+PROGRAMS = {"pserver": _pserver, "launcher": _launcher}
+
+
+def _main(program: str) -> int:
+    gc.disable()
+    run = PROGRAMS[program]()
+    assert threading.active_count() == 1, "only a process with one thread may fork"
+    gc.freeze()
+    died, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    keeper, ends = os.getpid(), dict[int, int]()
+    while True:
+        ready, _, _ = select.select([0, died], [], [])
+        if died in ready:
+            os.read(died, 4096)
+            _reap(ends)
+        if 0 in ready:
+            if not (line := sys.stdin.readline()):  # the only one: the next comes after the answer
+                return 0
+            order = json.loads(line)
+            ended, *files = (os.open(path, os.O_WRONLY) for path in order["files"])
+            if not (pid := os.fork()):
+                break
+            ends[pid] = ended
+            for each in files:
+                os.close(each)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for each in (died, wake, ended, *ends.values()):
+        os.close(each)
+    _settle(keeper, order, *files)
+    gc.enable()
+    return run(order["argv"])
+
+
+def _settle(keeper: int, order: Mapping[str, Any], output: int, report: int | None = None) -> None:
+    """Give a forked process its environment, directory, files and namespaces, and let it die with its parent."""
+    if order["inside"]:
+        os.setsid()
+    os.write(1, b"%d\n" % os.getpid())
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper:
+        raise SystemExit(1)  # it had died before
+    os.environ.clear()
+    os.environ.update(order["env"])
+    if report:
+        os.environ["PADDLE_REPORT_FD"] = str(report)
+    for place, descriptor in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
+        os.dup2(place, descriptor)
+    os.close(output)
+    for each in [os.open(path, os.O_RDONLY) for path in order["inside"]]:  # all, before one hides the others
+        assert libc.setns(each, 0) == 0, f"cannot enter {order['inside']}"
+        os.close(each)
+    os.chdir(order["cwd"])
+
+
+def _reap(ends: dict[int, int]) -> None:
+    while ends:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        os.write(ends[pid], b"%d" % os.waitstatus_to_exitcode(status))
+        os.close(ends.pop(pid))
+
+
+if __name__ == "__main__":
+    sys.exit(_main(*sys.argv[1:]))
