@@ -7,8 +7,10 @@ import contextlib
 import gc
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -41,10 +43,25 @@ def _must_run_cluster() -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile kernels that have changed since the last time, once for all workers; without a compiler tests skip."""
+    """Compile kernels and a new clone's tests once for all workers; without a compiler tests of kernels skip."""
     if not hasattr(config, "workerinput"):
         with contextlib.suppress(build.NoCompiler):
             build.build_here(may_download=False)
+        if config.getoption("numprocesses", None) and config.args_source is config.ArgsSource.TESTPATHS:
+            _compile_tests()
+
+
+def _compile_tests() -> None:
+    """Collect the tests of a new clone, a half beside the other, for what pytest keeps in __pycache__."""
+    here = Path(__file__).parent
+    if any(here.glob("runtime/__pycache__/*-pytest-*.pyc")):
+        return
+    runtime = str(here / "runtime")
+    argv = [sys.executable, "-m", "pytest", "--collect-only", "-qq", str(here)]
+    halves = ([*argv[:-1], runtime], [*argv, f"--ignore={runtime}"])
+    collecting = [subprocess.Popen(half, cwd=here.parent, stdout=subprocess.DEVNULL) for half in halves]
+    for half in collecting:
+        half.wait()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
