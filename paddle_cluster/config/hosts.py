@@ -335,11 +335,7 @@ def _name(text: str) -> str:
     if not _NAME.fullmatch(name) or len(name) > MAX_TEXT:
         raise HostError(
             f"{text!r} is not a host name: expected letters, digits, '-', '_' and single dots"
-            + (
-                "; ranges belong in --hosts or a hostfile; conf.py can compute its list"
-                if "[" in text
-                else ""
-            )
+            + ("; ranges belong in --hosts or a hostfile; conf.py can compute HOSTS" if "[" in text else "")
         )
     if not name.strip("0123456789."):
         try:

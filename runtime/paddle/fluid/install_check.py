@@ -60,5 +60,5 @@ def _train(places: list[Place], count: int) -> None:
     if not np.allclose(trained, 0.5):
         raise RunError(
             f"run_check: after a step on {count} places, expected weights of 0.5, got {trained.ravel()}: this "
-            "installation computes incorrectly"
+            "installation is broken"
         )

@@ -129,7 +129,7 @@ class PyReader:
     def __call__(self) -> Iterator[Any]:
         """Iterate over the feeds of an iterable reader: lists with one dict of tensors per place."""
         if not self._iterable:
-            raise RunError(f"{self.name!r} is part of its program: start it instead of iterating over it")
+            raise RunError(f"{self.name!r} is part of its program: call start() instead of iterating")
         names = [variable.name for variable in self.variables]
         with closing(iter(buffered(self._values(), self._capacity)())) as batches:  # type: ignore[type-var]
             tensors = (list(map(tensor_of, values)) for values in batches)

@@ -131,7 +131,7 @@ class Message:
         """Return whether a field that is not repeated is set."""
         field = self._field(name, ConfigError)
         if field.is_repeated:
-            raise ConfigError(f"{name} of {type(self).__name__} is repeated: use its length")
+            raise ConfigError(f"{type(self).__name__}.{name} is a repeated field: use len()")
         return self._has(field)
 
     def ClearField(self, name: str) -> None:  # noqa: N802

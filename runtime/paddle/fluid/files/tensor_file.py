@@ -113,7 +113,7 @@ def read_selected_rows(stream: BinaryIO, what: str, any_ids: bool = False) -> Se
     height = _number(stream, _I64, what)
     values = _read_rows(stream, what)
     if values.ndim < 1 or len(values) != count:
-        raise ModelFileError(f"{what}: expected values of {count} rows, got shape {values.shape}")
+        raise ModelFileError(f"{what}: expected {count} rows of values, got shape {values.shape}")
     if count and not any_ids and not (rows.min() >= 0 and rows.max() < height):
         raise ModelFileError(
             f"{what}: expected row indices from 0 to {height - 1}, got {rows.min()} to {rows.max()}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """deformable_conv and deformable_psroi_pooling: convolution and pooling with learned sampling offsets.
 
-deformable_conv also has a mask that scales the samples (Zhu et al., Deformable ConvNets v2, 2019);
-deformable_conv_v1 has no mask. Offsets are (vertical, horizontal) in pixels of the input.
-deformable_psroi_pooling averages regions over grids of shifted cells (Dai et al., 2017).
+deformable_conv also scales the samples by a mask (Zhu et al., Deformable ConvNets v2, 2019); deformable_conv_v1 does
+not. Offsets are (vertical, horizontal) in pixels of the input. deformable_psroi_pooling averages regions over grids of
+shifted cells (Dai et al., 2017).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def _infer_conv(x: Spec, offset: Spec, mask: Spec | None, filters: Spec, *, attr
         )
     if not agree(x.shape[1], filters.shape[1] * groups) or filters.shape[0] % groups or x.shape[1] % shared:
         raise ShapeError(
-            f"expected filters of {x.shape[1]} / {groups} channels, a multiple of {groups} filters, and channels "
-            f"divisible by {shared} deformable_groups; got Filter {filters.shape}"
+            f"expected a multiple of {groups} filters of {x.shape[1]} / {groups} channels, and deformable_groups "
+            f"that divide the channels; got Filter {filters.shape} and {shared}"
         )
     places = shared * filters.shape[2] * filters.shape[3]
     masked = places if mask is None else mask.shape[1]

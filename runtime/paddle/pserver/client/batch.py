@@ -61,7 +61,7 @@ class Batch:
 
     @property
     def grad(self) -> HostArray | None:
-        """The gradient (n, width) float32 of `rows`; None: no gradient. Can be set to any array that a push accepts."""
+        """The gradient (n, width) float32 of `rows`, or None. Can be set to any array that a push accepts."""
         return self._grad
 
     @grad.setter
@@ -73,8 +73,8 @@ class Batch:
         array = host_array(given, what)
         if array.shape != (len(self.ids), self._width) or array.dtype != np.float32:
             raise ConfigError(
-                f"{what}: expected {(len(self.ids), self._width)} float32, the shape of its rows, got "
-                f"{array.shape} {array.dtype}; `total` adds up the gradients of repeated ids"
+                f"{what}: expected one per row, {(len(self.ids), self._width)} float32, got "
+                f"{array.shape} {array.dtype}; `total` sums those of repeated ids"
             )
         self._grad = np.ascontiguousarray(array)
 

@@ -51,7 +51,7 @@ class Request:
         repeats: number of messages sent again since the last arrival.
         has_moved: set by every arrival.
         heard_at, asked_at: times of the last message from the server, and of the last inquiry: see `Conversation`.
-        idle_since: time since when the server has reported neither a wait nor progress; None: it reports one of them.
+        idle_since: time since which the server has reported neither a wait nor progress, or None if it does.
     """
 
     heard_at = asked_at = 0.0
@@ -170,7 +170,7 @@ class Request:
     def _take_values(self, index: int, sections: tuple[Section, ...]) -> None:
         if index >= len(self._states) or self._deliver is None:
             raise WireError(
-                f"expected values of a requested chunk from 0 to {len(self._states) - 1}, got chunk {index}"
+                f"received chunk {index}, which was not requested; expected 0 to {len(self._states) - 1}"
             )
         state = self._states[index]
         if sections and state is not _State.DONE:

@@ -293,9 +293,7 @@ def _walk(shown: ReaderView, address: bytes, message: Message) -> Message:
     asked, name = message.expect(Walk), message.section("name").as_text()
     served = shown.store.growing.get(name)
     if served is None:
-        raise PserverError(
-            f"this server has no rows of a growing table {name!r}; it has {sorted(shown.store.growing)}"
-        )
+        raise PserverError(f"this server has no growing table {name!r}; it has {sorted(shown.store.growing)}")
     table, sections = served.table, tuple[Section, ...]()
     most = rows_at_once(served.width + asked.with_states * table.state_size)
     since = None if asked.since < 0 else asked.since

@@ -75,7 +75,7 @@ class Configuration:
             raise PserverError(f"cannot read the configuration: {error}") from None
         if not num_dense or server >= num_dense + num_sparse:
             raise PserverError(
-                f"expected the number of one of {num_dense} + {num_sparse} servers in the configuration, got {server}"
+                f"the configuration has {num_dense} dense and {num_sparse} sparse servers, but names server {server}"
             )
         return cls(parameters, optimizer, num_dense, num_sparse, server, tables)
 

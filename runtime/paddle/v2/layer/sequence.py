@@ -221,8 +221,8 @@ def _pooled(kind: str, agg_level: str, stride: int, who: str) -> Attrs:
 def _level(level: str, who: str) -> str:
     if level not in (AggregateLevel.TO_NO_SEQUENCE, AggregateLevel.TO_SEQUENCE):
         raise UsageError(
-            f"{who}: the level must be a member of AggregateLevel or ExpandLevel, 'non-seq' or "
-            f"'seq', got {level!r}"
+            f"{who}: level: expected 'non-seq', 'seq', or a member of AggregateLevel or ExpandLevel, "
+            f"got {level!r}"
         )
     return level
 

@@ -68,8 +68,8 @@ def nce(given: dict[str, Any]) -> Variable:
     drawn = 10 if given["num_neg_samples"] is None else given["num_neg_samples"]
     if sampler not in _SAMPLERS or (sampler == "custom_dist") != (custom_dist is not None):
         raise FluidError(
-            f"nce: sampler: expected one of {', '.join(_SAMPLERS)}; 'custom_dist' needs the argument custom_dist, and "
-            f"the others do not accept it; got {sampler!r} with custom_dist={custom_dist!r:.40}"
+            f"nce: sampler: expected one of {', '.join(_SAMPLERS)}, and the argument custom_dist "
+            f"only with 'custom_dist'; got {sampler!r} with custom_dist={custom_dist!r:.40}"
         )
     inputs = renamed(given, "Input=input Label=label SampleWeight=sample_weight")
     x = given["input"]
