@@ -138,7 +138,7 @@ class Run:
         """Return the job's log lines so far, oldest first, as in log/job.log.
 
         Args:
-            process: a process or role, such as "trainer-2", "pserver" or "launcher"; empty: all processes.
+            process: a process or role, such as "trainer-2", "pserver" or "launcher", or empty for all.
         """
         known = self._known()
         return iter(()) if known is None else log_lines.lines_of(known, process)

@@ -56,9 +56,9 @@ class Option(NamedTuple):
     """A row of the table of settings: one that an option, a name in conf.py or an environment variable can set.
 
     Attributes:
-        name: the option's name; empty: only conf.py can set it.
+        name: the option, or empty if only conf.py can set it.
         target: the field of Settings that it sets, such as "job.min_trainers"; several rows may share one. Empty: none.
-        metavar: placeholder of the value; empty: a switch.
+        metavar: placeholder, or empty for a switch.
         read: converts a value to its typed form or raises ValueMismatchError.
         default: the typed default value; `read` expands the `~` of a path.
         help: text for --help.

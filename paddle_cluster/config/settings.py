@@ -137,7 +137,7 @@ class JobSettings:
     """The job's program and the settings for running it.
 
     Attributes:
-        name: the job's name in commands and on screens; empty: its ID.
+        name: the job's name in commands and output; empty for its ID.
         queue: whether the job waits until no other job of the user occupies its hosts or its package; the waiting job
             with the highest priority is next.
         mode_is_explicit: whether --mode was given.
@@ -187,9 +187,9 @@ class KubernetesSettings:
     """The settings for Kubernetes; each is a name in conf.py, in lower case and without K8S_.
 
     Attributes:
-        namespace: the namespace of the pods; empty: the context's namespace, or that of the launcher's own pod.
-        kubeconfig: the path of a kubeconfig; None: the default files, or the service account of the launcher's pod.
-        context: a context in the kubeconfig; empty: the current context.
+        namespace: the pods' namespace, or empty for that of the context or of the launcher's own pod.
+        kubeconfig: its path, or None for the default files or the service account of the launcher's pod.
+        context: its name in the kubeconfig, or empty for the current one.
         requests, limits: resources of each pod.
         queue: a queue of Kueue, or empty.
         user: the user ID of a pod's processes, which can then write only to volumes; 0 means the image's user, whose

@@ -42,7 +42,7 @@ class ValueMismatchError(ValueError):
 
     Attributes:
         index: index of the invalid element of a list or dictionary, or None.
-        element: the element's name in messages; empty: its index.
+        element: its name in messages, or empty for its index.
     """
 
     index: int | None = None

@@ -30,8 +30,8 @@ class LineFilter:
 
     Attributes:
         since, until: the time span, in the times of job.log.
-        process: a process ("trainer-2") or role ("pserver"); empty: all.
-        node: the node's name; empty: all.
+        process: a process ("trainer-2") or role, or empty for all.
+        node: a node, or empty for all.
         pattern: searched in the text of a line; None means any text.
     """
 

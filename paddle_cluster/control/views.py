@@ -39,9 +39,9 @@ class FactView(NamedTuple):
         field: name of the fact in status.json.
         title: title of its column; empty for a fact without its own column.
         form: the format of its value.
-        metric: name of the Prometheus metric without `paddle_`, with percentages as ratios; empty: no metric.
+        metric: name of the Prometheus metric without `paddle_`, or empty; percentages become ratios.
         help: help text of the metric.
-        curve: title of the curve in TensorBoard; empty: no curve.
+        curve: title of the curve in TensorBoard, or empty.
     """
 
     field: str

@@ -268,8 +268,8 @@ class Rendezvous:
     Args:
         on_connected: function that receives the rank, host name and stream of each callback agent's connection, on any
             thread.
-        ports: candidate ports, of which the first free one is used; empty: any port.
-        address: the only address to give to callback agents; empty: all addresses of this machine.
+        ports: the first free one of these is used, or any port if empty.
+        address: the address to give to callback agents, or empty for all of this machine's.
 
     Raises:
         OSError: no port is free to listen on.

@@ -46,7 +46,7 @@ class Compared:
     """Reports that a node's list was compared with the copies.
 
     Attributes:
-        again: paths that the node must send again; empty: it has sent everything.
+        again: paths that the node must send again, or empty if it is done.
     """
 
     node_id: int

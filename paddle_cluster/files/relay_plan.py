@@ -45,7 +45,7 @@ class RelayRoute:
 
     Attributes:
         direct: digests that the launcher sends.
-        sources: nodes that provide the other files, best first; empty: all files are sent directly.
+        sources: nodes that provide the other files, best first; if empty, all are sent directly.
     """
 
     node_id: int

@@ -75,7 +75,7 @@ class Decision:
     """The decision about one or several failures: whether and how the job continues.
 
     Attributes:
-        refusal: why the job ends; empty: it continues.
+        refusal: why it ends, or empty if it continues.
         restart, leave_out: names of trainers to restart and to remove.
         revive: names of pservers to restart.
     """

@@ -56,8 +56,8 @@ class Machines:
         cpus: number of cores; 1 if unknown.
         gpus: number of GPUs; 0 if unknown.
         networks: the interface for the job's traffic; missing if unknown.
-        service_port: first port of the trainers' run, or None: the likeliest one.
-        pserver_port: first port of every pserver, or None: the configured one.
+        service_port: first port of the trainers' run; None for the likeliest one.
+        pserver_port: first port of every pserver; None for the configured one.
         parts: parts of checkpoints, if the job may resume from one.
     """
 

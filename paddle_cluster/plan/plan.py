@@ -335,7 +335,7 @@ def pserver_argv(
     cannot replace those of the runtime.
 
     Args:
-        resume: the checkpoint that all pservers have, replacing the user's `--resume`; empty: no replacement.
+        resume: the checkpoint that all pservers have, which replaces the user's `--resume` unless empty.
     """
     if settings.job.mode is Mode.FLUID:
         return script_argv(settings, python)

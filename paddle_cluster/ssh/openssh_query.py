@@ -83,7 +83,7 @@ def argv(settings: SshSettings, config: str, host: Host, *command: str, jump: st
     Args:
         config: the path of a file with `config_text`.
         command: one text for the shell on the node.
-        jump: the jump hosts, in the form of SSH_JUMP, or empty: those of the ssh config.
+        jump: the jump hosts, in the form of SSH_JUMP, or empty for the ssh config's.
     """
     words = [PROGRAM, "-F", config, *_SESSION]
     for option in (*_ALONE, *jump_option(jump, host)):

@@ -33,7 +33,7 @@ def open_tcp(
 
     Args:
         family: the addresses to try, as in AddressFamily of the ssh config.
-        bind: the local address, or the name of one; empty: any.
+        bind: a local address or its name, or empty for any.
 
     Raises:
         NameTimeoutError: the resolver did not answer.

@@ -19,7 +19,7 @@ class QueueThread(Generic[T]):
     Args:
         name: the thread's name.
         drain: receives the waiting items, and whether they are the last. It is called when there are items, after a
-            wake-up, and after the number of seconds that it returned (None: no limit). If it raises, the thread ends.
+            wake-up, and after the number of seconds that it returned, if any. If it raises, the thread ends.
         most: maximum total size of the waiting items.
         at_once: number of items in one call.
         first_s: seconds until the first call without items.

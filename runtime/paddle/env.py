@@ -114,7 +114,7 @@ class JobEnvironment:
         init_flags: PADDLE_INIT_* without the prefix, lower-cased, as text.
         pserver_metrics_port: port of a pserver's Prometheus metrics on its own machine, or None.
         report_fd: descriptor of the pipe to the agent, or None.
-        report_pipe: "device:inode" of that pipe; empty: any file at this descriptor is accepted.
+        report_pipe: "device:inode" of that pipe, or empty to accept any file.
         glog_to_stderr: None when GLOG_logtostderr is not set.
         glog_log_dir: folder for log files, or None.
         glog_max_log_size: maximum size of a log file in megabytes.

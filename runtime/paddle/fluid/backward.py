@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""append_backward and gradients: the core's automatic differentiation, with operator roles for transpilers."""
+"""append_backward and gradients: differentiate programs, and mark operators with roles for transpilers."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Batches(Protocol):
     thread_num: int
 
     def batches(self, threads: int = 0) -> Iterator[Samples]:
-        """Yield the batches of a pass, read by the given number of threads (0: the dataset's setting)."""
+        """Yield the batches of a pass, read by the given number of threads, or the dataset's if 0."""
 
 
 class Executor:

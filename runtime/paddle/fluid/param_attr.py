@@ -21,7 +21,7 @@ class ParamAttr:
     """Attributes of one parameter: name, initial value, learning rate, decay and clipping.
 
     Attributes:
-        name: the parameter's name; None: derived from the layer's name. An existing parameter of this name is shared.
+        name: its name, or None to derive it from the layer's. An existing parameter of this name is shared.
         initializer: sets the initial values; None means the layer's initializer.
         learning_rate: factor of the optimizer's rate.
         regularizer: regularizer that overrides the optimizer's.

@@ -50,7 +50,7 @@ class Variable:
 
     @property
     def error_bounds(self) -> Mapping[str, float] | None:
-        """The `min` and `max` to which the variable's gradient is clipped before propagation; None: no clipping."""
+        """The `min` and `max` to which the gradient is clipped before propagation, or None for no clipping."""
         return None
 
     @property

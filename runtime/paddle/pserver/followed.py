@@ -56,7 +56,7 @@ class LookupResult(NamedTuple):
 
     Attributes:
         rows: (..., width) float32; an id without a row gets its initial values.
-        batch: batch of the table that all servers had applied when the copy was updated.
+        batch: the latest batch that all servers had applied when the copy was updated.
         age_s: age of the copy in seconds; the copy contains all updates that are older.
     """
 

@@ -107,7 +107,7 @@ class TableHTTPServer(HTTPServer):
         Args:
             host: an address of this machine; a token is required unless it is a loopback address.
             port: the port to listen on; 0 means any free port.
-            token: required in requests as `Authorization: Bearer TOKEN`; empty: no authentication.
+            token: required in requests as `Authorization: Bearer TOKEN`, or empty for none.
 
         Raises:
             ConfigError: the address cannot be used, or needs a token.

@@ -185,7 +185,7 @@ class ProgramServer:
         """Listen, and serve in a dedicated thread.
 
         Args:
-            endpoint: "host:port" of this machine; port 0: any free port.
+            endpoint: "host:port" of this machine; 0 for any free port.
             keys: the keys for encryption; None means connections are not encrypted.
             options: the options of the server.
             program: has its initial values; the caller must not use it until `close`.

@@ -41,8 +41,8 @@ class Configuration:
     Attributes:
         arguments: values for `get_config_arg`.
         space: the declarations of its layers.
-        inputs: names of data layers in the order of a provider's columns; empty: in depth-first order from the outputs,
-            and then those that only evaluators read.
+        inputs: names of data layers in the order of a provider's columns. If empty: depth-first from the outputs, and
+            then those that only evaluators read.
         settings: the arguments of `settings`.
     """
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records of a node's jobs, one small file per job and node ID, by which any machine can find and end a job.
+"""The records of a node's jobs: one small file per job and node ID, by which any machine can find and end a job.
 
-A record is written when the job's directory exists, and marked when the agent leaves. An agent is identified as alive
-by its pid, start time and boot together. If the disk cannot be written, only the record is lost.
+A record is written when the job's directory exists, and marked when the agent exits. The pid, start time and boot
+together identify a running agent. If the disk cannot be written, only the record is lost.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Saves(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """The results of the checks that ran outside the agent's loop, by name; None or empty: not available.
+    """The results of the checks outside the agent's loop, by name; None or empty if not available.
 
     Attributes:
         root_dir: the disk of ROOT_DIR.

@@ -235,7 +235,7 @@ class Start(NamedTuple):
     Attributes:
         log: its log file, relative to the job directory; rotated at `log_limit` bytes, unless that is 0.
         env_pieces, env_files: variable -> digests of the pieces of its long value; those in env_files go to a file.
-        heartbeat_timeout_s, step_timeout_s: seconds without a heartbeat or a step after which it has stalled; 0: never.
+        heartbeat_timeout_s, step_timeout_s: seconds without a heartbeat or step after which it has stalled; 0 disables.
         patterns: regular expressions that find numbers in its output.
     """
 

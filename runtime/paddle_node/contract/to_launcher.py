@@ -109,7 +109,7 @@ class Arrived(NamedTuple):
 
 
 class Relaying(NamedTuple):
-    """The answer to `relay`: where the node's relay listens; port 0: it could not start, because of `problem`."""
+    """The answer to `relay`: where the node's relay listens, or port 0 if it failed with `problem`."""
 
     address: OneLine
     port: PortOrZero

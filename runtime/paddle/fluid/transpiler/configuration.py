@@ -80,7 +80,7 @@ class DistributeTranspilerConfig:
         print_log: ignored.
         wait_port: whether `get_trainer_program` waits for the servers.
         runtime_split_send_recv: ignored: operators split gradients.
-        sync_mode: False: asynchronous; None or True: the argument of `transpile` decides.
+        sync_mode: False for asynchronous training; otherwise, `transpile` decides.
         nccl_comm_num: number of connections between ranks.
         use_hierarchical_allreduce: whether to reduce within groups first.
         hierarchical_allreduce_inter_nranks: number of ranks per group.

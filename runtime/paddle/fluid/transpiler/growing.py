@@ -39,7 +39,7 @@ class GrowingTable:
         shape: (rows, width); the number of rows is not a limit.
         begins: attributes of lookup_sparse_table that determine the initial values of rows.
         prefix: prefix of the names of fetched variables; with a single table, the names are the original's.
-        rule: attributes of update_sparse_table that define the update of rows; None: sgd with the sum of gradients.
+        rule: attributes of update_sparse_table that define the update of rows; None for sgd with summed gradients.
     """
 
     name: str

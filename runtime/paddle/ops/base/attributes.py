@@ -58,7 +58,7 @@ class Limit(NamedTuple):
     Attributes:
         default: the default, or the type if the attribute is required.
         least, most: bounds of a number, or of each of several.
-        among: the only values; empty: any.
+        among: valid values; empty for all.
         length: required number of elements; None means any.
     """
 

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator table: the slots, attributes with defaults, kernel, shape rule and gradient of each operator.
 
-A kernel is a plain function. It takes arrays in the order of the input slots (a list for a slot marked `*`, None for
-an absent slot marked `?`) and attributes as keywords (`lambda_` for `lambda`), and returns arrays in the order of the
-output slots (the array itself if there is one slot). A kernel never changes an input array unless it is `spent`; it may
-return one of its inputs or a view of it, unless it is registered as `fresh`.
+A kernel is a plain function. Its positional arguments are the arrays of the input slots, in order: a list for a slot
+marked `*`, and None for an absent slot marked `?`. Attributes are keywords (`lambda_` for `lambda`). It returns the
+arrays of the output slots, in order, or the array itself if there is one slot. A kernel never changes an input array
+unless it is `spent`. It may return an input or a view of it, unless it is registered as `fresh`.
 
-Besides attributes, a kernel may declare these keywords: `attrs`, all attributes by name; `rng`, a random generator for
-this operator and step; `xp`, the array library, for kernels without an input array to derive it from; `needs`, the
-frozenset of output slots that are read: the kernel may return None for the others; `names`, a mapping from each slot to
-its variable names; `spent`, the frozenset of input slots whose arrays are not read afterwards, so that the kernel may
-store its result in them; `room`, a function from an output slot to an array for the result, or None; `body`, the block
-that the attribute `sub_block` refers to, as an `ops.base.body.Body`; `remote`, the executor's connection to other
-processes, as an `ops.base.body.Remote`, or None; and `runs`, an iterator over the numbers, from 0, of the runs of this
-operator that advance it.
+A kernel may also declare these keywords:
 
-A slot marked `+` gets a `LoDArray` where the value has sequences; an operator with such a slot sets the LoD of its
-outputs itself. All others get plain arrays, and their outputs share the LoD of the first input that has one.
+    attrs    all attributes by name
+    rng      a random generator for this operator and step
+    xp       the array library, for kernels without an input array to derive it from
+    needs    the frozenset of output slots that are read: the kernel may return None for the others
+    names    the variable names of each slot
+    spent    the frozenset of input slots whose arrays are not read afterwards and can store the result
+    room     a function from an output slot to an array for the result, or None
+    body     the block that the attribute `sub_block` refers to, as an `ops.base.body.Body`
+    remote   the executor's connection to other processes, as an `ops.base.body.Remote`, or None
+    runs     an iterator over the numbers, from 0, of the runs of this operator that advance it
+
+Where the value has sequences, a slot marked `+` gets a `LoDArray`, and its operator sets the LoD of the outputs itself.
+All others get plain arrays, and their outputs share the LoD of the first input that has one.
 """
 
 from __future__ import annotations

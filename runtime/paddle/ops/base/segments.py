@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of segments, the rows of each sequence in an array of concatenated sequences: sums, maxima, row numbers.
+"""Functions on segments, the rows of each sequence in an array of concatenated sequences: sums, maxima, row numbers.
 
 Offsets and row numbers are host arrays; `at` moves row numbers to the device of the rows.
 
@@ -109,7 +109,7 @@ def scatter_sum(values: Array, rows: Array, count: int) -> Array:
 
 
 def table_gradient(rows: Array, values: Array, like: Array, is_sparse: bool) -> Array | SelectedRows:
-    """Return the gradient of the table `like`: values summed by row number, as selected rows if is_sparse."""
+    """Sum values by row number, as the gradient of the table `like`; return selected rows if is_sparse."""
     if is_sparse:
         return SelectedRows(*merge_rows(rows, values), len(like))
     return scatter_sum(values, rows, len(like))

@@ -3,12 +3,13 @@
 
     X(N, C * groups, ...), Index(N, 1) -> X(N, C, ...), int64(N, 1, lod=1)
 
-A name in brackets is an attribute, or else a size that is the same wherever it occurs; `...` stands for the same
-dimensions wherever it occurs; `_` for any size; `*shape` for all numbers of an attribute. A new name that begins
-a product is the quotient by the rest, which must divide the size. Optional inputs may be absent; all parts of a list
-must fit. Before an output's brackets stands the input whose dtype and LoD level it has, or a dtype or an attribute that
-holds one, for an output without LoD, unless `lod=` gives its level. There, an input's name is its LoD level; without
-brackets, it is its whole spec. -1 is an unknown size: it agrees with any, and what depends on it is unknown.
+A name in brackets is an attribute or else a size. Sizes, and the dimensions of `...`, are the same wherever they occur.
+`_` is any size, and `*shape` all numbers of an attribute. A new name at the start of a product is the size divided by
+the other factors, without remainder. Optional inputs may be absent; all items of a list must match.
+
+An output begins with the input whose dtype and LoD level it has, or with a dtype or an attribute that holds one; it
+then has no LoD, unless `lod=` gives a level or an input with that level. An input's name without brackets is its whole
+spec. -1 is an unknown size: it agrees with any, and sizes that depend on it are unknown.
 """
 
 from __future__ import annotations

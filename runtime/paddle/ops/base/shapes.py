@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of shapes, in which -1 stands for an unknown size."""
+"""Functions on shapes, in which -1 stands for an unknown size."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def grid_sampler(x: Array, grid: Array) -> Array:
 
 @gradient("grid_sampler", "X Grid Output@GRAD -> X@GRAD Grid@GRAD")
 def grid_sampler_grad(x: Array, grid: Array, dout: Array) -> tuple[Array, Array]:
-    """Return dX, dOutput distributed to the four pixels by their weights, and dGrid, by the weights' derivatives."""
+    """Return dX: dOutput, distributed to the four pixels by weight; and dGrid, from the weights' slopes."""
     xp = array_module(x)
     dx, dgrid = xp.zeros_like(x), xp.zeros_like(grid)
     samples, channels = xp.arange(len(x))[:, None, None, None], xp.arange(x.shape[1])[None, :, None, None]

@@ -35,7 +35,7 @@ _INT64 = np.dtype("int64")
 def roi_pool(
     x: Array, rois: Any, of: Array | None, *, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Array, Array]:
-    """Return maxima (rois, C, pooled_height, pooled_width), and their positions in the image (-1: empty cell).
+    """Return maxima (rois, C, pooled_height, pooled_width), and their positions in the image, or -1.
 
     Args:
         x: (N, C, H, W).

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rpn_target_assign and retinanet_target_assign: sampling of positive and negative anchors, and their targets.
+"""Training targets of anchors, and RetinaNet's loss.
 
-sigmoid_focal_loss, RetinaNet's cost of anchors: cross entropy per class, with less weight for confident predictions
-(Lin et al., 2017).
+rpn_target_assign and retinanet_target_assign sample positive and negative anchors. sigmoid_focal_loss is cross entropy
+per class, with less weight for confident predictions (Lin et al., 2017).
 """
 
 from __future__ import annotations

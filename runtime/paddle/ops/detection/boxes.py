@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of boxes (left, top, right, bottom) on the host, and iou_similarity, the intersection over union of boxes.
+"""Functions for boxes (left, top, right, bottom) on the host, and iou_similarity, the intersection over union.
 
-If boxes are `whole`, both end pixels are included, so that a side is 1 longer than the difference of its ends.
+A `whole` box includes both end pixels, so its sides are 1 longer than the differences of their ends.
 
-box_coder and box_decoder_and_assign: encoding of boxes relative to prior boxes (shifts and scales), and decoding. With
-center p and sides s of a prior box and variances v, a box of center c and sides t is coded as
+box_coder and box_decoder_and_assign: encode boxes as shifts and scales of prior boxes, and decode them. For a prior box
+with center p, sides s and variances v, the code of a box with center c and sides t is
 ((c − p) / s / v, log(t / s) / v).
 """
 

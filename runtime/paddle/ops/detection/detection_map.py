@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""detection_map: mean average precision (mAP) of detections, over all classes.
+"""detection_map: the mean average precision (mAP) of detections over all classes.
 
-Counts are accumulated over batches: the number of objects of each class, and for each detection its score and whether
-it is correct.
+These are accumulated over batches: the number of objects of each class, and the score and correctness of each
+detection.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def detection_map(
     Args:
         detected: (rows, 6) label, score and box, one sequence per image; boxes are clipped to [0, 1].
         label: (rows, 6) label, whether it is difficult, and box; (rows, 5) without difficult ones.
-        has_state: 0: start from zero; any other value: continue from the next three arguments.
+        has_state: 0 to start from zero; otherwise, the next three arguments are the state.
         pos_count: (class_num, 1) int32.
         true_pos: (n, 2) score and 0 or 1, one sequence per class; false_pos has the same form.
     """

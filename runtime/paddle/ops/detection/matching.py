@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matching of candidate boxes to the objects of an image: bipartite_match, target_assign, mine_hard_examples.
+"""Operators that match candidate boxes to the objects of an image.
 
-target_assign: assigns to candidate boxes the targets of the objects that are matched to them.
-mine_hard_examples: selects the unmatched boxes with the highest loss (hard negative mining).
+bipartite_match finds the matches. target_assign gives each candidate box the targets of its object.
+mine_hard_examples selects the unmatched boxes with the highest loss (hard negative mining).
 """
 
 from __future__ import annotations

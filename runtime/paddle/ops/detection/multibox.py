@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""multibox_loss and detection_output: the loss and the output of an SSD detector (Liu et al., 2016), for layers of v2.
+"""multibox_loss and detection_output: the loss and the output of an SSD detector (Liu et al., 2016), for v2 layers.
 
-A prior is 8 numbers: a box in fractions of the image (left, top, right, bottom), and the variances of its code.
+A prior has 8 numbers: a box (left, top, right, bottom) in fractions of the image, and the variances of its code.
 """
 
 from __future__ import annotations

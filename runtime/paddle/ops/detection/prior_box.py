@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Default boxes for each cell of a feature map: prior_box and density_prior_box (SSD), anchor_generator (R-CNN).
+"""Default boxes in each cell of a feature map: prior_box and density_prior_box (SSD), anchor_generator (R-CNN).
 
-Prior boxes are in fractions of the image, anchors in pixels. box_clip: clips boxes to images.
+Prior boxes are in fractions of the image, anchors in pixels. box_clip clips boxes to images.
 """
 
 from __future__ import annotations

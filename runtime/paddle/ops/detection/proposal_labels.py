@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets of sampled region proposals: generate_proposal_labels (classes and box codes), generate_mask_labels.
+"""Training targets of sampled region proposals.
 
-Masks (Mask R-CNN) are rasterized from the polygons of each region's object.
+generate_proposal_labels returns classes and box codes. generate_mask_labels rasterizes the polygons of each region's
+object (Mask R-CNN).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""generate_proposals: region proposals (Faster R-CNN), decoded from anchors, after non-maximum suppression.
+"""generate_proposals: decodes region proposals from anchors, with non-maximum suppression (Faster R-CNN).
 
 distribute_fpn_proposals assigns regions to feature pyramid levels by size; collect_fpn_proposals merges levels.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Grids of cells sampled from image regions: roi_align (He et al., 2017), psroi_pool, roi_perspective_transform.
+"""Sampling of image regions in grids of cells: roi_align (He et al., 2017), psroi_pool, roi_perspective_transform.
 
-roi_align and psroi_pool average over cells: the mean of interpolated values is computed as the product of row weights,
-the image and column weights. roi_perspective_transform maps quadrilateral regions to rectangles.
+roi_align and psroi_pool average over cells: the mean of interpolated values is the product of row weights, the image
+and column weights. roi_perspective_transform maps quadrilateral regions to rectangles.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Non-maximum suppression: among boxes that overlap too much, the one with the highest score remains.
+"""Non-maximum suppression: among boxes that overlap too much, only the one with the highest score remains.
 
 Boxes can be polygons (k, 2). polygon_box_transform converts offsets in each cell to the corners of a polygon.
-multiclass_nms, multiclass_nms2: select the detections of each image, by class.
-retinanet_detection_output: decodes the boxes detected on a feature pyramid, and selects among them.
+multiclass_nms and multiclass_nms2 select the detections of each image by class. retinanet_detection_output decodes and
+selects boxes detected on a feature pyramid.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""yolo_box: boxes and class scores in each cell of a YOLO v3 feature map; yolov3_loss: the loss of such a map.
+"""yolo_box: the boxes and class scores of a YOLO v3 feature map; yolov3_loss: the loss of such a map.
 
-The channels of an anchor are, in order: horizontal shift, vertical shift, width, height, objectness, each class.
+The channels of an anchor are: horizontal shift, vertical shift, width, height, objectness, and one per class.
 
-Each object belongs to the most similar anchor of all maps. If that is an anchor of this map, the cell under its
-center has costs for box, classes and objectness. Every other cell has a cost for a predicted object, unless its box
+Each object belongs to the most similar anchor of all maps. If this map has that anchor, the cell under the object's
+center has costs for box, classes and objectness. Every other cell has a cost for predicting an object, unless its box
 overlaps an object by more than ignore_thresh.
 """
 

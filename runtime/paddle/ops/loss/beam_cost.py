@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """cross_entropy_over_beam: the globally normalized cost of a beam search, over all paths that it followed.
 
-Each expansion of a search scores candidates and retains some of them; each retained candidate has a row of candidates
-in the next expansion. A path has one candidate per expansion, its score is their sum, and the cost is -ln of the
-correct path's share in a softmax over all paths. If the correct candidate is not retained, the search of that sample
-ends with this expansion, and the correct path is added. Source: Andor et al., "Globally Normalized Transition-Based
-Neural Networks", 2016.
+Each expansion scores candidates and retains some of them, and each retained candidate has a row of candidates in the
+next expansion. A path has one candidate per expansion, and its score is the sum of theirs. The cost is -ln of the
+correct path's share in a softmax over all paths. If the correct candidate is not retained, the sample's search ends
+with this expansion, and the correct path is added. Source: Andor et al., "Globally Normalized Transition-Based Neural
+Networks", 2016.
 """
 
 from __future__ import annotations

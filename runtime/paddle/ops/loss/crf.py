@@ -2,7 +2,7 @@
 """linear_chain_crf: the negative log-likelihood of each sequence's tags; crf_decoding: the most likely tags (Viterbi).
 
 Transition is (tags + 2, tags): row 0 scores the first tag, row 1 the last one, and the other rows score transitions
-between tags. The lattices of all sequences are processed together, one step at a time, with rows in time order.
+between tags. All sequences are processed together, one step at a time, with rows in time order.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""cross_entropy of probabilities: -ln p[label], or -Σ label ln p for soft labels; ln is clipped to ±1e20.
+"""Cross entropy of class or soft labels.
 
-cross_entropy2 takes class labels and stores the probabilities at the labels for its gradient.
-
-softmax_with_cross_entropy combines softmax and cross entropy along any axis, with the gradient Softmax - Label.
-
-Class labels are (..., 1) integers for (..., classes) values.
+cross_entropy is -ln p[label], or -Σ label ln p for soft labels; ln is clipped to ±1e20. cross_entropy2 takes class
+labels and stores their probabilities for its gradient. softmax_with_cross_entropy includes the softmax, along any
+axis; its gradient is Softmax - Label. Class labels are (..., 1) integers for (..., classes) values.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ def check_rows(x: Array, label: Array) -> None:
 
 
 def picked(label: Array, classes: int, ignore_index: int) -> tuple[Array, Array, Array | None]:
-    """Return the index arrays (row, class) of the labels, and a mask of the ignored labels (None: no label is ignored).
+    """Return the index arrays (row, class) of the labels, and a mask of the ignored labels, or None.
 
     Ignored labels point at class 0.
 

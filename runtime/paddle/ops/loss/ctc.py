@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """warpctc: the connectionist temporal classification (CTC) cost of unaligned labels; ctc_align: best-path decoding.
 
-Source: Graves et al., 2006. All sequences are processed together, step by step; sums of probabilities are stored as
+Source: Graves et al., 2006. All sequences are processed together, step by step. Sums of probabilities are stored as
 logarithms in float64. The states of the labels "c a a" are shown below. A state is reached from itself, from the
 previous state, and from the one before that if its label is not the blank and differs (1 -> 3, but not 3 -> 5):
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """hierarchical_sigmoid: the cross entropy of a class's path in a binary tree of classes (Morin and Bengio, 2005).
 
-In the default tree, the path of class c is given by the bits of code = c + num_classes, without its leading bit: bit j
-is the branch at node (code >> (j + 1)) - 1. A custom tree is given by PathTable and PathCode (rows, length), padded
-with -1. Positions after the end of a path cost ln 2 each.
+In the default tree, the path of class c is the bits of code = c + num_classes after the leading one: bit j is the
+branch at node (code >> (j + 1)) - 1. PathTable and PathCode (rows, length), padded with -1, define a custom tree.
+Positions after the end of a path cost ln 2 each.
 """
 
 from __future__ import annotations

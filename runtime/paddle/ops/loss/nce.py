@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Costs against sampled classes: nce, noise-contrastive estimation (Gutmann and Hyvärinen, 2010), and sample_logits.
+"""nce: noise-contrastive estimation (Gutmann and Hyvärinen, 2010); sample_logits: scores for a sampled softmax.
 
-sample_logits, for sampled softmax: scores of the true and some sampled classes. The logarithm of a class's expected
-count among the samples is subtracted from its score (Jean et al., 2015).
+sample_logits returns the scores of the true class and of sampled classes, minus the logarithm of each class's expected
+count among the samples (Jean et al., 2015).
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ kldiv_loss: the Kullback-Leibler divergence of a target from a distribution give
 sigmoid_cross_entropy_with_logits: -Label ln p - (1 - Label) ln(1 - p) with p = sigmoid(X), element by element.
 smooth_l1_loss: quadratic below 1 / sigma², linear beyond it, summed to one cost per row.
 modified_huber_loss: for two classes, quadratic near the margin and linear far outside it.
-teacher_student_sigmoid_loss: sigmoid cross entropy with a click and, if present, a teacher's score. Label encodes both.
-Without a score, -2 means no click and -1 a click. With a score q in [0, 1], q means no click and 1 + q a click.
+teacher_student_sigmoid_loss: sigmoid cross entropy with a click and, if given, a teacher's score. Label encodes both:
+without a score, -2 means no click and -1 a click; with a score q in [0, 1], q means no click and 1 + q a click.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """scale (scale X + bias), increment (X + step), add_scaled (X + scale Y), and sum (of all inputs).
 
-add_scaled occurs only in compiled plans, in which weight decay adds a parameter to its gradient.
+Only compiled plans contain add_scaled; weight decay uses it to add a parameter to its gradient.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Unrolled(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """The gradients of the steps' inputs, of shared inputs, and of the initial states (None: no gradient)."""
+    """The gradients, or None, of the steps' inputs, of shared inputs, and of the initial states."""
 
     steps: list[dict[str, Any]]
     fixed: dict[str, Any]

@@ -117,7 +117,7 @@ def distributed_lookup_table(
     padding_idx: int,
     remote: Remote | None,
 ) -> tuple[list[Any], Array]:
-    """Look up ids in tables on parameter servers; rows of padding_idx are zero (-1: no padding_idx).
+    """Look up ids in tables on parameter servers; rows of padding_idx, if not -1, are zero.
 
     Each distinct row is fetched only once. The fetched rows also replace those in W, which are from earlier steps.
 

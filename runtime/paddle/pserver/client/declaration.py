@@ -70,8 +70,8 @@ class GrowingTable:
         min_score: rows with a lower score are dropped, at most 1024 batches later; 0 means none.
         start: an exported table or a file with the table's initial rows, see `paddle.pserver.tables`; for a file with
             several matrices (path, key).
-        disk: a directory on each server's machine: evicted rows are written to a file there, and loaded again when a
-            batch has their ids; empty: they are dropped.
+        disk: a directory on each server's machine for a file of evicted rows, which are loaded again when a batch
+            has their ids. If empty, they are dropped.
         dtype: dtype of the values on the servers: "float32", or "float16", which takes half the memory. Updates are
             computed in float32, and their results are rounded; states are float32.
     """

@@ -288,7 +288,7 @@ class Links:
 
 
 def _question_for(damaged: Message | None) -> Message | None:
-    """Return the message that requests the values of a damaged message again; None: everything must be requested."""
+    """Return a request to repeat the values of a damaged message, or None if everything must be requested."""
     if damaged is None or not isinstance(damaged.record, Values):
         return None
     return damaged._replace(record=Repeat(damaged.record.number), sections=())

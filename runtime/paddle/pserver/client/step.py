@@ -281,7 +281,7 @@ class _Inspection:
         self._layout, self._flat = layout, flat
         self.has_given = False
         self._all: list[tuple[int, int]] = []
-        # Those that were inspected; None: it is assembled again to be sent.
+        # Inspected chunks; None if one must be assembled again.
         self._chunks: dict[tuple[int, int], Section | None] = {}
 
     def add(self, index: int) -> int:

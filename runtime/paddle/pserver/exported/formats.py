@@ -95,8 +95,8 @@ def _names(
         return {"ids": "ids", "rows": matrices[0]}
     if beside and not key:
         raise ConfigError(
-            f"{path}: the ids of {matrices[0]} could be {' or '.join(beside)}; name the arrays ids and rows "
-            f"or, if row i has the id i, pass the key {matrices[0]}"
+            f"{path}: the ids of {matrices[0]} could be {' or '.join(beside)}; name the arrays ids and rows, "
+            f"or pass the key {matrices[0]} if row i has the id i"
         )
     return {"rows": matrices[0]}
 

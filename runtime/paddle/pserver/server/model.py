@@ -256,7 +256,7 @@ class PushAnswers:
     """The answers to the pushes of one step, which all contain the same values."""
 
     def __init__(self, store: Store, values: Section | None = None) -> None:
-        """Prepare the answers. `values`: all values, unchanged until the answers are sent; None: they are copied."""
+        """Prepare the answers. `values` must not change until they are sent; if None, values are copied."""
         self._store = store
         self._values = () if values is None else (values,)
 

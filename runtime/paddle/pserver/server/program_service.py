@@ -166,7 +166,7 @@ class ProgramService(Service):
 
     @property
     def is_quiet(self) -> bool:
-        """Return whether no trainer waits for others; `sent` returns the gradients of unfinished steps."""
+        """Return whether no trainer is waiting for others. For unfinished steps, see `sent`."""
         return not (
             self._all_sent.arrived or self._begins.arrived or self._first.values or self._first.unfinished
         )

@@ -43,8 +43,8 @@ class Budget:
         decay: factor by which each batch multiplies a score, above 0 and up to 1; for "score".
         click: number of shows that one click is worth; for "score".
         min_score: rows whose score is below this are dropped, at most 1024 batches later; 0 means none.
-        disk: a directory on the server's machine: evicted rows are written to a file there, and loaded again when a
-            batch has their ids; empty: they are dropped.
+        disk: a directory on the server's machine for a file of evicted rows, which are loaded again when a batch has
+            their ids. If empty, they are dropped.
     """
 
     memory: int = 0

@@ -82,7 +82,7 @@ class HashTable:
 
     @property
     def disk_bytes(self) -> int:
-        """The size in bytes of the table's file; 0 for a table without a disk."""
+        """The size of the table's file in bytes, or 0 if it has no file."""
         return 0
 
     @property
@@ -233,7 +233,7 @@ class HashTable:
     def walk(
         self, at: Cursor, since: int | None, most: int, *, with_states: bool = False
     ) -> tuple[TableRows, Cursor, int | None]:
-        """Return rows that changed after batch `since` (None: all), the next position, and the `since` that was used.
+        """Return rows that changed after batch `since`, or all if None; the next position; and the `since` used.
 
         Args:
             at: the position; `Cursor()` first.

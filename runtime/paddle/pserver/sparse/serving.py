@@ -41,7 +41,7 @@ class GrowingShare:
         return self.spec.width
 
     def holds(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Return which of these ids (n,) belong to this server, as a mask (n,)."""
+        """Return a mask (n,) of the ids (n,) that belong to this server."""
         if self.num_servers == 1:
             return np.ones(len(ids), np.bool_)
         mine: npt.NDArray[np.bool_] = owners(ids, self.num_servers) == self.server

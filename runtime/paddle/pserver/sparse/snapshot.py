@@ -124,7 +124,7 @@ class TableSnapshot:
         return bool(self._listed or self._kept or self.failure)
 
     def next_block(self) -> Block | None:
-        """List and take some rows; return None if all have been taken."""
+        """List rows and take a block; return None after the last one."""
         self.list_ahead()
         return self.take()
 

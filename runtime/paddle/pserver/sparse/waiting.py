@@ -28,7 +28,7 @@ class WaitingRoom:
         Args:
             entry: number of sightings after which an id is admitted.
             period: length of a period in batches; 0 means sightings are never forgotten because of their age.
-            memory: approximate memory of two periods in bytes; a period that exceeds its share ends early. 0: no limit.
+            memory: approximate bytes of two periods; a period that exceeds its share ends early. 0 for no limit.
         """
         self._entry, self._period = entry, period
         self._most = memory // (2 * SIGHTING_BYTES) if memory else 0

@@ -43,7 +43,7 @@ class Store:
         tables: the rows of sparse parameters on this server, by name.
         growing: growing tables, by name.
         num_chunks: number of chunks of the slab.
-        failure: why a batch was applied only in part; empty: all batches are complete.
+        failure: why a batch was applied only in part, or empty if none was.
         shrunk_at: batch after which growing tables were last shrunk.
         is_plain: whether `add` returns new values, because the rule has no state and a step can be undone.
     """

@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The transport within a node: headers on a unix socket in the abstract namespace, and arrays in shared memory.
 
-Dense gradients are read from the trainer's memory, and values are in the server's, which trainers map read-only. Only
-processes of the same user are accepted. The socket's name is derived from the server's stamp, which a trainer receives
-over the base, its port and the job's key. A process that can connect to it is on the same node, whatever address it
-uses for the server. A trainer that reaches the server through a different port is behind a proxy and uses only the base
-transport, as with streams.
+The server reads dense gradients from the trainer's memory, and trainers map the server's values read-only. Only
+processes of the same user are accepted. The socket's name is derived from the port, the job's key and the server's
+stamp, which a trainer receives over the base transport. A process that can connect to it is on the same node, whatever
+address it uses for the server. A trainer that reaches the server through a different port is behind a proxy and uses
+only the base transport, as with streams.
 
     packet:  frame 0, the header | frame 1 | ...                                 (little-endian)
     frame:   bytes I | the bytes themselves
              FAR I | which of its sender's arrays B | first byte Q | bytes Q     in memory that its sender shares
 
-Shared memory has no lock: messages determine which side may access it. A trainer writes its own only between
-the answer to
-a request and its next request, and a server reads it only before it answers. A server of a model writes the slab that
-does not hold the values (`store.dense_step`); the two swap with each batch, which needs a push of every trainer. So a
-slab that an answer names does not change until its reader pushes again. Rows that do not fit into a packet
-are in a third array of the server, one for each trainer, until its next answer to that trainer. Each process
-maps the memory
-of its peer read-only.
+Shared memory has no lock: messages determine which side may access it. A trainer writes its own memory only between an
+answer and its next request, and a server reads it only before it answers. A server with a model writes the slab that
+does not hold the values (`store.dense_step`). The two slabs swap with each batch, which needs a push from every
+trainer, so a slab that an answer names does not change until its reader pushes again. Rows that do not fit into a
+packet are in a third array of the server, one per trainer, until its next answer to that trainer. Each process maps
+its peer's memory read-only.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class RowShare:
         return self.parameter.shape[1]
 
     def holds(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return which of these row ids (n,) are on this server, as a mask (n,)."""
+        """Return a mask (n,) of the row ids (n,) that are on this server."""
         mine: npt.NDArray[np.bool_] = rows % self.stride == self.first
         return mine
 

@@ -134,7 +134,7 @@ class Pull(NamedTuple):
     """PULL: requests dense values.
 
     Attributes:
-        start, length: range of elements; `length` 0: all elements.
+        start, length: range of elements; `length` is 0 for all.
         in_place: whether to request, instead of the values, their location in memory that both ends share.
     """
 

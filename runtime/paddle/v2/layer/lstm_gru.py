@@ -208,7 +208,7 @@ def lstm_step(
 ) -> Made:
     """Declare one step of an LSTM, given rows projected to the gates (4 D) and the previous cell (D).
 
-    `get_output` with "state" returns the new cell. The bias [1, 3 D] contains only the peepholes; False: no peepholes.
+    `get_output` with "state" returns the new cell. The bias [1, 3 D] contains only the peepholes. False omits them.
     """
     width = state.size if size is None else size
     require_size(state, width, "state of lstm_step")

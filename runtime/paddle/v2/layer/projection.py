@@ -142,8 +142,8 @@ def context_projection(
 
     Args:
         context_len: the number of concatenated rows.
-        context_start: the offset of the first row; None: -(context_len - 1) / 2, rounded down.
-        padding_attr: False: sequences are padded with zeros; an attribute: with learned rows; True: they start at 0.
+        context_start: offset of the first row; if None, -(context_len - 1) / 2, rounded down.
+        padding_attr: False to pad with zeros; an attribute for learned rows, or True for rows that start at 0.
     """
     require_layer(input, "context_projection")
     if context_len < 1:

@@ -31,7 +31,7 @@ box_coder = layer(
         prior_box_var: variances by which codes are divided: (M, 4), 4 numbers, or None.
         target_box: the boxes to encode, or the codes to decode.
         code_type: "encode_center_size" or "decode_center_size".
-        box_normalized: whether boxes are in fractions of the image; False: in pixels, including both ends.
+        box_normalized: whether boxes are in fractions of the image, not in pixels with both ends included.
         axis: for decoding: the dimension of the codes along which prior boxes are broadcast, 0 or 1""",
     to="prior_box_var=variance|PriorBoxVar",
 )

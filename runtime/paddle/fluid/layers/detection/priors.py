@@ -47,7 +47,7 @@ prior_box = several(
         variance: divisors of the boxes' codes.
         flip: whether to use 1 / ratio, too.
         clip: whether to clip boxes to the image.
-        steps: distances between cells in pixels, (horizontal, vertical); 0: the cells cover the image.
+        steps: distances between cells in pixels (horizontal, vertical), or 0 to cover the image.
         offset: position of the center within a cell, as a fraction of the step.
         min_max_aspect_ratios_order: whether the added square comes second instead of last""",
     to="variance=variances steps=",

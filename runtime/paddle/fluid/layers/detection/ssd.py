@@ -44,7 +44,7 @@ def multi_box_head(given: dict[str, Any]) -> tuple[Variable, Variable, Variable,
         base_size: side length of images in pixels. Box sizes go from min_ratio to max_ratio percent of it, map by map;
             the first map uses 10 and 20 percent.
         min_sizes, max_sizes: one size per map, in pixels, instead of the ratios.
-        steps: distance between cells in pixels, one per map, or step_w and step_h; None: the cells cover the image.
+        steps: distance between cells in pixels, one per map, or step_w and step_h; None to cover the image.
 
     For the other arguments see `prior_box` and `conv2d`.
 

@@ -117,7 +117,7 @@ dropout = layer(
     Args:
         dropout_prob: probability that an element is dropped.
         is_test: whether to drop nothing.
-        seed: None or 0: the program's seed.
+        seed: if None or 0, the program's.
         dropout_implementation: "downgrade_in_infer" multiplies x by 1 - p in tests; "upscale_in_train" divides the
             result by 1 - p in training""",
     change=_seeded,

@@ -43,7 +43,7 @@ dynamic_lstm = several(
     Args:
         input: (rows, 4D), already projected to candidate, input, forget and output gate.
         size: 4D.
-        h_0: hidden states before the first step (sequences, D); None: zeros, like c_0.
+        h_0: initial hidden states (sequences, D), zero if None; c_0 likewise.
         c_0: cells before the first step.
         param_attr: of the weight (D, 4D).
         bias_attr: of the bias (1, 4D), or (1, 7D) with peepholes; it cannot be omitted.
@@ -66,7 +66,7 @@ dynamic_lstmp = several(
     """projections (rows, proj_size) and cells (rows, D) of an LSTM whose steps read the previous projection.
 
     See dynamic_lstm; the weight is (proj_size, 4D), h_0 holds projections. cell_clip and proj_clip limit cells and
-    projections to ± that value; None or 0: no limit""",
+    projections to ± that value unless None or 0""",
     "lstmp",
     to="h_0=H0 c_0=C0 size= proj_size= dtype=",
     learnt={
@@ -90,7 +90,7 @@ dynamic_gru = layer(
         is_reverse: from the last row to the first.
         gate_activation: of update and reset.
         candidate_activation: of the candidate.
-        h_0: hidden states before the first step (sequences, D); None: zeros.
+        h_0: initial hidden states (sequences, D), zero if None.
         origin_mode: h = u h' + (1 - u) candidate instead of (1 - u) h' + u candidate""",
     "gru",
     to="candidate_activation=activation h_0=H0 size=",

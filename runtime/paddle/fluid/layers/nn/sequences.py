@@ -138,7 +138,7 @@ beam_search = several(
         beam_size: number of continuations per sentence.
         end_id: the id that ends a sentence.
         level: the LoD level that groups prefixes by sentence.
-        is_accumulated: whether scores are accumulated over whole prefixes; False: they are probabilities of the
+        is_accumulated: whether scores are accumulated over prefixes; otherwise, they are probabilities of
             candidates.
         return_parent_idx: whether to return the index of each continuation's prefix""",
     to="return_parent_idx=",

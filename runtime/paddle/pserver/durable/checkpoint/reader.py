@@ -205,7 +205,7 @@ class Input:
         self._thread = ServiceThread(self._work, name="checkpoint-disk")
 
     def next(self) -> Filled | None:
-        """Return the next block, which the caller returns to the pool; None: the pool is closed, or the file too short.
+        """Return the next block, which the caller returns to the pool; None if the pool is closed or the file ends.
 
         Raises:
             OSError: reading failed.
