@@ -137,7 +137,9 @@ def _cpu(report: Report, count: int) -> None:
     size, unit = _SIZES["1MB"], "us of CPU a step"
     plain, sealed = (partial(ours, [size], **_OURS[way]) for way in ("plain", "sealed"))
     for trainers in (1, 2, 4, 8):
-        starts = {"sockets": partial(raw, size, congestion="reno"), "plain": plain, "sealed": sealed}
+        sockets = partial(raw, size, congestion="reno")
+        starts = {"sockets": sockets, "checked_sockets": partial(sockets, checked="checked")}
+        starts |= {"plain": plain, "sealed": sealed}
         if trainers == 2:
             starts |= {"plain_ports2": partial(plain, ports=2), "sealed_ports2": partial(sealed, ports=2)}
         at = f"1MB_w{trainers}_cpu"

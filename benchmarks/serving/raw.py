@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The baseline: plain blocking sockets in pieces of 256 KB, with the same sum and the same update as a server.
 
-    python -m benchmarks.serving.raw server <trainers> [<congestion control>]    prints its port, then serves
-    python -m benchmarks.serving.raw trainer <port> <bytes> [<congestion control>]
+    python -m benchmarks.serving.raw server <trainers> [<congestion control> [checked]]    prints its port, then serves
+    python -m benchmarks.serving.raw trainer <port> <bytes> [<congestion control> [checked]]
 
 The fastest known form with one thread on each side: pieces are received into one buffer that remains in the cache, a
 trainer sends `AHEAD` pieces before it receives them back, the sum and the update are one compiled loop; nothing else is
-done.
+done. `checked`: arrays are sent whole, and both ends inspect every array as `paddle pserver` does, a trainer before it
+sends: the lower limit for a server that uses a gradient only after all of it was checked.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ import sys
 import numpy as np
 
 from benchmarks.serving.contest import LEARNING_RATE, Step, take_turns
-from paddle.pserver.wire.arithmetic import descend
+from paddle.pserver.wire.arithmetic import descend, inspect
 
 PIECE = 256 << 10
 AHEAD = 4
+_INSPECTED = 128 << 10
 _SIZE = struct.Struct("<Q")
 _ACCEPT_S = 60.0
 
 
-def serve(trainers: int, congestion: str = "") -> None:
+def serve(trainers: int, congestion: str = "", checked: str = "") -> None:
     """Serve one step after the other; every trainer announces each step's size."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(_ACCEPT_S)
@@ -35,8 +37,6 @@ def serve(trainers: int, congestion: str = "") -> None:
     for peer in peers:
         peer.settimeout(None)
         _prepare(peer, congestion)
-    scratch = np.empty(PIECE // 4, np.float32)
-    pieces = [np.zeros(PIECE // 4, np.float32) for _ in peers]
     w = after = np.zeros(0, np.float32)
     while True:
         sizes = [peer.recv(_SIZE.size, socket.MSG_WAITALL) for peer in peers]
@@ -45,12 +45,15 @@ def serve(trainers: int, congestion: str = "") -> None:
         size = _SIZE.unpack(sizes[0])[0]
         if w.nbytes != size:
             w, after = np.zeros(size // 4, np.float32), np.empty(size // 4, np.float32)
-        for start in range(0, size // 4, PIECE // 4):
-            part, out = (each[start : start + PIECE // 4] for each in (w, after))
+            count = (size if checked else PIECE) // 4
+            scratch = np.empty(count, np.float32)
+            pieces = [np.zeros(count, np.float32) for _ in peers]
+        for start in range(0, size // 4, count):
+            part, out = (each[start : start + count] for each in (w, after))
             gradients = [piece[: part.size] for piece in pieces]
             for peer, gradient in zip(peers, gradients, strict=True):
-                peer.recv_into(gradient.data.cast("B"), part.nbytes, socket.MSG_WAITALL)
-            descend(part, gradients, LEARNING_RATE, out, scratch, check=True)
+                _receive(peer, gradient.data.cast("B"), checked)
+            descend(part, gradients, LEARNING_RATE, out, scratch, check=not checked)
             for peer in peers:
                 peer.sendall(out.data)
         w, after = after, w
@@ -62,23 +65,36 @@ def _prepare(sock: socket.socket, congestion: str) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
 
 
-def step_of(port: int, size: int, congestion: str = "") -> Step:
+def _receive(sock: socket.socket, into: memoryview, checked: str) -> int:
+    """Receive a whole piece; return its size. If it is checked, its parts are inspected while they are in the cache."""
+    if not checked:
+        return sock.recv_into(into, 0, socket.MSG_WAITALL)
+    for start in range(0, len(into), _INSPECTED):
+        part = into[start : start + _INSPECTED]
+        sock.recv_into(part, 0, socket.MSG_WAITALL)
+        inspect(part)
+    return len(into)
+
+
+def step_of(port: int, size: int, congestion: str = "", checked: str = "") -> Step:
     """Return a trainer's step of `size` bytes."""
     sock = socket.create_connection(("127.0.0.1", port))
     _prepare(sock, congestion)
     gradient = np.full(size // 4, 1e-3, np.float32).data.cast("B")
     value = np.zeros(size // 4, np.float32).data.cast("B")
-    header = _SIZE.pack(size)
+    header, piece = _SIZE.pack(size), size if checked else PIECE
 
     def step() -> None:
+        if checked:
+            inspect(gradient)
         sock.sendall(header)
         received = 0
-        for start in range(0, size, PIECE):
-            sock.sendall(gradient[start : start + PIECE])
-            if start >= AHEAD * PIECE:
-                received += sock.recv_into(value[received : received + PIECE], 0, socket.MSG_WAITALL)
+        for start in range(0, size, piece):
+            sock.sendall(gradient[start : start + piece])
+            if start >= AHEAD * piece:
+                received += _receive(sock, value[received : received + piece], checked)
         while received < size:
-            received += sock.recv_into(value[received : received + PIECE], 0, socket.MSG_WAITALL)
+            received += _receive(sock, value[received : received + piece], checked)
 
     return step
 

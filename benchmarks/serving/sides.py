@@ -108,13 +108,13 @@ class Processes:
         return ends
 
 
-def raw(size: int, trainers: int, congestion: str = "") -> Processes:
+def raw(size: int, trainers: int, congestion: str = "", checked: str = "") -> Processes:
     """Return plain sockets; see `raw`. `congestion`: the control of their connections, "" for the system's."""
     side = Processes()
-    server = side.child(["-m", "benchmarks.serving.raw", "server", str(trainers), congestion])
+    server = side.child(["-m", "benchmarks.serving.raw", "server", str(trainers), congestion, checked])
     port = _line(server, _START_S).strip()
     for _ in range(trainers):
-        side.trainer(["-m", "benchmarks.serving.raw", "trainer", port, str(size), congestion])
+        side.trainer(["-m", "benchmarks.serving.raw", "trainer", port, str(size), congestion, checked])
     side.wait_ready()
     return side
 

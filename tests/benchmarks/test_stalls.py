@@ -3,9 +3,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.report import Report
 from benchmarks.serving.sides import raw
 from benchmarks.stalls import Step, cpu_of, report_steps, steps_of
+
+
+@pytest.mark.parametrize("checked", ["", "checked"])
+@pytest.mark.parametrize("size", [4096, 3 << 20])
+def test_plain_sockets_complete_steps_of_any_number_of_pieces(size: int, checked: str) -> None:
+    with raw(size, 2, "reno", checked) as side:
+        assert [len(each["took"]) for each in side.steps(3)] == [3, 3]
 
 
 def test_every_step_tells_what_its_time_went_to() -> None:
