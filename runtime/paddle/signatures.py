@@ -15,6 +15,7 @@ T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 _NEAR = 0.7
+_MOST_LISTED = 30
 _SYNONYMS = {
     "lr": ("learning_rate",),
     "activation": ("act",),
@@ -60,11 +61,13 @@ def unknown_argument(name: str, parameters: Mapping[str, Parameter], named: Iter
     return ""
 
 
-def advice(unknown: str, known: Sequence[str]) -> str:
-    """Return advice for an unknown argument: the one that was probably meant, or a list of the known ones."""
+def advice(unknown: str, known: Sequence[str], what: str = "its arguments") -> str:
+    """Return advice for an unknown name: the one that was probably meant, or a list of known ones, called `what`."""
     near = [each for each in _SYNONYMS.get(unknown, ()) if each in known]
     near += difflib.get_close_matches(unknown, known, n=1, cutoff=_NEAR)
-    return f"did you mean {near[0]!r}?" if near else f"its arguments are {', '.join(known) or 'none'}"
+    more = f" and {len(known) - _MOST_LISTED} more" if len(known) > _MOST_LISTED else ""
+    listed = ", ".join(known[:_MOST_LISTED]) or "none"
+    return f"did you mean {near[0]!r}?" if near else f"{what} are {listed}{more}"
 
 
 def explained(made: C) -> C:

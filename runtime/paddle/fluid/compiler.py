@@ -15,6 +15,7 @@ from paddle.fluid.run.feeds import entering
 from paddle.fluid.run.places import CPUPlace, Place, cpu_places, cuda_places
 from paddle.fluid.run.scope import Scope, global_scope
 from paddle.graph.block import Name
+from paddle.signatures import advice
 
 if TYPE_CHECKING:
     from paddle.fluid.parallel.data_parallel import DataParallel
@@ -45,7 +46,7 @@ class CompiledProgram:
         """Configure data-parallel execution: each device computes a part of the batch, and gradients are averaged.
 
         Args:
-            loss_name: ignored: all losses of the program are trained.
+            loss_name: a variable of the program, or None; no other effect: all losses of the program are trained.
             build_strategy: strategy for combining gradients; None means the default strategy.
             exec_strategy: ignored.
             share_vars_from: ignored: values are those of the scope.
@@ -54,12 +55,13 @@ class CompiledProgram:
             trainer_id: rank of this trainer; None means the value in the build strategy.
 
         Raises:
-            FluidError: the method was called before.
+            FluidError: the method was called before, or the program has no variable loss_name.
         """
         if self._settings is not None:
             raise FluidError(
                 "with_data_parallel was called twice: call it once, or create another CompiledProgram"
             )
+        check_loss(self._program, loss_name)
         strategy = build_strategy or BuildStrategy()
         if num_trainers is not None:
             strategy = replace(strategy, num_trainers=num_trainers)
@@ -103,6 +105,16 @@ class CompiledProgram:
             chosen = places or _places_like(executor.place)
             self._parallel = DataParallel(self._program, chosen, strategy, executor.remote)
         return self._parallel
+
+
+def check_loss(program: Program, loss_name: str | None) -> None:
+    """Refuse the name of a loss that is not a variable of the program."""
+    known = program.global_block().vars
+    name = str(getattr(loss_name, "name", loss_name or ""))
+    if name and name not in known:
+        raise FluidError(
+            f"loss_name: the program has no variable {name!r}; {advice(name, [*known], 'its variables')}"
+        )
 
 
 def run_parallel(

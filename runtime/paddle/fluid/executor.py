@@ -66,6 +66,8 @@ class Executor:
     def _set_up(self, place: Place, lane: int) -> None:
         self.place = place
         self.remote = Switchboard()
+        if not isinstance(place, Place):
+            raise FluidTypeError(f"expected a place, fluid.CPUPlace() or fluid.CUDAPlace(0), got {place!r}")
         self._core = graph.Executor(place.device(), self.remote, checks_finite=checks_finite(), lane=lane)
         self._closed = False
         self._others: list[Executor] = []  # of further threads

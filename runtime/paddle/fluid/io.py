@@ -139,7 +139,7 @@ def save_inference_model(
     _check_feeds(pruned, feeds)
     _mark_feeds(pruned, feeds, names)
     folder = Path(dirname)
-    folder.mkdir(parents=True, exist_ok=True)
+    variable_files.make_folder(folder)
     path = folder / (model_filename or "__model__")
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     partial.write_bytes(pruned.serialize_to_string())
@@ -166,10 +166,8 @@ def load_inference_model(
         FluidError: pserver_endpoints are given for a distributed embedding, which inference reads from its file.
     """
     path = Path(dirname) / (model_filename or "__model__")
-    try:
-        program = Program.parse_from_string(path.read_bytes())
-    except OSError as error:
-        raise ModelFileError(f"cannot read {path}: {error.strerror}") from error
+    with variable_files.opened(path) as stream:
+        program = Program.parse_from_string(stream.read())
     for op in (op for each in program.blocks for op in each.ops):
         if op.definition.has_effect and op.type not in _HARMLESS:
             raise ModelFileError(

@@ -20,6 +20,20 @@ from paddle.fluid.program.program import Program, default_main_program, default_
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.graph import unique_name
 from paddle.ops.base.registry import find, lookup
+from paddle.signatures import advice
+
+_ACTIVATIONS = (
+    "relu",
+    "sigmoid",
+    "tanh",
+    "softmax",
+    "leaky_relu",
+    "elu",
+    "relu6",
+    "softplus",
+    "softsign",
+    "swish",
+)
 
 __all__ = ["LayerHelper", "VarType", "append_LARS"]
 
@@ -200,7 +214,8 @@ class LayerHelper:
             return input_var
         if find(self.act) is None:
             raise FluidTypeError(
-                f"layer {self.name!r}: expected the name of an activation, such as 'relu', got {self.act!r}"
+                f"layer {self.name!r}: expected the name of an activation, got {self.act!r}; "
+                + advice(str(self.act), _ACTIVATIONS, "common ones")
             )
         return self.apply(self.act, {"X": input_var})
 

@@ -6,6 +6,7 @@ The state of an update is stored in persistable variables `<parameter>_<name>_0`
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import Parameter as Argument
 from inspect import Signature
@@ -104,6 +105,13 @@ class Optimizer:
         if grad_clip is not None and not isinstance(grad_clip, BaseGradientClipAttr):
             raise FluidTypeError(
                 f"minimize: expected grad_clip to be a clip of fluid.clip, got {grad_clip!r}"
+            )
+        block = loss.block
+        if block.has_var(f"{loss.name}@GRAD") and any("Param" in op.inputs for op in block.ops):
+            warnings.warn(
+                f"minimize was called for {loss.name!r} before, so each run of the program updates its parameters "
+                "twice: call it once, or build the program again",
+                stacklevel=2,
             )
         pairs = self.backward(
             loss,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from paddle.fluid.compiler import run_parallel
+from paddle.fluid.compiler import check_loss, run_parallel
 from paddle.fluid.errors import FluidError
 from paddle.fluid.parallel.data_parallel import DataParallel
 from paddle.fluid.parallel.strategies import BuildStrategy, ExecutionStrategy
@@ -36,7 +36,7 @@ class ParallelExecutor:
 
         Args:
             use_cuda: use all selected GPUs; False: CPU_NUM places.
-            loss_name: ignored: all losses of the program are trained.
+            loss_name: a variable of the program, or None; no other effect: all losses of the program are trained.
             main_program: the program to run; None means the default main program.
             share_vars_from: ignored: values are those of the scope.
             exec_strategy: ignored.
@@ -46,9 +46,11 @@ class ParallelExecutor:
             scope: where variables are stored; None means the global scope.
 
         Raises:
-            FluidError: the program was transpiled for a different number of trainers, or trainer_id is out of range.
+            FluidError: the program was transpiled for a different number of trainers, trainer_id is out of range, or
+                the program has no variable loss_name.
         """
         self._program = main_program or default_main_program()
+        check_loss(self._program, loss_name)
         strategy = replace(
             build_strategy or BuildStrategy(), num_trainers=num_trainers, trainer_id=trainer_id
         )

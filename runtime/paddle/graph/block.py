@@ -19,6 +19,7 @@ from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.variable import Parameter, Variable
 from paddle.ops.base.errors import OpError
 from paddle.ops.base.registry import Spec, attribute_of, lookup
+from paddle.signatures import advice
 
 if TYPE_CHECKING:
     from paddle.graph.program import Program
@@ -220,7 +221,10 @@ class Block:
         """
         found = self.vars.get(name)
         if found is None:
-            raise UnknownVariableError(f"block {self.idx} has no variable {name!r}: create it first")
+            raise UnknownVariableError(
+                f"block {self.idx} has no variable {name!r}. Create a variable of another program again in this one, "
+                f"within its program_guard; {advice(name, list(self.vars), 'its variables')}"
+            )
         return found
 
     def has_var(self, name: str) -> bool:

@@ -26,6 +26,7 @@ from paddle.graph.lod import carriers
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
 from paddle.graph.variable import Parameter
+from paddle.signatures import advice
 
 Placed = tuple[int, Operator]
 
@@ -283,7 +284,8 @@ def _missing(block: Block, name: str, feeds: set[str]) -> str:
     """Return advice for the user about a missing value."""
     variable = block.find(name)
     if variable is None:
-        return "; the program has no variable of that name"
+        hint = advice(name, list(block.visible_vars()), "its variables")
+        return f"; the program has no variable of that name. Run the program in which its layer was created; {hint}"
     if variable.elsewhere:
         return f"; {variable.elsewhere}"
     unknown = {each.lower(): each for each in sorted(feeds) if block.find(each) is None}

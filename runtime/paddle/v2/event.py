@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from paddle.v2.training.gradient_machine import LayerOutputs
@@ -36,8 +36,21 @@ class TestResult(WithMetric):
     __test__ = False
 
 
+class WithoutMetric:
+    """Base class of events that are passed before a batch's or a pass's results exist."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        owners = [
+            each.__name__
+            for each in (EndIteration, EndPass)
+            if name in {*each.__dataclass_fields__, *dir(each)}
+        ]
+        hint = f": check its type first, `if isinstance(event, paddle.event.{owners[0]}):`" if owners else ""
+        raise AttributeError(f"event {type(self).__name__} has no {name}{hint}", name=name, obj=None)
+
+
 @dataclass(frozen=True)
-class BeginPass:
+class BeginPass(WithoutMetric):
     """Event at the beginning of a pass."""
 
     pass_id: int
@@ -53,7 +66,7 @@ class EndPass(WithMetric):
 
 
 @dataclass(frozen=True)
-class BeginIteration:
+class BeginIteration(WithoutMetric):
     """Event at the beginning of a batch."""
 
     pass_id: int
@@ -61,7 +74,7 @@ class BeginIteration:
 
 
 @dataclass(frozen=True)
-class EndForwardBackward:
+class EndForwardBackward(WithoutMetric):
     """Event after a batch's backward pass: gradients are available, and the weights have not changed yet."""
 
     pass_id: int

@@ -217,7 +217,8 @@ class Model:
             if (known.size, known.dims) != (count, shape):
                 raise UsageError(
                     f"parameter {name!r} is shared with different dims: {known.dims or known.size} "
-                    f"before, {shape or count} now"
+                    f"before, {shape or count} now; give one of the layers a different name or "
+                    "paddle.attr.Param(name=...)"
                 )
             late = _late_settings(
                 known, self.defaults.fill(_configure(name, count, shape, attribute)), attribute

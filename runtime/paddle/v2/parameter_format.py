@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import struct
 import tarfile
 import zlib
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddle import protobuf
-from paddle.v2.errors import ModelFileError
+from paddle.v2.errors import ModelFileError, UsageTypeError
 
 NORMAL, UNIFORM = 0, 1
 MAX_ELEMENTS = 1 << 40
@@ -128,6 +129,10 @@ class ParameterConfig:
 def binary(file: IO[Any]) -> IO[bytes]:
     """Return ``file``, or the binary stream of a file that was opened in text mode."""
     stream: object = file
+    if isinstance(stream, (str, bytes, os.PathLike)):
+        raise UsageTypeError(
+            f"expected an open file, got the path {stream!r}: pass open(path, 'rb'), or 'wb' to write"
+        )
     if not isinstance(stream, io.TextIOBase):
         return file
     stream.flush()

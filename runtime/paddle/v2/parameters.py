@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from paddle.graph.scope import fetched
 from paddle.proto.message import Message
-from paddle.signatures import explained
+from paddle.signatures import advice, explained
 from paddle.v2 import model, settings
 from paddle.v2.attr import Initializer
 from paddle.v2.errors import UsageError
@@ -138,7 +138,7 @@ class Parameters:
         """Return the configuration of a parameter."""
         found = self._configs.get(key)
         if found is None:
-            raise UsageError(f"No such parameter {key}")
+            raise UsageError(f"No such parameter {key}; {advice(key, self.names(), 'the parameters')}")
         return found
 
     @property

@@ -7,6 +7,7 @@ the defaults.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -128,7 +129,9 @@ def _read_environment(environment: JobEnvironment) -> dict[str, Value]:
     try:
         return read_flags(INIT_FLAGS, environment.init_flags)
     except FlagError as error:
-        raise FlagError(f"environment variable PADDLE_INIT_<NAME>: {error}") from error
+        names = [name for name in environment.init_flags if re.search(rf"\b{re.escape(name)}\b", str(error))]
+        variables = ", ".join(f"PADDLE_INIT_{name.upper()}" for name in names)
+        raise FlagError(f"environment variable {variables}: {error}") from error
 
 
 def _endpoints(hosts: list[str], port: int, count: int) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from paddle.signatures import explained
 from paddle.v2 import event as events
 from paddle.v2 import model
 from paddle.v2 import settings as init_settings
+from paddle.v2.data_type import whole_number
 from paddle.v2.errors import NotAvailableError, TrainingError, UsageError, UsageTypeError
 from paddle.v2.network import Network, NetworkMessage, parameters_of
 from paddle.v2.optimizer import Optimizer
@@ -139,10 +140,11 @@ class SGD:
         handler = event_handler if event_handler is not None else _ignore
         if not callable(handler):
             raise UsageTypeError(f"event_handler must be callable, got {type(handler).__name__}")
+        passes = whole_number(num_passes, "num_passes")
         feeder = DataFeeder(self._topology.data_type(), feeding)
         updater = self._start_updater()
         try:
-            for pass_id in range(self.first_pass, self.first_pass + num_passes):
+            for pass_id in range(self.first_pass, self.first_pass + passes):
                 if updater.passes_over:
                     updater.passes_over -= 1
                     next(iter(reader()), None)  # a reader may count its passes

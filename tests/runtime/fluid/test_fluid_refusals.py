@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -162,3 +163,28 @@ def test_all_but_the_last_dimension_of_a_fully_connected_layer_are_kept_with_min
     one, two = exe.run(feed={"x": given}, fetch_list=[kept, same])
     np.testing.assert_array_equal(one, two)
     np.testing.assert_allclose(one, given @ np.array(fluid.global_scope().get("w")), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: fluid.Executor("cpu"), "CPUPlace.*'cpu'"),  # type: ignore[arg-type]
+        (lambda: fluid.ParallelExecutor(False, loss_name="mean_9"), "loss_name.*'mean_9'.* mean_0"),
+        (lambda: fluid.CompiledProgram(fluid.Program()).with_data_parallel(loss_name="l"), "loss_name.*'l'"),
+        (lambda: fluid.layers.fc(fluid.layers.data("z", [2]), 2, act="rleu"), "'rleu'.*'relu'"),
+        (lambda: fluid.default_main_program().global_block().var("xx"), "'xx'.*program_guard.* x, y, fc_0"),
+        (lambda: fluid.DistributeTranspiler().transpile("0"), "trainer_id.*'0'"),  # type: ignore[arg-type]
+        (lambda: fluid.io.load_inference_model("nowhere", None), "directory nowhere"),  # type: ignore[arg-type]
+        (lambda: fluid.io.save_params(None, "/proc/nope"), "/proc/nope"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_argument_that_does_not_fit_the_program_is_refused(call: Callable[[], Any], words: str) -> None:
+    classifier()
+    with pytest.raises((TypeError, ValueError, LookupError, RuntimeError), match=words):
+        call()
+
+
+def test_a_second_minimize_of_the_same_loss_is_warned_of() -> None:
+    loss = classifier()
+    with pytest.warns(UserWarning, match=r"'mean_0.tmp_0' .* twice"):
+        fluid.optimizer.Adam(0.1).minimize(loss)

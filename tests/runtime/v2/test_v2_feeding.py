@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from paddle.v2 import data_type
+from paddle.v2 import data_type, event
 from paddle.v2.training.feeder import DataFeeder
 
 TYPES = [("x", data_type.dense_vector(2)), ("y", data_type.integer_value(5))]
@@ -166,3 +166,15 @@ def test_a_sample_of_another_kind_than_the_first_is_named(second: object) -> Non
 def test_columns_out_of_range_are_refused(sample: list[int]) -> None:
     with pytest.raises(ValueError, match="'b'"):
         DataFeeder([("b", data_type.sparse_binary_vector(100))])([(sample,)])
+
+
+def test_a_column_of_an_unknown_data_layer_is_named() -> None:
+    with pytest.raises(ValueError, match=r"\['s'\].*\['words'\] are not"):
+        DataFeeder([("s", data_type.dense_vector(1))], {"words": 0})
+
+
+def test_an_event_without_results_names_the_one_that_has_them() -> None:
+    with pytest.raises(AttributeError, match=r"BeginPass .*metrics.*EndIteration"):
+        event.BeginPass(0).metrics  # noqa: B018
+    with pytest.raises(AttributeError, match=r"BeginIteration has no cots$"):
+        event.BeginIteration(0, 0).cots  # noqa: B018

@@ -289,6 +289,8 @@ def test_set_wants_an_array_of_exactly_the_shape() -> None:
         parameters.set("w", [[0.0] * 3] * 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="No such parameter v"):
         parameters.get("v")
+    with pytest.raises(TypeError, match=r"'p\.tar'.*open"):
+        Parameters.from_tar("p.tar")  # type: ignore[arg-type]
 
 
 def test_get_gives_a_copy() -> None:

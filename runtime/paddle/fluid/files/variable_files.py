@@ -143,7 +143,7 @@ def save_vars(
     """
     chosen = _chosen(main_program, vars, predicate)
     folder = Path(dirname)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     scope = global_scope()
     for variable in chosen:
         if not scope.has(variable.name):
@@ -182,7 +182,7 @@ def load_vars(
         for variable in chosen:
             values[variable.name] = _only(place_of(folder, variable.name), variable)
     else:
-        with _opened(folder / filename) as stream:
+        with opened(folder / filename) as stream:
             for variable in sorted(chosen, key=lambda each: each.name):
                 values[variable.name] = _read(stream, variable)
             _at_end(stream, folder / filename)
@@ -226,7 +226,7 @@ def read_values(path: str | os.PathLike[str], count: int) -> list[Any]:
     Raises:
         ModelFileError: the file is missing or damaged, or contains a different number of arrays.
     """
-    with _opened(Path(path)) as stream:
+    with opened(Path(path)) as stream:
         values = [read_tensor(stream, str(path)) for _ in range(count)]
         _at_end(stream, Path(path))
     return values
@@ -307,7 +307,7 @@ def _read(stream: BinaryIO, variable: Variable) -> Any:
     if not known or value.dtype != variable.dtype:
         raise ModelFileError(
             f"the file of {variable.name!r} holds {tuple(value.shape)} {value.dtype}, but the "
-            f"program expects {variable.shape} {variable.dtype}"
+            f"program expects {variable.shape} {variable.dtype}; load it into the program that saved it"
         )
     return value
 
@@ -318,7 +318,7 @@ def read_table(path: str | os.PathLike[str], name: str) -> SelectedRows:
     Raises:
         ModelFileError: the file is missing or damaged, or contains something else.
     """
-    with _opened(Path(path)) as stream:
+    with opened(Path(path)) as stream:
         rows = read_selected_rows(stream, name, any_ids=True)
         _at_end(stream, Path(path))
     return rows
@@ -330,7 +330,7 @@ def read_table_states(path: Path, name: str) -> tuple[SelectedRows, str]:
     Raises:
         ModelFileError: the file is missing or damaged, or contains something else.
     """
-    with _opened(path) as stream:
+    with opened(path) as stream:
         rows = read_selected_rows(stream, name, any_ids=True)
         line = stream.read(_MAX_PATH).decode(errors="replace")
     if line and not (line.startswith(_RULE) and line.endswith("\n")):
@@ -339,7 +339,7 @@ def read_table_states(path: Path, name: str) -> tuple[SelectedRows, str]:
 
 
 def _only(path: Path, variable: Variable) -> Any:
-    with _opened(path) as stream:
+    with opened(path) as stream:
         value = _read(stream, variable)
         _at_end(stream, path)
     return value
@@ -353,13 +353,30 @@ def _at_end(stream: BinaryIO, path: Path) -> None:
         )
 
 
+def make_folder(folder: Path) -> None:
+    """Create a directory for saved files, with its parents.
+
+    Raises:
+        ModelFileError: it cannot be created.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelFileError(
+            f"cannot create the directory {folder}: {error.strerror}; choose one that your user can write"
+        ) from error
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for reading, as a context manager; a ModelFileError explains why it cannot be read."""
     try:
         stream = path.open("rb")
     except OSError as error:
         folder = path.parent
         reason = error.strerror if folder.exists() else f"the directory {folder} does not exist"
+        if isinstance(error, FileNotFoundError) and folder.exists():
+            reason = f"{folder} has no such file; load it into the program that saved the directory"
         raise ModelFileError(f"cannot read {path}: {reason}") from error
     with stream:
         yield stream
@@ -367,7 +384,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _complete(path: Path) -> Iterator[BinaryIO]:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with partial.open("wb") as stream:

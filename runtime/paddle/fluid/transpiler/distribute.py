@@ -121,6 +121,8 @@ class DistributeTranspiler:
             return
         if isinstance(trainers, str) or not hasattr(trainers, "__index__"):
             raise FluidError(f"trainers: expected a number in pserver mode, got {trainers!r}")
+        if not hasattr(trainer_id, "__index__"):
+            raise FluidError(f"trainer_id: expected a number, got {trainer_id!r}")
         if trainers < 1:
             raise FluidError(f"trainers: expected at least 1 trainer, got {trainers}")
         if not isinstance(pservers, str) or not pservers.strip(", "):

@@ -240,7 +240,7 @@ def _no_connection(error: OSError, timeout_s: float) -> str:
     if isinstance(error, ConnectionRefusedError):
         return (
             "connection refused: nothing is listening on that port; check that the server is "
-            "running and that the port is right"
+            "running and that the port is right; `paddle.py run` starts the servers of a job"
         )
     if isinstance(error, TimeoutError):
         return (

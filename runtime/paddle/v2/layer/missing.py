@@ -30,4 +30,5 @@ def explain(name: str, known: Sequence[str]) -> AttributeError:
         )
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    return AttributeError(f"module 'paddle.v2.layer' has no attribute {name!r}{hint}")
+    text = f"module 'paddle.v2.layer' has no attribute {name!r}{hint}"
+    return AttributeError(text, name=name, obj=None)  # otherwise Python appends the same suggestion

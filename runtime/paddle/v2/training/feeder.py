@@ -64,7 +64,8 @@ class DataFeeder:
                 at = next(i for i, sample in enumerate(batch) if not _has(sample, column))
                 raise UsageError(
                     f"sample {at} has no column {column} for data layer {name!r}; the data layers are "
-                    f"{[layer for layer, _, _ in self._layers]}"
+                    f"{[layer for layer, _, _ in self._layers]}. Yield one item per data layer, or name the columns: "
+                    "feeding={layer: column}"
                 ) from error
             if kind.seq_type == SequenceType.NO_SEQUENCE:
                 _CONVERT[kind.type](feed, name, kind, items, _sample)
@@ -173,7 +174,11 @@ def _columns(names: list[str], feeding: Feeding) -> dict[str, int]:
         raise UsageTypeError(f"feeding must be a dict, list or tuple, got {type(feeding).__name__}")
     missing = [name for name in names if name not in columns]
     if missing:
-        raise UsageError(f"feeding does not name the data layers {missing}; it names {list(columns)}")
+        unknown = [name for name in columns if name not in names]
+        raise UsageError(
+            f"feeding does not name the data layers {missing}; it names {list(columns)}"
+            + (f"; {unknown} are not names of data layers" if unknown else ". Add their columns")
+        )
     for name in names:
         if not isinstance(columns[name], (int, np.integer)) or columns[name] < 0:
             raise UsageError(

@@ -29,9 +29,10 @@ def folder_problem(path: str) -> str:
     parent, problem = found["parent"], found["write_problem"]
     if not problem and found["free_bytes"] < LITTLE_BYTES:
         problem = "%s free there" % disk.size_text(found["free_bytes"])
-    return (
-        "cannot write to %s: %s: %s; name a different directory" % (path, parent, problem) if problem else ""
-    )
+    if not problem:
+        return ""
+    place = "" if problem.startswith("/") else parent + ": "  # it names a file on the path
+    return "cannot write to %s: %s%s; name a different directory" % (path, place, problem)
 
 
 def workspace_problem(path: str, entry: Optional[str], module: Optional[str], root_dir: str) -> List[Any]:

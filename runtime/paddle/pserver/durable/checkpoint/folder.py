@@ -119,7 +119,9 @@ def newest(
         _log.info("checkpoint %s is complete", folder)
         return found
     what = "no complete checkpoint" if version is None else f"no complete checkpoint of batch {version}"
-    details = "".join(f"; {text}" for text in wrong[:5])
+    details = (
+        "".join(f"; {text}" for text in wrong[:5]) if root.is_dir() else ": this directory does not exist"
+    )
     raise CheckpointError(
         f"{what} in {root}{details}. Give the --checkpoint_dir of an earlier job; a job with --resume=auto also starts "
         "without a checkpoint"
