@@ -8,10 +8,24 @@ sys.path.
 import gc
 import sys
 from pathlib import Path
+from typing import Any
 
 _RUNTIME = Path(__file__).resolve().parents[1] / "runtime"
 if _RUNTIME.is_dir() and str(_RUNTIME) not in sys.path:
     sys.path.insert(0, str(_RUNTIME))  # takes precedence over an installed version of another checkout
+
+
+_API = ("connect", "run")  # functions of paddle_cluster.api
+
+
+def __getattr__(name: str) -> Any:
+    if name in _API:  # the API imports most of the launcher
+        from paddle_cluster import api
+
+        return getattr(api, name)
+    raise AttributeError(
+        f"module {__name__!r} has no attribute {name!r}; its functions are {', '.join(_API)}"
+    )
 
 
 def main() -> int:

@@ -11,6 +11,14 @@ from paddle_cluster.system.installation import PROGRAM
 from paddle_node.contract.classes import dataclass, field, regex
 
 _OPTION = regex(r"(?<![\w-])(--[a-z]\w*=?|-[a-z]\b(?: (?=[A-Z]))?)")
+_SYNONYMS = {
+    "--tail": "--lines",
+    "-n": "--lines",
+    "--rank": "--proc",
+    "--host": "--hosts",
+    "--format": "--json",
+}
+"""Other programs' names of options -> the names here."""
 OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 
 
@@ -61,7 +69,7 @@ def read(command: str, argv: Sequence[str], usage: str) -> CommandArguments:
                 f"{command}: unknown option {name}. Give the job's id as `{PROGRAM} status` shows it, or omit it"
             )
         elif token.startswith("-"):
-            near = nearest(name, tuple(known))
+            near = _SYNONYMS.get(name) if _SYNONYMS.get(name) in known else nearest(name, tuple(known))
             hint = f"did you mean {near}?" if near else f"its options are {', '.join(known)}"
             raise UsageError(f"{command}: unknown option {token!r}; {hint}")
         else:

@@ -16,9 +16,11 @@ from paddle_cluster.config.options import CONF_NAMES, LONG, OPTIONS, Mode, Optio
 from paddle_cluster.config.values import near_miss, nearest, utf8
 from paddle_cluster.errors import UsageError
 from paddle_node.contract.classes import dataclass, field
-from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS
+from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS, value_of
+from paddle_node.contract.flags import Flag as PaddleFlag
 
 _SHORT = {option.short: option for option in OPTIONS if option.short}
+_OF_CONF = {row.flag for row in CONF_NAMES.values()}  # read with the names in conf.py
 _KNOWN_FLAGS = INIT_FLAGS.keys() | PSERVER_FLAGS.keys()
 LAUNCHER_FLAGS = frozenset({"trainer_id", "pservers", "num_gradient_servers"})
 """Flags whose values follow from the plan; users must not set them."""
@@ -119,7 +121,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     if (
         given.get("mode") is not Mode.COLLECTIVE
     ):  # these flags mean nothing there, and scripts have options of any name
-        _refuse_misspelt_flags(flags)
+        _check_flags(flags, checks_values=given.get("mode") in (None, Mode.V2))
     return Arguments(given, tuple(map(utf8, [token for run in rest for token in run] + list(after))), flags)
 
 
@@ -151,6 +153,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
     """Return the launcher's options as name -> text, and the other tokens as runs of adjacent tokens."""
     given: dict[str, list[str]] = {}
     runs: list[list[str]] = [[]]
+    problems: list[str] = []
     position = 0
     option: Option | None = None
     while position < len(tokens):
@@ -172,7 +175,8 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
                     f"unknown argument {token!r}. Separate several values with commas and no spaces: {joined}"
                     + _ESCAPE
                 )
-            _reject_unknown_option(token)
+            if problem := _unknown_option(token):
+                problems.append(problem)
             runs[-1].append(token)
             continue
         if option.metavar and value is None and position < len(tokens):
@@ -182,6 +186,8 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
             raise UsageError(f"--{option.name} is given twice; give it only once")
         given.setdefault(option.name, []).append(_check_value(option, value))
         runs.append([])
+    if problems:
+        raise UsageError("\n".join([*problems[:-1], problems[-1] + _ESCAPE]))
     return given, runs
 
 
@@ -257,31 +263,43 @@ def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
         yield Flag(name, value)
 
 
-def _reject_unknown_option(token: str) -> None:
-    """Reject a misspelled option or another launcher's option, which would otherwise silently go to the trainers."""
+def _unknown_option(token: str) -> str:
+    """Return why a token is a misspelled option or another launcher's, which must not go to the trainers; or ""."""
     if token[:2] in {f"-{short}" for short in _SHORT if _SHORT[short].metavar}:
         option = _SHORT[token[1]]
-        raise UsageError(f"unknown option {token!r}; write -{option.short} {option.metavar}" + _ESCAPE)
+        return f"unknown option {token!r}; write -{option.short} {option.metavar}"
     if not token.startswith("-"):
-        return
+        return ""
     given = token.partition("=")[0]
     name = given.lstrip("-")
     if name in _KNOWN_FLAGS:
-        return
+        return ""
     advice = _EXPECTED.get(name)
     conf_name = CONF_NAMES.get(name.upper())
     if advice is None and conf_name is not None:
         advice = f"give --{conf_name.flag}" if conf_name.flag else f"give {name.upper()} in conf.py"
     if advice is not None:
-        raise UsageError(f"unknown option {given}: {advice}" + _ESCAPE)
+        return f"unknown option {given}: {advice}"
     near = next((option.name for option in OPTIONS if near_miss(name, option.name)), None)
     if near and token.startswith("--"):
-        raise UsageError(f"unknown option {given}: did you mean --{near}?" + _ESCAPE)
+        return f"unknown option {given}: did you mean --{near}?"
+    return ""
 
 
-def _refuse_misspelt_flags(flags: Sequence[Flag]) -> None:
-    """Reject a misspelled flag of paddle, which would have no effect in the trainers."""
-    for name in (flag.name for flag in flags if flag.name not in _KNOWN_FLAGS):
+def _check_flags(flags: Sequence[Flag], checks_values: bool) -> None:
+    """Reject a flag of paddle with an invalid value, and a misspelled one, which would have no effect."""
+    for name, value in flags:
+        if name in _KNOWN_FLAGS:
+            if checks_values and name in INIT_FLAGS.keys() - PSERVER_FLAGS.keys() - _OF_CONF:
+                _check_flag_value(INIT_FLAGS[name], name, value)
+            continue
         near = next((known for known in sorted(_KNOWN_FLAGS) if near_miss(name, known)), None)
         if near:
             raise UsageError(f"unknown paddle flag --{name}: did you mean --{near}?" + _ESCAPE)
+
+
+def _check_flag_value(flag: PaddleFlag, name: str, value: str) -> None:
+    try:
+        flag.ignored or value_of(flag, value)
+    except ValueError as error:
+        raise UsageError(f"--{name}: {error}" + _ESCAPE) from error

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from os.path import isabs, lexists
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from paddle_cluster.config import values
@@ -19,11 +20,13 @@ from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.options import BY_KEY, CONF_NAMES, LONG, REQUIRED, Option
 from paddle_cluster.errors import ConfError
 from paddle_cluster.system.installation import COMMAND, CONF_FILE, IS_CHECKOUT
-from paddle_cluster.system.signals import StopRequest
+from paddle_cluster.system.signals import StopRequest, announced
 from paddle_cluster.system.state_dir import read_bounded
 from paddle_node.contract.classes import dataclass, field, regex
 
 LIMIT = 4 << 20  # bytes
+SLOW_S = 10.0  # a file that runs longer is reported
+AGAIN_S = 30.0
 CONF_NAME = "conf.py"
 CONF_VARIABLE = "PADDLE_CLUSTER_CONF"
 DEFAULT = "default"
@@ -176,7 +179,8 @@ def _run(tree: ast.Module, path: Path, shown: str) -> dict[str, object]:
     namespace: dict[str, object] = {"__name__": "conf", "__file__": str(path)}
     try:
         code = compile(tree, str(path), "exec", dont_inherit=True)
-        exec(code, namespace)  # noqa: S102 - the user's own file, on the user's machine, as the user
+        with announced(lambda frame: _still_running(frame, path, shown), SLOW_S, AGAIN_S):
+            exec(code, namespace)  # noqa: S102 - the user's own file, on the user's machine, as the user
     except StopRequest:
         raise
     except BaseException as error:
@@ -188,6 +192,13 @@ def _run(tree: ast.Module, path: Path, shown: str) -> dict[str, object]:
     return namespace
 
 
+def _still_running(frame: FrameType | None, path: Path, shown: str) -> str:
+    while frame is not None and frame.f_code.co_filename != str(path):
+        frame = frame.f_back
+    where = shown if frame is None else f"{shown}:{frame.f_lineno}"
+    return f"{where}: this file is still running, and the job waits for it. Ctrl+C stops it; check for endless loops"
+
+
 def _remedy(error: BaseException, path: Path) -> str:
     if isinstance(error, NameError) and error.name:
         return f'; put a string in quotes: "{error.name}"'
@@ -197,7 +208,10 @@ def _remedy(error: BaseException, path: Path) -> str:
         top = path.absolute().parent / (error.name or "").partition(".")[0]
         if top.is_dir() or top.with_suffix(".py").is_file():
             return f"; modules in {top.parent} are not found: move what {path.name} needs from {top.name} into it"
-        return f"; {sys.executable}, which runs it, does not have that module: install it there, or remove the import"
+        return (
+            f"; {sys.executable}, which runs it, does not have that module: install it there or, if it is a file of "
+            f"yours, put its definitions into {path.name}"
+        )
     return ""
 
 
@@ -235,6 +249,10 @@ class Layers:
             if name not in CONF_NAMES:
                 near = values.nearest(name, tuple(CONF_NAMES))
                 hint = f"did you mean {near}?" if near else "write names of your own in lower case"
+                prefix, _, rest = name.partition("_")
+                rests = tuple(one.partition("_")[2] for one in CONF_NAMES if one.startswith(f"{prefix}_"))
+                if near and len(rests) > 1 and not values.nearest(rest, rests):
+                    hint = f"`{COMMAND} help configuration` lists the names that begin with {prefix}_"
                 if name.lower() in LONG:
                     hint = f"it is an option of the command line: --{name.lower()}"
                 self.add(self.conf.where(name), f"unknown name {name}; {hint}")

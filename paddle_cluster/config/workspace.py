@@ -48,6 +48,7 @@ FRAMEWORKS = (
     *("torch", "jax", "flax", "tensorflow", "keras", "xgboost", "lightgbm", "lightning", "pytorch_lightning"),
     *("deepspeed", "accelerate", "horovod", "mxnet", "mindspore"),
 )
+_OFTEN_HIDDEN = ("numpy", "random", "json", "logging", "queue", "types", "copy", "math", "socket", "enum")
 _PER_NODE = ("nproc_per_node", "nproc", "num_gpus", "gpus", "devices", "ppn", "npernode")
 _IN_ALL = ("np", "n", "c", "num_processes", "num_proc")
 _IS_MODULE = ("-m", "--module")
@@ -102,11 +103,22 @@ def _check_config(settings: Settings) -> None:
     )
 
 
-def check_directory(package: Path) -> None:
-    """Raise WorkspaceError if the package does not exist or is not a directory."""
+def check_directory(package: Path, following: Sequence[str] = ()) -> None:
+    """Raise WorkspaceError if the package does not exist or is not a directory.
+
+    Args:
+        following: arguments that are not options; the first may be the rest of a path with a space.
+    """
     if not package.exists():
+        whole = f"{package} {following[0]}" if following else ""
+        is_cut = bool(whole) and Path(whole).is_dir()
         raise WorkspaceError(
-            f"--job_dispatch_package: {package} does not exist; give the directory to dispatch"
+            f"--job_dispatch_package: {package} does not exist; "
+            + (
+                f"put a path with a space in quotes: -p '{whole}'"
+                if is_cut
+                else "give the directory to dispatch"
+            )
         )
     if not package.is_dir():
         raise WorkspaceError(
@@ -261,6 +273,11 @@ def foreign_framework(entry: Entry, package: Path) -> str:
             elif top in FRAMEWORKS:
                 found = found or top
     return found
+
+
+def hiding_files(package: Path) -> list[Path]:
+    """Return the files at the top of the workspace that hide a package of the same name, such as torch.py."""
+    return [file for name in (*FRAMEWORKS, *_OFTEN_HIDDEN) if (file := package / f"{name}.py").is_file()]
 
 
 def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:

@@ -53,10 +53,7 @@ _REMEDIES = tuple(
         ),
         (
             r"^TabError: inconsistent use of tabs and spaces",
-            (
-                "Python 3 does not treat a tab as eight spaces; `expand -t 8 train.py` prints the "
-                "script without tabs"
-            ),
+            "Python 3 does not treat a tab as eight spaces; `expand -t 8 train.py` prints the script without tabs",
         ),
         (
             r"^TypeError: '(?:map|filter|zip|dict_keys|dict_values|dict_items)' object is not subscriptable"
@@ -95,6 +92,10 @@ _REMEDIES = tuple(
             r"|^ImportError: cannot import name '.*' from (?:partially initialized module )?'(\w+)' \(.*/\2\.py\b"
             r"|^AttributeError: (?:partially initialized )?module '(\w+)' has no attribute",
             "if the workspace has a file {}.py, it hides the package of that name: rename it",
+        ),
+        (
+            r"^ModuleNotFoundError: No module named '(\w+)\.([\w.]+)'",
+            "{0} was found but has no {1}: install a version that has it; if the workspace has a {0}, rename that",
         ),
         (
             r"^ModuleNotFoundError: No module named '([\w.]+)'",
@@ -198,6 +199,18 @@ _REMEDIES = tuple(
             r"^(?:[\w.]*_ArrayMemoryError|MemoryError)\b|DefaultCPUAllocator: can't allocate memory"
             r"|the kernel's out-of-memory killer|for lack of memory$",
             "a smaller batch or fewer processes per node (--nproc_per_node) need less memory",
+        ),
+        (
+            r"^json\.decoder\.JSONDecodeError: ",
+            "the text is not JSON, or is empty: print it, or check its file with `python3 -m json.tool FILE`",
+        ),
+        (
+            r"^subprocess\.CalledProcessError: ",
+            "the log shows the command's own messages, unless the script captured them: print error.stderr",
+        ),
+        (
+            r"^RecursionError: ",
+            "its log shows the calls that repeat: add a condition that ends the recursion",
         ),
         (
             r"^signal 9 \(SIGKILL\)$|\bkilled by signal 9\b",

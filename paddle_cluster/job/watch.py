@@ -31,7 +31,7 @@ PORTS_NAMED = 4
 SETTLE_S = 0.3  # failures that arrive within this time are judged together
 ECHO_S = 2.0  # if all of them look like secondary failures, the cause may still arrive within this time
 STACKS_S = 3.0
-QUIET_S = 60.0  # a job without output for this time after its start may be reading data, or hanging
+QUIET_S = 20.0  # a job without output for this time after its start may be reading data, or hanging
 HANG_S = 2.0  # processes that hang because of one another are reported within this time
 WENT_ON_S = 3.0  # a process that made a step this long after the first one stopped is not the one waited for
 _OF_A_HANG = frozenset((FailureKind.FROZEN, FailureKind.STALLED, FailureKind.HUNG))
@@ -230,7 +230,7 @@ def silence(trainers: Sequence[ProcessRecord]) -> str:
         return ""
     return (
         f"no trainer has written a line or completed a step in {QUIET_S:.0f} s: they may be "
-        f"reading data or may hang. `{PROGRAM} dashboard` shows their stacks, and Ctrl+C "
+        f"reading data, may wait for one another or may hang. `{PROGRAM} dashboard` shows their stacks, and Ctrl+C "
         "stops the job"
     )
 

@@ -10,7 +10,7 @@ from paddle_cluster.config import requirements
 from paddle_cluster.config.conf_file import shown_path
 from paddle_cluster.config.engines import ENGINES
 from paddle_cluster.config.options import Mode
-from paddle_cluster.config.workspace import fixed_world_sizes
+from paddle_cluster.config.workspace import fixed_world_sizes, hiding_files
 from paddle_cluster.plan.environment import ADDED_ON_NODE, too_long_message
 from paddle_cluster.plan.plan import (
     Plan,
@@ -68,12 +68,17 @@ def opening(plan: Plan) -> str:
             f"--resume is only passed on to {entry}: in {plan.mode} mode, the script itself loads what it saved in "
             "PADDLE_CHECKPOINT_DIR; --keep_as=NAME keeps those files on the nodes"
         )
-    if plan.mode is Mode.COLLECTIVE and plan.settings.job.package is not None:
+    package = plan.settings.job.package
+    lines += [
+        f"WARNING: {file} hides the package {file.stem} from every process of the job: rename the file"
+        for file in (hiding_files(package) if package is not None else ())
+    ]
+    if plan.mode is Mode.COLLECTIVE and package is not None:
         ranks = len(plan.trainer_nodes)
         lines += [
             f"WARNING: {place}: world_size={size}, but the job has {counted(ranks, 'rank')}: leave out world_size and "
             "rank, which PyTorch reads from WORLD_SIZE and RANK"
-            for place, size in fixed_world_sizes(plan.settings.job.entry, plan.settings.job.package)
+            for place, size in fixed_world_sizes(plan.settings.job.entry, package)
             if size != ranks
         ]
     return "\n".join(lines)

@@ -78,7 +78,7 @@ def explain(error: Exception, attempt: Attempt) -> ConnectError:
 
 def _reason(error: Exception, attempt: Attempt) -> Reason:
     if isinstance(error, UnknownHostKeyError):
-        return reasons.unknown_key(attempt.hop, fingerprint(error.key))
+        return reasons.unknown_key(attempt.hop, fingerprint(error.key), attempt.hop.known_hosts[0])
     if isinstance(error, RevokedHostKeyError):
         return reasons.revoked_key(fingerprint(error.key), f"at {error.line.where}")
     if isinstance(error, UncheckedHostKeyError):

@@ -25,6 +25,7 @@ from paddle_cluster.ssh.config_reader import Options
 from paddle_cluster.ssh.logins import STEPS_OF_A_LOGIN, Logins, TurnedAwayError
 from paddle_cluster.ssh.openssh_messages import FailedLogin, SshOutput, explain
 from paddle_cluster.ssh.openssh_query import argv, ask, config_text, not_started, readable
+from paddle_node.contract.classes import replace
 
 TURN_S = 0.05  # seconds that a write waits for a node that reads nothing
 ENDS_S = 1.0  # seconds for `ssh` to end by itself, then after SIGTERM, then after SIGKILL
@@ -238,7 +239,9 @@ class OpenSshLogins(Logins):
 
     def _log_in(self, host: Host, python: str, bootstrap: Bootstrap, is_fresh: bool) -> OpenSshStream:
         limit_s = STEPS_OF_A_LOGIN * self._settings.connect_timeout_s
-        attempt = FailedLogin(host.text, self._settings.connect_timeout_s)
+        attempt = FailedLogin(
+            host.text, self._settings.connect_timeout_s, known_hosts=self._settings.known_hosts
+        )
         with readable(self._fresh_config if is_fresh else self._config) as config:
             command = argv(
                 self._settings, config, host, agent_command(bootstrap, python), jump=self._settings.jump
@@ -251,7 +254,7 @@ class OpenSshLogins(Logins):
                 if self._wait_for(stream, limit_s):
                     return stream
             except TimeoutError:
-                attempt = FailedLogin(host.text, self._settings.connect_timeout_s, limit_s)
+                attempt = replace(attempt, limit_s=limit_s)
                 stream.interrupt()
             except BaseException:
                 stream.interrupt()

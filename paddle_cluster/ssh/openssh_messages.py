@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh import reasons
@@ -138,11 +139,13 @@ class FailedLogin:
     Attributes:
         node: the node as the user wrote it.
         timeout_s: the timeout of a connection; limit_s: that of the whole login, if it has expired.
+        known_hosts: the file to which new host keys are added.
     """
 
     node: str
     timeout_s: float
     limit_s: float | None = None
+    known_hosts: Path = reasons.KNOWN_HOSTS.expanduser()
 
 
 def explain(output: SshOutput, attempt: FailedLogin) -> tuple[ConnectError, bool]:
@@ -209,7 +212,7 @@ def _late(output: SshOutput, attempt: FailedLogin) -> Reason | None:
 
 
 def _unknown_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
-    return reasons.unknown_key(output.server, output.host_key or found[1])
+    return reasons.unknown_key(output.server, output.host_key or found[1], attempt.known_hosts)
 
 
 def _changed_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 MANY_KEYS = "Name the right key in your ssh config, with `IdentitiesOnly yes`."
 CHECK_SESSIONS = "Check MaxSessions of sshd there."
 UNKNOWN_KEY = "host key unknown"
+KNOWN_HOSTS = Path("~/.ssh/known_hosts")
 OPENSSH = 'Set SSH_CLIENT = "openssh" in conf.py to use your own `ssh`'
 
 
@@ -41,13 +44,15 @@ def where(login: Login) -> str:
     return f"{login.host}:{login.port}"
 
 
-def unknown_key(login: Login, key: str) -> Reason:
+def unknown_key(login: Login, key: str, known_hosts: Path) -> Reason:
     """Explain that known_hosts has no key for the host, and give the fingerprint of the presented key."""
-    port = "" if login.port == 22 else f"-p {login.port} "
+    options = "" if login.port == 22 else f"-p {login.port} "
+    if known_hosts != KNOWN_HOSTS.expanduser():
+        options += f"-o UserKnownHostsFile={shlex.quote(str(known_hosts))} "
     return Reason(
         f"its host key is not in known_hosts: {key}.",
         "Compare it with the output of `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on "
-        f"that machine. Then accept it with `ssh {port}{login.user}@{login.host} true`, or "
+        f"that machine. Then accept it with `ssh {options}{login.user}@{login.host} true`, or "
         "accept all new keys with --accept_new_host_keys.",
         UNKNOWN_KEY,
     )

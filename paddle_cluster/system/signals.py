@@ -78,6 +78,31 @@ def raised() -> Iterator[None]:
 
 
 @contextmanager
+def announced(describe: Callable[[FrameType | None], str], first_s: float, again_s: float) -> Iterator[None]:
+    """Return a context that writes a line to standard error at these intervals; only in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        _write_now(f"{PROGRAM}: {describe(frame)}\n")
+
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, first_s, again_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before or signal.SIG_DFL)
+
+
+def _write_now(text: str) -> None:
+    with suppress(OSError):  # standard error may be closed, or a paused terminal
+        if select.select([], [2], [], 0)[1]:
+            os.write(2, text.encode())
+
+
+@contextmanager
 def ignored() -> Iterator[None]:
     """Return a context in which stop signals are ignored, for the end of the program; only for the main thread."""
     with _handled_by(signal.SIG_IGN):
@@ -99,9 +124,7 @@ def posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
         nonlocal count
         count += 1
         if count >= LEAVE_AT_ONCE:
-            with suppress(OSError):  # standard error may be closed, or a paused terminal
-                if select.select([], [2], [], 0)[1]:
-                    os.write(2, _LEFT.encode())
+            _write_now(_LEFT)
             os._exit(EXIT_CODES[signal.Signals(signum)])
         events.put(SignalEvent(signum, count))  # SimpleQueue.put is reentrant
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import paddle_cluster
 from paddle_cluster import api
 from paddle_cluster.config.options import LONG
 from paddle_cluster.errors import ExitCode
@@ -134,6 +135,12 @@ def test_every_line_is_an_event_whatever_the_terminal_is(job: list[str]) -> None
 def test_it_goes_with_nothing_that_shows_no_events(job: list[str], other: str) -> None:
     with api.run(*job, other) as run:
         assert run.wait().code is ExitCode.USAGE
+
+
+def test_the_package_has_the_functions_of_the_api_and_names_them() -> None:
+    assert paddle_cluster.run is api.run
+    with pytest.raises(AttributeError, match=r"'Job'.* connect, run"):
+        paddle_cluster.Job  # noqa: B018
 
 
 def test_every_option_of_a_job_is_a_keyword() -> None:

@@ -114,6 +114,10 @@ def _where(given: CommandArguments) -> tuple[tuple[NodeEntry, ...], SshSettings,
         nodes, login, _, _ = cluster_of.nodes_to_ask(where, given, os.environ)
         return nodes, login, folder, ""
     if given.job is not None:
+        if "/" in given.job or os.path.isdir(given.job):
+            raise UsageError(
+                f"checkpoints: {given.job} is not a job; for a directory give --checkpoint_dir={given.job}"
+            )
         job = store.find(where, given.job)
     elif package is not None:
         collected = str(Path(package).absolute())

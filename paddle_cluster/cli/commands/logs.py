@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from paddle_cluster.cli import command_arguments
 from paddle_cluster.cli.command_arguments import CommandArguments
+from paddle_cluster.config.values import nearest
 from paddle_cluster.control import log_lines, store
 from paddle_cluster.control.log_lines import LineFilter
 from paddle_cluster.control.store import KnownJob
@@ -110,14 +111,18 @@ def _wanted(job: KnownJob, given: CommandArguments) -> LineFilter:
         known = names([f"{n.node_id} ({n.name})" for n in job.record.nodes], 0)
         raise UsageError(f"logs: --node: {node!r} is not a node of {job.title}: {known}")
     if process and not log_lines.PROCESS.fullmatch(process):
+        role, dash, rank = process.partition("-")
+        near = nearest(role, ("trainer", "pserver", "launcher"))
         raise UsageError(
             "logs: --proc: expected a process such as trainer-2 or pserver-0, a role, or "
-            f"launcher; got {process!r}"
+            f"launcher; got {process!r}" + (f"; did you mean {near}{dash}{rank}?" if near else "")
         )
     processes = {str(one.get("name")) for one in job.status.get("processes") or ()}
     if "-" in process and processes and process not in processes:
+        near = nearest(process, sorted(processes))
+        hint = f"did you mean {near}? " if near else ""
         raise UsageError(
-            f"logs: --proc: {process!r} is not a process of {job.title}; `{PROGRAM} status {job.title} --all` "
+            f"logs: --proc: {process!r} is not a process of {job.title}; {hint}`{PROGRAM} status {job.title} --all` "
             "lists them"
         )
     try:

@@ -69,7 +69,8 @@ def run(argv: Sequence[str]) -> ExitCode:
         answer(short_help() if given["help"] else f"{PROGRAM} {VERSION}")
         return ExitCode.DONE
     if given["job_dispatch_package"] is not None:
-        workspace.check_directory(given["job_dispatch_package"])  # before its conf.py is searched
+        # before its conf.py is searched
+        workspace.check_directory(given["job_dispatch_package"], given.passthrough)
     resolved = resolve(given, os.environ)
     workspace.check_workspace(resolved)
     if resolved.dry_run:

@@ -172,6 +172,10 @@ def test_conf_py_beside_paddle_py_is_the_default(run: Run) -> None:
         (["-p", "ws", "--conf=missing.py"], "missing.py: no such file"),
         (["-p", "ws", "--dryrun"], "did you mean --dry_run?"),
         (["-p", "ws", "--port=70000"], "--port: expected an integer from 1 to 65535, got 70000"),
+        (["-p", "ws", "--trainer_count=x"], "--trainer_count: expected a whole number, got 'x'"),
+        (["-p", "ws", "--dryrun", "--nprocpernode=2"], "did you mean --nproc_per_node?"),
+        (["checkpoints", "ws"], "--checkpoint_dir=ws"),
+        (["logs", "--tail=5"], "did you mean --lines?"),
         (["-p", "ws", "--use_gpu=maybe"], "--use_gpu: expected True or False"),
         (["-p", "w\ns"], "does not exist"),
     ],
@@ -195,6 +199,12 @@ def test_every_wrong_line_of_conf_is_told(run: Run, package: Path) -> None:
         "paddle.py: conf.py:2: PADDLE_PORT: expected an integer from 1 to 65535, got 0",
         "paddle.py: conf.py:3: unknown name PADDEL_PORT; did you mean PADDLE_PORT?",
     ]
+
+
+def test_a_conf_py_that_does_not_end_is_named_with_its_line(run: Run, package: Path) -> None:
+    soon = "import signal\nsignal.setitimer(signal.ITIMER_REAL, 0.01)\nsignal.pause()\nHOSTS = ['a']\n"
+    (package.parent / "conf.py").write_text(soon)  # its own timer takes the place of the launcher's 10 s
+    assert run("-p", "ws", "--conf=conf.py", "--dry_run").stderr.startswith(b"paddle.py: conf.py:3: ")
 
 
 def test_ctrl_c_while_conf_runs_ends_with_130(run: Run, package: Path) -> None:

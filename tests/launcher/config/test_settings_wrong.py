@@ -102,6 +102,10 @@ WRONG = [
         "conf.py:2: PADDLE_PORTS_NUM_FOR_SPARSE: expected an integer from 0",
     ),
     (HOSTS + "PADDEL_PORT = 1", "conf.py:2: unknown name PADDEL_PORT; did you mean PADDLE_PORT?"),
+    (
+        HOSTS + "K8S_MEMORY = '8Gi'",
+        "conf.py:2: unknown name K8S_MEMORY; `python paddle.py help configuration` lists",
+    ),
     (HOSTS + "MY_THING = 1", "conf.py:2: unknown name MY_THING; write names of your own in lower case"),
     (
         HOSTS + "PADDLE_USE_GPU = 'maybe'",

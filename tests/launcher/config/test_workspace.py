@@ -10,8 +10,8 @@ import pytest
 
 from paddle_cluster.config.arguments import parse
 from paddle_cluster.config.resolve import resolve
-from paddle_cluster.config.workspace import check_workspace
-from paddle_cluster.errors import ExitCode, LauncherError
+from paddle_cluster.config.workspace import check_directory, check_workspace
+from paddle_cluster.errors import ExitCode, LauncherError, WorkspaceError
 
 Check = Callable[..., str]
 
@@ -78,6 +78,12 @@ def test_a_missing_path_is_refused(check: Check, package: Path) -> None:
     assert check("-p", f"{package}/none") == (
         f"{int(ExitCode.USAGE)} --job_dispatch_package: {package}/none does not exist; give the directory to dispatch"
     )
+
+
+def test_the_rest_of_a_path_with_a_space_is_recognized(package: Path) -> None:
+    (package / "my ws").mkdir()
+    with pytest.raises(WorkspaceError, match=f"'{package}/my ws'"):
+        check_directory(package / "my", ["ws"])
 
 
 def test_a_file_is_refused_with_the_directory_to_give(check: Check, package: Path) -> None:

@@ -286,6 +286,17 @@ def test_a_constant_world_size_that_is_not_the_job_s_is_reported(
     assert line in "".join(lines)
 
 
+def test_a_file_that_hides_a_package_is_reported(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ws").mkdir()
+    for name in ("train.py", "torch.py"):
+        (tmp_path / "ws" / name).touch()
+    monkeypatch.chdir(tmp_path)
+    (line,) = opening(planned(LOCAL)).splitlines()[2:]
+    assert "ws/torch.py" in line
+
+
 def test_a_stopped_job_with_kept_files_says_how_to_continue(planned: Planned) -> None:
     kept = planned(LOCAL, "--mode=collective", "--keep_as=run7", "--hosts=local").settings
     assert "--keep_as=run7" in resume_hint(kept)[0]

@@ -120,6 +120,15 @@ def test_words_that_nobody_knows_are_told_as_they_are_and_cannot_act_on_the_term
     assert not is_busy
 
 
+def test_a_new_host_key_goes_into_the_user_s_own_file() -> None:
+    words = SshOutput()
+    words.feed(
+        b"debug1: Connecting to n [10.0.0.1] port 2200.\r\nNo ED25519 host key is known for n and you have\r\n"
+    )
+    error, _ = explain(words, FailedLogin("n", 5.0, known_hosts=Path("/k h")))
+    assert "`ssh -p 2200 -o UserKnownHostsFile='/k h' @n true`" in error.hint
+
+
 @OPENSSH
 def test_an_open_connection_is_used_and_left_open(client: Client, server: LoginServer) -> None:
     """ControlMaster: even where nobody may log in any more."""

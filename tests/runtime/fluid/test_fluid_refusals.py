@@ -175,7 +175,7 @@ def test_all_but_the_last_dimension_of_a_fully_connected_layer_are_kept_with_min
         (lambda: fluid.default_main_program().global_block().var("xx"), "'xx'.*program_guard.* x, y, fc_0"),
         (lambda: fluid.DistributeTranspiler().transpile("0"), "trainer_id.*'0'"),  # type: ignore[arg-type]
         (lambda: fluid.io.load_inference_model("nowhere", None), "directory nowhere"),  # type: ignore[arg-type]
-        (lambda: fluid.io.save_params(None, "/proc/nope"), "/proc/nope"),  # type: ignore[arg-type]
+        (lambda: fluid.io.save_params(None, "/proc/nope"), "/proc/nope"),
     ],
 )
 def test_an_argument_that_does_not_fit_the_program_is_refused(call: Callable[[], Any], words: str) -> None:
