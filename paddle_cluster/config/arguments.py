@@ -34,6 +34,7 @@ _DASHES = (
     "\u2014",
     "\u2212",
 )  # typographic ones, from a document or a chat
+_BOOLEANS = ("true", "false", "yes", "no", "0", "1")
 _FIRST = ("run", "doctor")  # commands that take the options of a job
 
 _HOSTS = "give --hosts=HOST[,HOST:PORT] or --hostfile=FILE, or HOSTS in conf.py"
@@ -167,6 +168,8 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
                     f"unknown argument {token!r}: it begins with the dash U+{ord(token[0]):04X}; write hyphens: "
                     f"--{token.lstrip(''.join(_DASHES) + '-')}" + _ESCAPE
                 )
+            if before is not None and not before.metavar and token.lower() in _BOOLEANS:
+                raise UsageError(f"--{before.name} takes no value, got {token!r}; omit one or both" + _ESCAPE)
             if before is not None and token in _FIRST:
                 raise UsageError(f"unknown argument {token!r}; the command must come first" + _ESCAPE)
             if before is not None and "," in before.metavar and not token.startswith("-"):
@@ -183,7 +186,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
             value = tokens[position]
             position += 1
         if option.name in given and not option.repeats:
-            raise UsageError(f"--{option.name} is given twice; give it only once")
+            raise UsageError(f"--{option.name} is given twice; give it only once" + _ESCAPE)
         given.setdefault(option.name, []).append(_check_value(option, value))
         runs.append([])
     if problems:

@@ -85,12 +85,15 @@ def check(entry: Entry, package: Path) -> None:
     if file.is_dir():
         raise WorkspaceError(f"{file} is a directory; give a file in it, or a package as --entry=-mPACKAGE")
     if not file.is_file():
-        name = entry.path.rpartition("/")[2].rpartition(" ")[2]  # of "ws/train.py" or "python train.py"
+        words = entry.path.split()  # of "ws/train.py", "python train.py --lr 0.1" or "train"
+        names = [text.rpartition("/")[2] for word in words for text in (word, f"{word}.py")]
+        name = next((name for name in names if (package / name).is_file()), "")
         raise WorkspaceError(
             f"{package} has no file {entry.path}; "
             + (
                 f"did you mean --entry={name}?"
-                if (package / name).is_file()
+                + " Arguments of the script follow the options, after --" * bool(words[2:])
+                if name
                 else "add it, or name a different file with --entry=FILE"
             )
         )
@@ -128,6 +131,11 @@ def _check_content(file: Path) -> None:
 
 def _check_program(file: Path) -> None:
     hint = "a Python file must end in .py"
+    if file.suffix == ".ipynb":
+        raise WorkspaceError(
+            f"{file} is a notebook, which Python cannot run: convert it with `jupyter nbconvert --to script "
+            f"{file}`, and give --entry={file.stem}.py"
+        )
     if not file.stat().st_mode & stat.S_IXUSR:
         raise WorkspaceError(f"{file} is not executable; chmod +x it ({hint})")
     try:

@@ -170,6 +170,13 @@ def _remarks(arguments: Arguments, listed: HostList, read: Mapping[str, Any]) ->
     if arguments["mode"].has_pserver_command and folder and (period or "0") == "0":
         used = "is only read" if arguments.flag("resume") else "has no effect"
         yield f"--checkpoint_dir {used} without --checkpoint_period=BATCHES: no checkpoint is written"
+    if folder and not arguments["mode"].has_pserver_command:
+        yield (
+            f"--checkpoint_dir has no effect in --mode={arguments['mode']} unless the script reads it: only pservers "
+            "of --mode=v2 and v1 write checkpoints"
+        )
+    elif folder and not folder.startswith(("/", "~")) and arguments["job_dispatch_package"] is not None:
+        yield f"--checkpoint_dir={folder} lies in this job's directory, so no later job finds it; give an absolute path"
     if arguments["queue_priority"] and not arguments["queue"]:
         yield "--queue_priority has no effect without --queue: the job does not wait"
 
@@ -353,6 +360,11 @@ def _wrong_flags(arguments: Arguments) -> Iterator[tuple[str, str]]:
     elif resume and not _RESUME.fullmatch(resume):
         bare = _BARE if resume == "True" else ""
         yield "--resume", f"expected latest, auto or a batch number, got {resume!r}{bare}"
+    if (arguments.flag("checkpoint_period") or "0") != "0" and not arguments.flag("checkpoint_dir"):
+        yield (
+            "--checkpoint_period",
+            "needs --checkpoint_dir=DIR, a directory on the nodes that outlives the job",
+        )
 
 
 def _host_problems(hosts: Sequence[Host]) -> Iterator[str]:

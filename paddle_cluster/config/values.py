@@ -118,8 +118,9 @@ def boolean(value: object) -> bool:
 
 def umask(value: object) -> int:
     """Accept a umask that leaves the owner all permissions and denies others write access."""
-    if isinstance(value, bool) or not isinstance(value, int) or value & ~0o077 or value & 0o022 != 0o022:
-        raise mismatch("0o077 (only you), 0o027 (your group can read) or 0o022 (everyone can read)", value)
+    if isinstance(value, bool) or not isinstance(value, int) or value not in (0o077, 0o027, 0o022):
+        wanted = "0o077 (only you), 0o027 (your group can read) or 0o022 (everyone can read), with 0o before the digits"
+        raise mismatch(wanted, value)
     return value
 
 

@@ -159,7 +159,7 @@ def last_error(failure: Failure) -> str:
     Syntax errors of the script, errors of argparse and uncaught C++ exceptions have no traceback.
     """
     tail = [line[found.end() :] if (found := _RANK_PREFIX.match(line)) else line for line in failure.tail]
-    begun = [i for i, line in enumerate(tail) if line.startswith("Traceback (most recent call last)")]
+    begun = [i for i, line in enumerate(tail) if "Traceback (most recent call last)" in line]
     if not begun:
         thrown = (
             line.strip().removeprefix(_THROWN).strip() for line in tail if line.strip().startswith(_THROWN)

@@ -121,6 +121,11 @@ def save_inference_model(
         FluidError: a target depends on a variable that is not fed.
     """
     feeds = [feeded_var_names] if isinstance(feeded_var_names, str) else list(feeded_var_names)
+    if wrong := [each for each in feeds if not isinstance(each, str)]:
+        raise FluidTypeError(
+            f"feeded_var_names: expected names, such as [x.name], got {type(wrong[0]).__name__} "
+            f"{getattr(wrong[0], 'name', wrong[0])!r}"
+        )
     targets = [target_vars] if isinstance(target_vars, (Variable, str)) else list(target_vars)
     program = (main_program or default_main_program()).clone(for_test=True)
     block = program.global_block()

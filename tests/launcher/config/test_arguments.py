@@ -113,6 +113,8 @@ def test_no_job_option_is_refused_with_both_to_choose_from(argv: list[str]) -> N
         ([PACKAGE, "-p", "other"], "twice"),
         ([PACKAGE, "--dry_run", "--dry_run"], "twice"),
         ([PACKAGE, "--dry_run=yes"], "takes no value"),
+        ([PACKAGE, "--json", "false"], "takes no value, got 'false'"),
+        ([PACKAGE, "--mode=v2", "--mode=train"], "put it after --"),
         ([PACKAGE, "--mode=v3"], "v2, fluid, collective, v1"),
         ([PACKAGE, "--wire=tls"], "curve, plain"),
         ([PACKAGE, "--engine=k8s"], "did you mean --engine=kubernetes?"),

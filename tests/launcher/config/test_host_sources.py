@@ -82,6 +82,8 @@ def test_slots_are_trainers_in_collective_mode_and_are_told_elsewhere(
         (["--queue", "--queue_priority=5"], ""),
         (["--checkpoint_dir=/ck"], "--checkpoint_dir has no effect"),
         (["--checkpoint_dir=/ck", "--resume=latest"], "--checkpoint_dir is only read"),
+        (["--checkpoint_dir=/ck", "--mode=fluid"], "--checkpoint_dir has no effect in --mode=fluid"),
+        (["--checkpoint_dir=ck", "--checkpoint_period=5"], "absolute path"),
     ],
 )
 def test_an_option_that_needs_another_one_is_remarked_on(
@@ -110,6 +112,7 @@ def test_what_is_wrong_with_hosts_of_a_hostfile_is_told_there(configured: Resolv
     ("argv", "words"),
     [
         (["--resume=latest"], "--resume: needs --checkpoint_dir=DIR"),
+        (["--checkpoint_period=5"], "--checkpoint_period: needs --checkpoint_dir=DIR"),
         (["--resume=newest", "--checkpoint_dir=/c"], "--resume: expected latest, auto"),
         (["--checkpoint_period=x"], "--checkpoint_period: expected a whole number, got 'x'"),
         (["--checkpoint_keep=0"], "--checkpoint_keep: expected 1 to 1000, got 0"),

@@ -31,6 +31,7 @@ WRONG = [
     ),
     ("HOSTS = {'root@a': 4}", "got the dict {'root@a': 4}; write its keys as a list"),
     ("open('none.txt')", "'none.txt'; it is relative to the current directory /"),
+    ("HOSTS = ['a']\nJOB_UMASK = 22", "conf.py:2: JOB_UMASK: expected 0o077"),
     ("HOSTS = None", "conf.py:1: HOSTS: expected a list of hosts, such as ['root@10.1.9.7'], got None"),
     ("HOSTS = ['a', 7]", "conf.py:1: HOSTS[1]: expected a host as a string, such as 'root@10.1.9.7', got 7"),
     (

@@ -71,12 +71,34 @@ def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_rai
         ("AssertionError: Unknown backend type glo", "gloo"),
         ("RuntimeError: Distributed package doesn't have MPI built in. MPI is", "gloo"),
         ("KeyError: 'SLURM_PROCID'", "WORLD_SIZE"),
+        ("AttributeError: module 'paddle' has no attribute 'nn'", "2.0"),
+        ("_pickle.UnpicklingError: invalid load key, 'v'.", "git lfs"),
+        (
+            "ValueError: DistributedDataParallel device_ids and output_device arguments only",
+            "omit device_ids",
+        ),
+        ("RuntimeError: Error(s) in loading state_dict for Linear:", "model.module.state_dict()"),
+        ("RuntimeError: [unbound_buffer.cc:129] Timed out waiting 5000ms for send", "timeout="),
         ("RuntimeError: Parent directory /nodir does not exist.", 'makedirs("/nodir"'),
     ],
 )
 def test_a_hidden_package_a_syntax_error_and_a_lost_peer_are_advised_on(line: str, word: str) -> None:
     tail = ("Traceback (most recent call last):", '  File "a", line 1', line)
     assert word in remedy(Failure(FailureKind.EXIT, "node-a", "trainer-0", "exit code 1", tail, code=1))
+
+
+def test_a_traceback_that_follows_a_prompt_is_found() -> None:
+    tail = (
+        "rate? Traceback (most recent call last):",
+        '  File "a", line 1',
+        "EOFError: EOF when reading a line",
+    )
+    assert "input" in remedy(Failure(FailureKind.EXIT, "node-a", "trainer-0", "exit code 1", tail, code=1))
+
+
+def test_a_fluid_script_without_a_branch_for_pservers_is_advised_on() -> None:
+    failure = Failure(FailureKind.NOT_READY, "a", "pserver-0", "did not answer on its ports within 30 s")
+    assert "TRAINING_ROLE" in remedy(failure)
 
 
 def test_a_crash_of_compiled_code_is_advised_on() -> None:

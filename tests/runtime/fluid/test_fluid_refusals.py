@@ -153,6 +153,12 @@ def test_only_a_distributed_embedding_cannot_be_read_from_servers(
         load(pserver_endpoints=["127.0.0.1:6174"])
 
 
+def test_a_variable_among_the_names_of_fed_variables_is_refused_with_its_name(tmp_path: Any) -> None:
+    x: Any = fluid.layers.data("x", [3])
+    with pytest.raises(TypeError, match=r"feeded_var_names: expected names, such as \[x.name\].*'x'"):
+        fluid.io.save_inference_model(tmp_path, [x], [fluid.layers.fc(x, 1)], fluid.Executor())
+
+
 def test_all_but_the_last_dimension_of_a_fully_connected_layer_are_kept_with_minus_one() -> None:
     x = fluid.layers.data("x", [3, 4])
     kept = fluid.layers.fc(x, 2, num_flatten_dims=-1, param_attr="w", bias_attr=False)

@@ -175,6 +175,8 @@ def _why(error: Exception, python: str, path: str) -> str:
 
         program = python if "/" in python else which(python, mode=os.F_OK, path=path) or ""
         mount = storage.mount_of(os.path.realpath(program)) if program else None
+        if os.path.isdir(program):
+            return "it is a directory; give its interpreter, %s/bin/python (PYTHON in conf.py)" % program
         if mount is not None and "noexec" in mount.options:
             point = mount.point
             return "%s: %s is mounted noexec; remount it with exec, or set PYTHON in conf.py" % (
