@@ -57,7 +57,7 @@ def _identity(descriptor):
 def _add(name, value):
     global _samples
     try:
-        detach = getattr(value, "detach", None)  # PyTorch warns about float(a tensor that requires a gradient)
+        detach = getattr(value, "detach", None)  # PyTorch warns about float() of a tensor with a gradient
         number = float(value if detach is None else detach())
     except OverflowError:
         _complain(name, "the number is too large for a float")

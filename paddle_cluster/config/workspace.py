@@ -281,7 +281,7 @@ def hiding_files(package: Path) -> list[Path]:
 
 
 def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:
-    """Yield "FILE:LINE" and the number of each call in the script that gives a constant world_size."""
+    """Yield "FILE:LINE" and the number of each call of init_process_group with a constant world_size."""
     for file in (package / name for name in entries.files(entry, package)[:2] if name.endswith(".py")):
         try:
             source = read_bounded(file, _LIMIT)
@@ -294,7 +294,9 @@ def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
         }
         for node in ast.walk(tree):
-            for given in node.keywords if isinstance(node, ast.Call) else ():
+            if not (isinstance(node, ast.Call) and ast.unparse(node.func).endswith("init_process_group")):
+                continue
+            for given in node.keywords:
                 value = constants.get(given.value.id) if isinstance(given.value, ast.Name) else given.value
                 if given.arg == "world_size" and isinstance(value, ast.Constant) and type(value.value) is int:
                     yield f"{file}:{given.value.lineno}", value.value

@@ -15,11 +15,11 @@ import functools
 import os
 import shutil
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from paddle_cluster.files.collected_copy import Copy, date, fitting, is_its_name, link_target
-from paddle_cluster.files.collected_paths import SAVED, check, check_link, check_move
+from paddle_cluster.files.collected_paths import SAVED, check, check_link, check_move, within
 from paddle_cluster.files.ledger import Difference, Ledger, ListedRow, rows_of
 from paddle_cluster.text.sizes import counted, size_text
 from paddle_node.contract.classes import dataclass
@@ -350,8 +350,8 @@ class Collector:
             self._folders.clear()
         if target.parent in self._folders and target not in self._links:
             return
-        self._folders.update(_within(target.parent, self._root))
-        for place in _within(target, self._root):
+        self._folders.update(within(target.parent, self._root))
+        for place in within(target, self._root):
             if place in self._links or (place in self._copies and place != target):
                 self._drop(node, place)
             elif not self._is_of_an_earlier_job(place, place == target):
@@ -398,10 +398,3 @@ class Collector:
         self._open.move_to_end(target)
         while len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)[1].close()
-
-
-def _within(target: Path, root: Path) -> Iterator[Path]:
-    """Yield a path and those of its parents that are below `root`."""
-    while target != root:
-        yield target
-        target = target.parent

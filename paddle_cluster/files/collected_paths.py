@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 from paddle_node.contract.names import LOG, OUTPUT
 from paddle_node.contract.records import RecordError
 
@@ -54,6 +57,13 @@ def check_link(node_id: int, path: str, to: str) -> None:
     inside = path.startswith(f"{OUTPUT}/") and (depth > 0 or (depth == 0 and names))
     if not (inside and _is_name(to)) or any(part in ("", ".", "..") or "\0" in part for part in names):
         raise RecordError(f"{path!r:.80} with the target {to!r:.80} is not a valid link in output/")
+
+
+def within(target: Path, root: Path) -> Iterator[Path]:
+    """Yield a path and those of its parents that are below `root`."""
+    while target != root:
+        yield target
+        target = target.parent
 
 
 def _is_name(path: str) -> bool:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -152,6 +152,19 @@ class Followed:
                 )
             rows, batch = self._table.lookup(flat), self._batch
         return LookupResult(rows.reshape(*np.shape(ids), rows.shape[1]), batch, age)
+
+    def state(self) -> dict[str, Any]:
+        """Return the size, age and fault of the copy as values for JSON; without a copy, `age_s` is None."""
+        rows, nbytes = self.size
+        age = self.age_s
+        return {
+            "width": self.width,
+            "rows": rows,
+            "nbytes": nbytes,
+            "age_s": round(age, 3) if age < 1e9 else None,
+            "within_s": self.within_s,
+            "fault": self.fault,
+        }
 
     def wait(self, timeout_s: float, batch: int = 0) -> None:
         """Wait until the copy contains the updates of the given batch of the table.

@@ -293,7 +293,8 @@ class _Handler(BaseHTTPRequestHandler):
             status = HTTPStatus.SERVICE_UNAVAILABLE if old else HTTPStatus.OK
             self._answer(status, _JSON, json.dumps({"stale": old}).encode())
         elif self.path == "/tables":
-            self._answer(HTTPStatus.OK, _JSON, json.dumps(_described(self.server.tables)).encode())
+            described = [{"name": name} | table.state() for name, table in self.server.tables.items()]
+            self._answer(HTTPStatus.OK, _JSON, json.dumps(described).encode())
         else:
             self._refuse(HTTPStatus.NOT_FOUND, "expected /health, /tables or POST /tables/NAME/rows")
 
@@ -390,22 +391,3 @@ def _json_ids(body: bytes) -> Any:
     if type(ids) is not list or not all(type(one) is int for one in ids):
         raise TypeError("expected a list of whole numbers")
     return np.array(ids, np.int64)
-
-
-def _described(tables: Mapping[str, Followed]) -> list[dict[str, Any]]:
-    found = []
-    for name, table in tables.items():
-        rows, nbytes = table.size
-        age = table.age_s
-        found.append(
-            {
-                "name": name,
-                "width": table.width,
-                "rows": rows,
-                "nbytes": nbytes,
-                "age_s": round(age, 3) if age < 1e9 else None,
-                "within_s": table.within_s,
-                "fault": table.fault,
-            }
-        )
-    return found

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from paddle_cluster.cli import main
 from paddle_cluster.cli.commands import COMMANDS
+from paddle_cluster.cli.commands.completion import offers
 from paddle_cluster.cli.commands.help import run
 from paddle_cluster.config.options import CONF_NAMES, OPTIONS
 from paddle_cluster.errors import ExitCode, UsageError
@@ -67,3 +69,16 @@ def test_an_unknown_word_is_refused_with_the_nearest_one() -> None:
         run(["qqqqqq"])
     with pytest.raises(UsageError, match="takes one name"):
         run(["data", "design"])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("help_option", ["--help", "-h"])
+def test_every_command_tells_how_it_is_used(
+    capsys: pytest.CaptureFixture[str], name: str, help_option: str
+) -> None:
+    assert main.main([name, help_option]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"paddle.py {name}")
+    assert max(map(len, told.splitlines())) <= 80
+    offered = {word.rstrip("=") for word in offers([name, "--"], {}).words}
+    assert offered <= set(re.findall(r"--[a-z_]+", told))

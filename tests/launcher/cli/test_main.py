@@ -18,7 +18,6 @@ import pytest
 
 from paddle_cluster.cli import commands, main
 from paddle_cluster.cli.commands import COMMANDS
-from paddle_cluster.cli.commands.completion import offers
 from paddle_cluster.cli.commands.run import VERSION
 from paddle_cluster.config.options import CONF_NAMES, OPTIONS, REQUIRED
 from paddle_cluster.errors import ExitCode, UsageError
@@ -384,19 +383,6 @@ def test_a_misspelt_command_before_a_job_is_not_passed_to_the_script(word: str, 
     with pytest.raises(UsageError, match=f"did you mean {near}.*after --"):
         main.named([word, "-p", "ws"])
     assert main.named(["-p", "ws", "--", word]) is None
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("help_option", ["--help", "-h"])
-def test_every_command_tells_how_it_is_used(
-    capsys: pytest.CaptureFixture[str], name: str, help_option: str
-) -> None:
-    assert main.main([name, help_option]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith(f"paddle.py {name}")
-    assert max(map(len, told.splitlines())) <= 80
-    offered = {word.rstrip("=") for word in offers([name, "--"], {}).words}
-    assert offered <= set(re.findall(r"--[a-z_]+", told))
 
 
 def test_a_command_after_options_is_told_where_it_belongs(capsys: pytest.CaptureFixture[str]) -> None:

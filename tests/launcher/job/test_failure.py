@@ -11,7 +11,7 @@ import pytest
 
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.job import failure_report
-from paddle_cluster.job.causes import first_cause, judge, last_error, left_early
+from paddle_cluster.job.causes import first_cause, judge, last_error
 from paddle_cluster.job.failure_report import report
 from paddle_cluster.nodes.failure import RESTART, Failure, FailureKind, Incident
 
@@ -359,51 +359,3 @@ STORE = (
     "remote=[::ffff:10.0.0.6]:29500): failed to recv, got 0 bytes"
 )
 TORCH = '  File "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py", line 1, in barrier'
-
-
-@pytest.mark.parametrize(
-    "tail",
-    [
-        (GLOO,),
-        (GLOO.replace("[10.0.0.6]", "10.0.0.6"),),
-        (OURS,),
-        (STORE,),
-        ("CollectiveError: rank 1 (10.0.0.6:6170) was lost: the connection was closed",),
-        (TORCH, "RuntimeError: Connection reset by peer"),
-    ],
-)
-def test_a_rank_that_ended_with_0_is_the_cause_where_others_waited_for_it(tail: tuple[str, ...]) -> None:
-    failures = [
-        replace(trainer(0, "exit code 1", *tail), at=12.0),
-        replace(trainer(2, "exit code 1", *tail), at=12.1),
-    ]
-    assert left_early(failures, [LEFT]) == [LEFT]
-    conclusion = judge([*failures, LEFT])
-    assert (conclusion.cause, conclusion.others) == (LEFT, ())
-    lines = report(conclusion)
-    assert lines[0] == (
-        "FIRST ERROR: trainer 1 on node-b: exited early with code 0 while other ranks were waiting for it"
-    )
-    if tail == (GLOO,):
-        assert "connection to [10.0.0.6]:41873 (trainer 1 on node-b) lost" in "\n".join(lines)
-
-
-def test_hung_ranks_waited_for_one_that_ended_with_0() -> None:
-    assert left_early([replace(VICTIM, at=12.0)], [LEFT]) == [LEFT]
-    assert left_early([replace(CULPRIT, at=12.0)], [LEFT]) == []
-
-
-@pytest.mark.parametrize(
-    "failures",
-    [
-        [replace(ERROR, at=12.0)],
-        [replace(ERROR, at=12.0), replace(trainer(2, "exit code 1", GLOO), at=12.1)],
-        [replace(trainer(0, "exit code 1", GLOO), at=8.0)],  # it ended after that
-        [replace(trainer(0, "exit code 1", GLOO.replace("0.0.6", "0.0.7")), at=12.0)],
-        [replace(trainer(0, "exit code 1", "OperationalError: connection to 192.168.7.7 refused"), at=12.0)],
-        [replace(trainer(0, "exit code 1", "OperationalError: connection refused"), at=12.0)],
-        [replace(trainer(0, "exit code 1", OURS.replace("rank 1", "rank 2")), at=12.0)],
-    ],
-)
-def test_a_rank_that_was_done_is_not_blamed_for_what_others_failed_of(failures: list[Failure]) -> None:
-    assert left_early(failures, [LEFT]) == []
