@@ -72,6 +72,29 @@ def test_a_job_whose_last_checkpoint_could_not_be_written_says_so_and_is_not_cle
     assert f"in {folder}: " in last
 
 
+def test_new_files_that_are_not_copied_back_are_named(bench: Bench) -> None:
+    (bench.place / "ws" / "saves.py").write_text(
+        "open('model.pt', 'w').close(); open('output/w', 'w').close()"
+    )
+    done = bench.run("-p", "ws", "--conf=conf.py", "--entry=saves.py", "--mode=collective")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING: not copied back: model.pt on local-0. Only output/ of node 0" in done.stdout
+    assert (bench.place / "ws" / "output" / "w").exists()
+
+
+def test_a_directory_of_shards_without_numbered_files_is_refused(bench: Bench) -> None:
+    folder = bench.place / "ws" / "data"
+    folder.mkdir()
+    (folder / "words.txt").touch()
+    options = ["-p", "ws", "--conf=conf.py", "--mode=collective", "--shard_dirs=./data/"]
+    done = bench.run(*options)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "--shard_dirs: no file in data has a number" in done.stdout + done.stderr
+    (folder / "words-00000.txt").touch()
+    (bench.place / "ws" / "train.py").write_text("print('trained')")
+    assert bench.run(*options).returncode == 0
+
+
 # Of every batch: more than any disk takes, so that the last one is made up for.
 @pytest.mark.parametrize("period", [4, 1])
 def test_a_job_whose_checkpoints_are_there_ends_well(bench: Bench, period: int) -> None:

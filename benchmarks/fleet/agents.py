@@ -166,7 +166,7 @@ class Node:
                 self._acknowledged = self._received
                 self._send("received", position=self._received)
             await self._writer.drain()
-        self._end(list(self._processes))
+        self._stop({"procs": None})
         if self._dest:
             self._list()
             while (await self._frame())["kind"] not in ("verified", "bye"):

@@ -59,7 +59,24 @@ _TORCHRUN = regex(  # matches a script line that starts it, without a variable a
 )
 _JOINED = regex(r"--rdzv[-_]endpoint\b")
 _OTHER_NODES = regex(r"nnodes|rdzv|standalone|master|PET_")
-_OURS = "paddle"
+_OURS = b"paddle"
+_OF_RANKS = (
+    b"RANK",
+    b"WORLD_SIZE",
+    b"MASTER_",
+    b"distributed",
+    b"init_rpc",
+    b"ccelerat",
+    b"ightning",
+    b"transformers",
+    b"deepspeed",
+    b"horovod",
+    b"paddle",
+    b"mpi4py",
+    b"abric",
+    b"ray",
+    b"xgboost",
+)
 _MOST_FILES = 500
 _LIMIT = 1 << 20  # bytes of a source file
 
@@ -251,28 +268,42 @@ def foreign_framework(entry: Entry, package: Path) -> str:
     Returns:
         The name of the framework; "" if there is none or a source file cannot be read.
     """
+    imported, source = _sources(entry, package)
+    return "" if _OURS in source else next((name for name in imported if name in FRAMEWORKS), "")
+
+
+def trains_alone(entry: Entry, package: Path) -> bool:
+    """Return whether a script and its modules import torch, but mention neither ranks nor a library that uses them."""
+    imported, source = _sources(entry, package)
+    return "torch" in imported and not any(word in source for word in _OF_RANKS)
+
+
+def _sources(entry: Entry, package: Path) -> tuple[list[str], bytes]:
+    """Return the packages that a script and its modules in the workspace import, and the source of all these files.
+
+    Both are empty if a file cannot be read.
+    """
     todo = [package / name for name in entries.files(entry, package)[:2] if name.endswith(".py")]
-    seen: set[Path] = set()
-    found = ""
+    seen: dict[Path, bytes] = {}
+    imported = []
     while todo:
         file = todo.pop()
         if file in seen or not file.is_file():
             continue
-        seen.add(file)
         try:
-            source = read_bounded(file, _LIMIT)
-            tree = ast.parse(source)
+            seen[file] = read_bounded(file, _LIMIT)
+            tree = ast.parse(seen[file])
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-            return ""
-        if _OURS.encode() in source or len(seen) > _MOST_FILES:
-            return ""
+            return [], b""
+        if len(seen) > _MOST_FILES:
+            return [], b""
         for name in _imported(tree, file.parent.relative_to(package).parts):
             top = name.partition(".")[0]
             if (package / top).is_dir() or (package / f"{top}.py").is_file():
                 todo += _files_of(package, name)
-            elif top in FRAMEWORKS:
-                found = found or top
-    return found
+            else:
+                imported.append(top)
+    return imported, b"\n".join(seen.values())
 
 
 def hiding_files(package: Path) -> list[Path]:

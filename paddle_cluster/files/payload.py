@@ -130,7 +130,7 @@ class Payload:
         environments: the wheels by node ID, for a job that brings its packages; known after the nodes have answered.
 
     Raises:
-        WorkspaceError: an item of the workspace cannot be sent.
+        WorkspaceError: an item of the workspace cannot be sent, or a directory of --shard_dirs has no shards.
     """
 
     def __init__(self, plan: Plan, note: Callable[[str], object] = lambda _: None) -> None:
@@ -245,7 +245,7 @@ def _withheld(plan: Plan) -> frozenset[str]:
 
 
 def _workspace(root: Path, plan: Plan, note: Callable[[str], object]) -> Package:
-    """Return the package of the workspace, after checking that it contains the trainers' entry."""
+    """Return the package of the workspace, after checking that it contains the trainers' entry and the shards."""
     digests = Digests(
         memory_of(root, plan.settings.state.jobs),
         reads=lambda size: note(
@@ -259,6 +259,12 @@ def _workspace(root: Path, plan: Plan, note: Callable[[str], object]) -> Package
             f"{names[0]} is not sent to the nodes: a pattern in .paddleignore matches it, or it is in log/ or "
             "output/, which are never sent; move the file or change the pattern"
         )
+    for directory in plan.settings.job.shard_dirs:
+        if len(shard(package, [directory], (), 1).entries) == len(package.entries):
+            raise WorkspaceError(
+                f"--shard_dirs: no file in {directory} has a number of five digits, as in train-00003.txt, so every "
+                "trainer would get all files; number the files, or omit --shard_dirs"
+            )
     return package
 
 

@@ -125,7 +125,8 @@ class Job:
             lines += [f"  {line}" for line in hint]
         else:
             lines += [*_warnings(self._roster), *unmatched(self._roster, self._settings.monitoring.progress)]
-            lines += _uncollected(self._collector.unmatched(self._settings.job.saving.collect))
+            lines += _unmatched(self._collector.unmatched(self._settings.job.saving.collect))
+            lines += _left_on_nodes(self._roster) if self._settings.job.workspace is None else []
         code = self._weigh(code, undone)
         if code in signals.EXIT_CODES.values():
             self._console.note("\n".join(_stopped_by_hand(self._roster, self._settings)))
@@ -264,13 +265,22 @@ def _warnings(roster: Roster) -> list[str]:
     return [f"WARNING: {text}" for text in lost]
 
 
-def _uncollected(patterns: Sequence[str]) -> list[str]:
+def _unmatched(patterns: Sequence[str]) -> list[str]:
     """Return a warning, as lines, about patterns of --collect that match no file."""
     named = ", ".join(map(repr, patterns))
     return [
         f"WARNING: --collect: {named} matched no file on any node: save files below the directory "
         "PADDLE_CHECKPOINT_DIR; patterns are relative to it"
     ] * bool(patterns)
+
+
+def _left_on_nodes(roster: Roster) -> list[str]:
+    """Return a warning, as lines, about new files in job directories that are not collected."""
+    names = [f"{name} on {record.name}" for record in roster.all() for name in record.traces.uncollected]
+    return [
+        f"WARNING: not copied back: {some(names, _MOST_LISTED)}. Only output/ of node 0 and files of --collect are; "
+        "the job directories stay on the nodes until later jobs replace them"
+    ] * bool(names)
 
 
 def _stopped_by_hand(roster: Roster, settings: Settings) -> list[str]:

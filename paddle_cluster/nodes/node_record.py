@@ -91,6 +91,7 @@ class Traces:
         parting: the number of requests to stop some of the node's processes that it has not answered yet.
         left_out: whether the node was lost and the job continued without it.
         unread: kind of message -> the number of messages from the node that could not be read.
+        uncollected: the first new files and directories in its job directory that were not collected.
     """
 
     used: bool = False
@@ -100,6 +101,7 @@ class Traces:
     parting: int = 0
     left_out: bool = False
     unread: dict[str, int] = field(default_factory=dict)
+    uncollected: tuple[str, ...] = ()
 
     def use(self) -> None:
         """Record that the node was asked to start a process."""
@@ -112,6 +114,10 @@ class Traces:
     def stop(self, left: tuple[tuple[int, str], ...], unsure: str) -> None:
         """Record that all processes have exited, except those listed as remaining or uncertain."""
         self.stopped, self.left, self.unsure = True, left, unsure
+
+    def leave(self, uncollected: tuple[str, ...]) -> None:
+        """Record what the agent named in its last message."""
+        self.uncollected = uncollected
 
     def part(self) -> None:
         """Record that the node was asked to stop some of the processes."""

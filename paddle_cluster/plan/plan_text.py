@@ -10,7 +10,7 @@ from paddle_cluster.config import requirements
 from paddle_cluster.config.conf_file import shown_path
 from paddle_cluster.config.engines import ENGINES
 from paddle_cluster.config.options import Mode
-from paddle_cluster.config.workspace import fixed_world_sizes, hiding_files
+from paddle_cluster.config.workspace import fixed_world_sizes, hiding_files, trains_alone
 from paddle_cluster.plan.environment import ADDED_ON_NODE, too_long_message
 from paddle_cluster.plan.plan import (
     Plan,
@@ -81,6 +81,11 @@ def opening(plan: Plan) -> str:
             for place, size in fixed_world_sizes(plan.settings.job.entry, package)
             if size != ranks
         ]
+        if ranks > 1 and trains_alone(plan.settings.job.entry, package):
+            lines.append(
+                f"WARNING: each of {ranks} ranks will train alone: {plan.settings.job.entry.text} imports torch, but "
+                "never calls torch.distributed.init_process_group"
+            )
     return "\n".join(lines)
 
 

@@ -65,7 +65,7 @@ def handlers(
             "stacks": stalls.stacks,
             "notice": files.notice,
             "stopped": stop.stopped,
-            "goodbye": lambda record, _: stop.goodbye(record),
+            "goodbye": stop.goodbye,
         },
         with_body={"line": files.line, **dict.fromkeys(COLLECTED, files.collected)},
         silence=nodes.silent,

@@ -107,18 +107,20 @@ class Optimizer:
                 f"minimize: expected grad_clip to be a clip of fluid.clip, got {grad_clip!r}"
             )
         block = loss.block
-        if block.has_var(f"{loss.name}@GRAD") and any("Param" in op.inputs for op in block.ops):
-            warnings.warn(
-                f"minimize was called for {loss.name!r} before, so each run of the program updates its parameters "
-                "twice: call it once, or build the program again",
-                stacklevel=2,
-            )
+        is_again = block.has_var(f"{loss.name}@GRAD")
+        updated = {name for op in block.ops for name in op.inputs.get("Param", ())}
         pairs = self.backward(
             loss,
             startup_program=startup_program,
             parameter_list=parameter_list,
             no_grad_set=no_grad_set,
         )
+        if is_again and not updated.isdisjoint(parameter.name for parameter, _ in pairs):
+            warnings.warn(
+                f"minimize was called for {loss.name!r} before, so each run of the program updates its parameters "
+                "twice: call it once, or build the program again",
+                stacklevel=2,
+            )
         if grad_clip is not None:
             for parameter, _ in pairs:
                 parameter.gradient_clip_attr = grad_clip

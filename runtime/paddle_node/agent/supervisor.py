@@ -327,7 +327,7 @@ class Supervisor:
             return
         if not self._parted:
             self._parted = True
-            self._outbox.finish("goodbye", rest=None if verified else self._job_dir)
+            self._outbox.finish("goodbye", **({} if self._tailer is None else self._tailer.left()))
         self._leave(time.monotonic() + FAREWELL_S)
 
     def _leave(self, deadline: float) -> None:

@@ -256,9 +256,15 @@ class Received(NamedTuple):
 
 
 class Goodbye(NamedTuple):
-    """The agent's last frame before it exits. `rest` is the job directory if some collected data was not sent."""
+    """The agent's last frame before it exits.
+
+    Attributes:
+        rest: the job directory if some collected data was not sent.
+        uncollected: the first new files and directories in the job directory that are not collected.
+    """
 
     rest: Optional[str] = None
+    uncollected: Tuple[OneLine, ...] = ()
 
 
 class Resident(NamedTuple):

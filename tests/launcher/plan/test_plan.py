@@ -287,6 +287,34 @@ def test_a_constant_world_size_that_is_not_the_job_s_is_reported(
     assert line in "".join(lines)
 
 
+@pytest.mark.parametrize(
+    ("script", "module", "is_reported"),
+    [
+        ("import torch\n", "", True),
+        ("import torch, nets\n", "import torch.nn\n", True),
+        ("import torch, nets\n", "import torch.distributed as dist\n", False),
+        ("import torch, os\nrank = os.environ['RANK']\n", "", False),
+        ("import nets\n", "", False),
+        ("import torch\nprint(", "", False),
+    ],
+)
+def test_a_torch_script_whose_ranks_never_meet_is_reported(
+    planned: Planned,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    module: str,
+    is_reported: bool,
+) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/train.py").write_text(script)
+    (tmp_path / "ws/nets.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    text = opening(planned(LOCAL, "--mode=collective"))
+    assert ("3 ranks will train alone" in text) == is_reported
+    assert "train alone" not in opening(planned(LOCAL, "--mode=collective", "--nnodes=1"))
+
+
 def test_a_file_that_hides_a_package_is_reported(
     planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,20 +13,23 @@ from __future__ import annotations
 import os
 import stat
 import time
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from paddle_node.agent.files.saved_files import SavedFiles
 from paddle_node.agent.files.sender import Sender
 from paddle_node.agent.files.sent_files import Listing, Tailed, inode, listing
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.link.outbox import Outbox
-from paddle_node.contract.names import LOG
+from paddle_node.contract.names import LOG, OUTPUT
+from paddle_node.contract.text import visible_line
 
 SCAN_S = 0.25
 IDLE_SCAN_S = 1.0
 SCAN_SHARE = 10  # a scan may take one tenth of the time
 POKE_S = 0.03
 TELL_S = 10.0
+_MOST_NAMES, _MOST_OF_A_NAME = 10, 100  # of uncollected files; characters of a name
+_NEVER = ("__pycache__", "nohup.out")  # and hidden files
 
 
 class Tailer:
@@ -48,6 +51,7 @@ class Tailer:
         self._lost: Dict[str, int] = {}
         self._lost_told_at = 0.0
         self._dirs: Sequence[str] = []
+        self._old_names: Set[str] = set()
         self._wait_s = SCAN_S
         self._timer: Optional[Timer] = None
         self._poke_timer: Optional[Timer] = None
@@ -62,6 +66,7 @@ class Tailer:
     def watch(self, dirs: Sequence[str]) -> None:
         """Start watching; existing files count as known, and are sent only if they change."""
         self._dirs = dirs
+        self._old_names = self._names()
         there = self._listing()
         self._links = there.links
         self._was_left_out = there.left_out
@@ -83,6 +88,31 @@ class Tailer:
             self._tell_lost(now=True)
             self._report_left_out()
         self.sender.finish()
+
+    def left(self) -> Dict[str, Any]:
+        """Return the fields of `goodbye`: the job directory if data was not sent, and new names that are not collected.
+
+        Names of directories end with a slash.
+        """
+        new = sorted(self._names() - self._old_names - {path + "/" for path in self._dirs})
+        return {
+            "rest": None if self.sender.is_verified else self._job_dir,
+            "uncollected": [visible_line(name)[:_MOST_OF_A_NAME] for name in new[:_MOST_NAMES]],
+        }
+
+    def _names(self) -> Set[str]:
+        """Return the names in the job directory, without hidden files, caches and an empty output/."""
+        found: Set[str] = set()
+        try:
+            for entry in os.scandir(self._job_dir):
+                if entry.name.startswith(".") or entry.name in _NEVER:
+                    continue
+                is_folder = entry.is_dir()
+                if not is_folder or entry.name != OUTPUT or os.listdir(entry.path):
+                    found.add(entry.name + "/" * is_folder)
+        except OSError:
+            pass  # a script may have removed the directory
+        return found
 
     def scan(self) -> bool:
         """Scan all collected directories; return whether any file changed."""

@@ -127,7 +127,7 @@ def test_a_batch_refuses_gradients_that_are_not_of_its_rows_and_the_client_goes_
         assert batch.ids.tolist() == [3, 7]
         before = batch.rows
         refused: dict[str, Any] = {
-            r"of tensor grown: expected \(2, 8\) float32": lambda: setattr(batch, "grad", np.ones((4, 8))),
+            r"of tensor grown: .*\(2, 8\) float32": lambda: setattr(batch, "grad", np.ones((4, 8))),
             r"expected \(2, 2, width\)": lambda: batch.total(np.ones((4, 8), np.float32)),
             "no sparse tensor is named 'w'; sparse tensors are emb, grown": lambda: each.batch("w", [1]),
             "gradient of tensor emb: .*got a batch of tensor grown": lambda: each.push({"emb": batch}),

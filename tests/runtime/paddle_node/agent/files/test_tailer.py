@@ -145,3 +145,26 @@ def test_a_file_that_changes_again_while_the_others_are_read_again_is_read_once_
         send()
     said = Decoder("agent", {"file", "listed"}).feed(b"".join(frames))
     assert [one.body for one in said if one.fields.get("path") == changing] == [b"old", b"new", b"end"]
+
+
+def test_new_files_beside_the_collected_ones_are_named(loop: StillLoop, tmp_path: Path) -> None:
+    for name in ("log", "output", "data", "full"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "train.py").touch()
+    sink = os.open(os.devnull, os.O_WRONLY)
+    tailer = Tailer(loop, str(tmp_path), Outbox(loop, sink, lambda: None))
+    tailer.watch(["log"])
+    for name in ("log/a", ".hidden", "data/a", "train.py"):
+        (tmp_path / name).touch()
+    (tmp_path / "__pycache__").mkdir()
+    assert tailer.left() == {"rest": str(tmp_path), "uncollected": []}
+    for name in ("model.pt", "output/a", os.fsdecode(b"\xff\n"), "x" * 200):
+        (tmp_path / name).touch()
+    (tmp_path / "runs").mkdir()
+    found = tailer.left()["uncollected"]
+    assert found[:3] == ["model.pt", "output/", "runs/"]
+    assert found[3:] == ["x" * 100, r"\udcff\n"]
+    for number in range(30):
+        (tmp_path / str(number)).touch()
+    assert len(tailer.left()["uncollected"]) == 10
+    os.close(sink)
