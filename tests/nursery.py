@@ -107,7 +107,7 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
     def communicate(self, timeout: float) -> tuple[str, None]:
-        """Wait for the end; return the output that nobody has read."""
+        """Wait for the end; return the output that was not read yet."""
         end = time.monotonic() + timeout
         parts: list[bytes] = []
         assert self.stdout is not None

@@ -176,7 +176,7 @@ def _remarks(arguments: Arguments, listed: HostList, read: Mapping[str, Any]) ->
             "of --mode=v2 and v1 write checkpoints"
         )
     elif folder and not folder.startswith(("/", "~")) and arguments["job_dispatch_package"] is not None:
-        yield f"--checkpoint_dir={folder} lies in this job's directory, so no later job finds it; give an absolute path"
+        yield f"--checkpoint_dir={folder} is in this job's directory, so no later job finds it; give an absolute path"
     if arguments["queue_priority"] and not arguments["queue"]:
         yield "--queue_priority has no effect without --queue: the job does not wait"
 

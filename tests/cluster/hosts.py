@@ -303,7 +303,7 @@ class Cluster:
         (etc / "shadow").write_text("root:*:19000:0:99999:7:::\n")
         (etc / "shadow").chmod(0o600)
         (etc / "sshd_config").write_text(sshd.SSHD_CONFIG)
-        (etc / "python").symlink_to("/bin/sh")  # what a stranger's job is called, and what it waits for
+        (etc / "python").symlink_to("/bin/sh")  # what another user's job is called, and what it waits for
         os.mkfifo(etc / "never")
         shutil.copy(self._etc_hosts, etc / "hosts")
 

@@ -256,12 +256,7 @@ class Received(NamedTuple):
 
 
 class Goodbye(NamedTuple):
-    """The agent's last frame before it exits.
-
-    Attributes:
-        rest: the job directory if some collected data was not sent.
-        uncollected: the first new files and directories in the job directory that are not collected.
-    """
+    """The agent's last frame: the job directory if data was not sent, and the first new names not collected."""
 
     rest: Optional[str] = None
     uncollected: Tuple[OneLine, ...] = ()
