@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import IO, Any, Protocol
 
@@ -22,6 +22,7 @@ from paddle.signatures import advice, explained
 from paddle.v2 import model, settings
 from paddle.v2.attr import Initializer
 from paddle.v2.errors import UsageError
+from paddle.v2.network import Network
 from paddle.v2.parameter_format import (
     HEADER,
     UNIFORM,
@@ -50,6 +51,14 @@ class Holder(Protocol):
         """Return a parameter's gradient in the last batch, or None."""
 
 
+class Machine(Holder, Protocol):
+    """The interface of gradient machines, which have the values of one network."""
+
+    @property
+    def network(self) -> Network:
+        """The network."""
+
+
 class Configurations(Protocol):
     """The interface of a network's message, as ``Topology(layers).proto()`` returns it."""
 
@@ -70,7 +79,7 @@ class Parameters:
         self._configs: dict[str, ParameterConfig] = {}
         self._initializers: dict[str, Initializer] = {}
         self._values: dict[str, Value] = {}
-        self._holder: Holder | None = None
+        self._holders: dict[str, Holder] = {}
 
     def names(self) -> list[str]:
         """Return the parameters' names in order of creation."""
@@ -107,8 +116,8 @@ class Parameters:
                 f"parameter {key!r}: expected an array of shape {config.shape}, got {value.shape}"
             )
         taken = np.array(value, np.float32)
-        if self._holder is not None:
-            self._holder.replace(key, taken)
+        if key in self._holders:
+            self._holders[key].replace(key, taken)
         elif key in self._values:
             self._values[key][...] = taken
         else:
@@ -129,7 +138,7 @@ class Parameters:
         Zeros if it is static or nothing was trained yet.
         """
         config = self.config(key)
-        found = None if self._holder is None else self._holder.gradient(key)
+        found = self._holders[key].gradient(key) if key in self._holders else None
         if found is None:
             return np.zeros(config.shape, np.float32)
         return fetched(np.array(found, np.float32).reshape(config.shape))
@@ -175,17 +184,18 @@ class Parameters:
 
     def current(self, key: str) -> Value:
         """Return a parameter's newest value, in any shape and without a copy; callers must not change it."""
-        return self.array(key) if self._holder is None else self._holder.newest(key)
+        return self._holders[key].newest(key) if key in self._holders else self.array(key)
 
-    def attach(self, holder: Holder) -> None:
-        """Connect a trainer: from now on, values are read from and written to ``holder``."""
-        self._holder = holder
+    def attach(self, holder: Holder, names: Iterable[str]) -> None:
+        """Connect a trainer: from now on, the values of its network's parameters are read from and written to it."""
+        self._holders.update(dict.fromkeys(names, holder))
 
-    def append_gradient_machine(self, gradient_machine: Holder) -> None:
-        """Read and write values through a machine from now on; it takes over existing values."""
-        for name, value in self._values.items():
-            gradient_machine.replace(name, value)
-        self._holder = gradient_machine
+    def append_gradient_machine(self, gradient_machine: Machine) -> None:
+        """Read and write the values of a machine's parameters through it from now on; it takes over existing values."""
+        held = gradient_machine.network.parameters
+        for name in held.keys() & self._values.keys():
+            gradient_machine.replace(name, self._values[name])
+        self.attach(gradient_machine, held)
 
     def update_param_conf(self, model_config: Configurations) -> None:
         """Replace the configurations with those of a network's message, such as ``Topology(layers).proto()``.

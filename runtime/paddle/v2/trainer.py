@@ -109,7 +109,7 @@ class SGD:
             held_elsewhere=self._remote_tables,
         )
         self._machine.build()
-        parameters.attach(self)
+        parameters.attach(self, network.parameters)
         self._reporter = Reporter.from_environment(self._settings.environment)
         self._evaluated = list(dict.fromkeys(name for item in network.evaluators for name in item.reads))
         self._log = TrainingLog(

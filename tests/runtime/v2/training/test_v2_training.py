@@ -275,6 +275,24 @@ def test_parameters_of_extra_layers_are_added_and_trained_and_saved() -> None:
     )
 
 
+def test_trainers_of_parts_of_the_parameters_save_all_of_them() -> None:
+    x, y = layer.data("x", data_type.dense_vector(2)), layer.data("y", data_type.dense_vector(1))
+    body = layer.fc(x, 3, name="body")
+    costs = [layer.square_error_cost(layer.fc(body, 1, name=name), y) for name in ("first", "second")]
+    parameters = paddle.parameters.create(costs)
+    before = {name: parameters[name] for name in parameters}
+    for part, cost in zip(("first", "second"), costs, strict=True):
+        trainer = paddle.trainer.SGD(cost, parameters, optimizer.Momentum(momentum=0, learning_rate=0.1))
+        trainer.train(batches(POINTS, 3))  # type: ignore[arg-type]
+        changed = {name for name in parameters if not np.array_equal(before[name], parameters[name])}
+        assert changed == {f"_{each}.{kind}" for each in ("body", part) for kind in ("w0", "wbias")}
+        before = {name: parameters[name] for name in parameters}
+        file = io.BytesIO()
+        trainer.save_parameter_to_tar(file)
+        saved = paddle.parameters.Parameters.from_tar(io.BytesIO(file.getvalue()))
+        assert {name: saved[name].tolist() for name in saved} == {k: v.tolist() for k, v in before.items()}
+
+
 def test_what_only_the_cost_needs_is_not_added_to_the_parameters_given() -> None:
     _, cost = regression()
     with pytest.raises(PaddleError, match=r"'_out\.w0'.*given parameters"):
