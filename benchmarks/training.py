@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures one training process: the book's word2vec, and the cost of an operator, compared with PyTorch and numpy.
 
-    python -m benchmarks.training [--json FILE] [--quick] [--only NAME,...] [--peers_python PYTHON]
+    python -m benchmarks.training [--json FILE] [--quick] [--only NAME,...] [--peers_python PYTHON] [--gpu]
 
-One thread on every side, and two for pictures. docs/benchmarks-training.md explains each figure.
+One thread on every side, and two for pictures; with --gpu, both sides compute on GPU 0.
+docs/benchmarks-training.md explains each figure.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ BATCHES = (32, 512)
 # Number of samples, or runs of the chain, per turn.
 _SAMPLES, _CHAINS = 16_384, 200
 _STEPS = {"lenet": 20, "resnet20": 5, "vgg16": 2, "lstm": 10, "decoder": 10}
+_GPU_STEPS = 5  # times as many steps per turn
 _ROOT = Path(__file__).resolve().parents[1]
 _START_S, _TURN_S, _STOP_S = 300.0, 120.0, 10.0  # torch.compile is slow
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -44,12 +46,14 @@ class Plan:
         turns: number of turns per side.
         scale: the work per turn is multiplied by this factor.
         peers_python: the interpreter that has the peers.
+        device: arguments of both sides, empty or `--gpu`.
     """
 
     report: Report
     turns: int
     scale: float
     peers_python: str
+    device: tuple[str, ...] = ()
 
 
 def _word2vec(batch: int) -> Callable[[Plan], None]:
@@ -75,7 +79,7 @@ def _network(name: str) -> Callable[[Plan], None]:
 
     def measure(plan: Plan) -> None:
         steps = max(int(_STEPS[name] * plan.scale), 1)
-        for threads in (1, 2) if name in work.PICTURES else (1,):
+        for threads in (1, 2) if name in work.PICTURES and not plan.device else (1,):
             at = f"{name}_t{threads}"
             sides = {
                 f"{at}_ours": (sys.executable, ["ours", name]),
@@ -127,7 +131,7 @@ def _contest(
         contenders = []
         for name, (python, argv) in sides.items():
             try:
-                child = stack.enter_context(Child(python, argv, threads))
+                child = stack.enter_context(Child(python, [*argv, *plan.device], threads))
             except (RuntimeError, OSError) as error:
                 plan.report.lack(name, str(error))
                 continue
@@ -154,10 +158,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, and write the results."""
     arguments = parser("benchmarks.training", __doc__, MEASUREMENTS)
     add_peers_python(arguments, "PyTorch")
+    arguments.add_argument("--gpu", action="store_true", help="compute on GPU 0 instead of the CPU")
     given = arguments.parse_args(argv)
     facts = machine.describe(PACKAGES)
     quick = given.quick
-    plan = Plan(Report(tell=tell), 1 if quick else 9, 0.05 if quick else 1.0, given.peers_python)
+    plan = Plan(
+        Report(tell=tell),
+        1 if quick else 9,
+        (0.05 if quick else 1.0) * (_GPU_STEPS if given.gpu else 1),
+        given.peers_python,
+        ("--gpu",) * given.gpu,
+    )
     for name in given.only:
         tell(f"benchmarks.training: {name} ...")
         MEASUREMENTS[name](plan)

@@ -26,7 +26,7 @@ def network(name: str) -> Callable[[int], float]:
     scores = {"lenet": _lenet, "vgg16": _vgg16, "resnet20": _resnet20}[name](images)
     cost = fluid.layers.mean(fluid.layers.cross_entropy(fluid.layers.softmax(scores), label))
     fluid.optimizer.Momentum(work.PICTURE_RATE, 0.9).minimize(cost)
-    executor = fluid.Executor(fluid.CPUPlace())
+    executor = fluid.Executor(work.place(fluid))
     executor.run(fluid.default_startup_program())
     drawn = np.random.default_rng(work.SEED)
     feed: dict[str, Any] = {

@@ -29,7 +29,7 @@ def _word2vec(batch: int) -> Callable[[int], float]:
     predicted = fluid.layers.fc(hidden, work.WORDS, act="softmax")
     cost = fluid.layers.mean(fluid.layers.cross_entropy(predicted, label))
     fluid.optimizer.Adagrad(work.RATE).minimize(cost)
-    executor = fluid.Executor(fluid.CPUPlace())
+    executor = fluid.Executor(work.place(fluid))
     executor.run(fluid.default_startup_program())
     feeds = []
     for contexts, nexts in work.windows(batch):
@@ -52,7 +52,7 @@ def _operators() -> Callable[[int], float]:
     out = x
     for _ in range(work.PAIRS):
         out = fluid.layers.relu(fluid.layers.elementwise_add(out, y))
-    executor = fluid.Executor(fluid.CPUPlace())
+    executor = fluid.Executor(work.place(fluid))
     feed = {"x": np.ones(work.LENGTH, "float32"), "y": np.full(work.LENGTH, 0.5, "float32")}
 
     def step(number: int) -> float:

@@ -22,7 +22,7 @@ def network(name: str) -> Callable[[int], float]:
     fluid.default_startup_program().random_seed = 1
     cost = {"lstm": _lstm, "decoder": _decoder}[name]()
     fluid.optimizer.Adagrad(work.RATE).minimize(cost)
-    place = fluid.CPUPlace()
+    place = work.place(fluid)
     executor = fluid.Executor(place)
     executor.run(fluid.default_startup_program())
     feeds: list[dict[str, Any]] = []

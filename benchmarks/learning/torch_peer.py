@@ -55,6 +55,8 @@ def _operators() -> Callable[[int], float]:
 
 
 if __name__ == "__main__":
+    if work.ON_GPU:
+        torch.set_default_device("cuda")
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     sides: dict[str, Callable[[], Callable[[int], float]]] = {
         "word2vec": lambda: _word2vec(int(sys.argv[2])),

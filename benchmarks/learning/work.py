@@ -12,6 +12,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 WORDS, WIDTH, HIDDEN, CONTEXT = 2073, 32, 256, 4
 RATE = 3e-3
@@ -24,6 +25,7 @@ PICTURE_RATE = 1e-2
 LENGTHS = {"lstm": (20, 100), "decoder": (10, 30)}
 VOCABULARY, WORD_WIDTH, STATE, SENTENCES = 1000, 64, 128, 32
 SEED = 20261121
+ON_GPU = "--gpu" in sys.argv
 
 
 def windows(batch: int) -> list[tuple[list[list[int]], list[int]]]:
@@ -45,6 +47,11 @@ def sentences(name: str) -> list[list[list[int]]]:
         [drawn.choices(range(VOCABULARY), k=drawn.randint(*LENGTHS[name])) for _ in range(SENTENCES)]
         for _ in range(BATCHES)
     ]
+
+
+def place(fluid: Any) -> Any:
+    """Return the place on which our side computes."""
+    return fluid.CUDAPlace(0) if ON_GPU else fluid.CPUPlace()
 
 
 def take_turns(step: Callable[[int], float]) -> None:

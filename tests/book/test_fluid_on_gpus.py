@@ -45,6 +45,6 @@ def test_a_script_on_a_gpu_has_the_losses_of_the_cpu(script: str, tmp_path: Path
     assert done.returncode == 0, done.stderr
     found, expected = losses_of(done.stdout), alone(script)
     assert len(found) == len(expected) > 0
-    # Sums are made in another order on a real GPU, and training enlarges the difference.
-    tolerance = 1e-6 if missing_gpu() else 0.02
+    # Some sums are made in another order, on a real GPU all of them, and training enlarges the difference.
+    tolerance = 1e-5 if missing_gpu() else 0.02
     np.testing.assert_allclose(found[:10], expected[:10], rtol=tolerance, atol=tolerance)

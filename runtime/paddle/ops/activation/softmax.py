@@ -50,7 +50,7 @@ def _softmax(x: Array, axis: int, out: Array | None) -> Array:
 
 def _sums(out: Array, axis: int) -> Array:
     xp = array_module(out)
-    if axis in (-1, out.ndim - 1):
+    if xp is np and axis in (-1, out.ndim - 1):
         return (out @ xp.ones(out.shape[-1], out.dtype))[..., None]
     return out.sum(axis=axis, keepdims=True)
 
@@ -71,7 +71,7 @@ def softmax(x: Array, *, axis: int, spent: frozenset[str] = NO_SLOTS) -> Array:
 def softmax_grad(out: Array, dout: Array, *, axis: int) -> Array:
     """Return dX = Out (dOut - Σ dOut Out), with the sum along the axis."""
     xp = array_module(out)
-    if axis in (-1, out.ndim - 1):
+    if xp is np and axis in (-1, out.ndim - 1):
         inner = xp.einsum("...i,...i->...", dout, out)[..., None]
     else:
         inner = (dout * out).sum(axis=axis, keepdims=True)

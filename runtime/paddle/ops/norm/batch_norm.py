@@ -16,6 +16,8 @@ from collections.abc import Callable
 from math import prod
 from typing import TypeAlias
 
+import numpy as np
+
 from paddle.backend import Array, array_module
 from paddle.ops.base.attributes import Limit, one_of
 from paddle.ops.base.body import Remote
@@ -175,9 +177,11 @@ def batch_norm_grad(
 
 
 def _totals(total: _Total, sums: Array, planes: Array) -> tuple[Array, Array]:
-    """Return the totals of sums per channel (channels,) and of the elements per channel (1,)."""
-    xp = array_module(planes)
-    both = total(xp.append(sums, sums.dtype.type(planes.shape[0] * planes.shape[2])))
+    """Return the totals of sums per channel (channels,) and of the elements per channel (1,), or a number."""
+    count = sums.dtype.type(planes.shape[0] * planes.shape[2])
+    if total is _own:
+        return sums, count
+    both = total(array_module(planes).append(sums, count))
     return both[:-1], both[-1:]
 
 
@@ -200,7 +204,9 @@ def _channel_sums(planes: Array) -> Array:
 
 
 def _channel_dots(a: Array, b: Array) -> Array:
-    return array_module(a).einsum("ncp,ncp->nc", a, b).sum(axis=0)
+    if array_module(a) is not np:
+        return (a * b).sum(axis=(0, 2))  # on a GPU, einsum starts ten kernels
+    return np.einsum("ncp,ncp->nc", a, b).sum(axis=0)
 
 
 _DATA_NORM_ATTRS = {"epsilon": Limit(1e-4, 0, 1e-3), "data_layout": "NCHW"}
