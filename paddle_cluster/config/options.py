@@ -323,7 +323,7 @@ NAMES = (
     _name("HOST_SETTINGS", "cluster.own", (), host_settings.read),
     _name("SSH_CLIENT", "ssh.client", SshClient.FABRIC, one_of(SshClient)),
     _name("SSH_CONFIG", "ssh.config", Path("~/.ssh/config"), values.ssh_config),
-    _name("SSH_KNOWN_HOSTS", "ssh.known_hosts", Path("~/.ssh/known_hosts"), values.local_path),
+    _name("SSH_KNOWN_HOSTS", "ssh.known_hosts", Path("~/.ssh/known_hosts"), values.ssh_path),
     _name("SSH_IDENTITY_FILES", "ssh.identity_files", (), list_of(values.local_file, "private key files")),
     _name("SSH_JUMP", "ssh.jump", "", hosts.jump),
     _name("CONNECT_TIMEOUT_S", "ssh.connect_timeout_s", 10.0, _seconds),

@@ -7,8 +7,10 @@ module finds the known name that a misspelled one resembles.
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import os
+import pwd
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
@@ -254,9 +256,25 @@ def local_path(value: object) -> Path:
         raise mismatch("a path whose ~USER names a user of this machine", value) from None
 
 
+@functools.cache  # the database of users is read from a file, or a server
+def home() -> Path:
+    """Return the home directory that `ssh` uses, which ignores $HOME."""
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return Path.home()
+
+
+def ssh_path(value: object) -> Path:
+    """Accept the path of a file of `ssh`; ~ is the home directory that `ssh` uses."""
+    is_below_home = isinstance(value, str) and value.startswith("~/")
+    return local_path(f"{home()}{str(value)[1:]}" if is_below_home else value)
+
+
 def ssh_config(value: object) -> Path:
     """Accept an SSH configuration; only the default one may be missing."""
-    return local_path(value) if value == "~/.ssh/config" else local_file(value)
+    path = ssh_path(value)
+    return path if value == "~/.ssh/config" else local_file(str(path))
 
 
 def local_file(value: object) -> Path:

@@ -9,11 +9,11 @@ import functools
 import glob
 import hashlib
 import os
-import pwd
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from paddle_cluster.config.values import home
 from paddle_node.contract.classes import dataclass, regex
 
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
@@ -142,18 +142,9 @@ def without_tilde(text: str) -> str:
     return f"{home()}{text[1:]}" if text == "~" or text.startswith("~/") else os.path.expanduser(text)
 
 
-@functools.cache  # the database of users is read from a file, or a server
-def home() -> Path:
-    """Return the home directory that `ssh` uses, which ignores $HOME."""
-    try:
-        return Path(pwd.getpwuid(os.getuid()).pw_dir)
-    except KeyError:
-        return Path.home()
-
-
 def is_own(config: Path) -> bool:
     """Return whether SSH_CONFIG is the file that `ssh` reads by default."""
-    return config == Path("~/.ssh/config").expanduser()
+    return config == home() / ".ssh/config"
 
 
 def lines(path: Path) -> tuple[ConfigLine, ...]:

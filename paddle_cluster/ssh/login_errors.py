@@ -78,7 +78,8 @@ def explain(error: Exception, attempt: Attempt) -> ConnectError:
 
 def _reason(error: Exception, attempt: Attempt) -> Reason:
     if isinstance(error, UnknownHostKeyError):
-        return reasons.unknown_key(attempt.hop, fingerprint(error.key), attempt.hop.known_hosts[0])
+        own, hop = attempt.hop.known_hosts, attempt.hop
+        return reasons.unknown_key(hop, fingerprint(error.key), own[0], (*own, *hop.global_known_hosts))
     if isinstance(error, RevokedHostKeyError):
         return reasons.revoked_key(fingerprint(error.key), f"at {error.line.where}")
     if isinstance(error, UncheckedHostKeyError):

@@ -145,7 +145,7 @@ class FailedLogin:
     node: str
     timeout_s: float
     limit_s: float | None = None
-    known_hosts: Path = reasons.KNOWN_HOSTS.expanduser()
+    known_hosts: Path = reasons.KNOWN_HOSTS
 
 
 def explain(output: SshOutput, attempt: FailedLogin) -> tuple[ConnectError, bool]:
@@ -212,7 +212,8 @@ def _late(output: SshOutput, attempt: FailedLogin) -> Reason | None:
 
 
 def _unknown_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
-    return reasons.unknown_key(output.server, output.host_key or found[1], attempt.known_hosts)
+    own = [attempt.known_hosts] if attempt.known_hosts != reasons.KNOWN_HOSTS else []
+    return reasons.unknown_key(output.server, output.host_key or found[1], attempt.known_hosts, own)
 
 
 def _changed_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:

@@ -22,10 +22,12 @@ from pathlib import Path
 
 from paddle_cluster.config.hosts import Host, parse_host
 from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.config.values import home
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh.config_lines import SYSTEM_CONFIG
 from paddle_cluster.ssh.config_reader import DEFAULT_KEYS, LISTS, Options
 from paddle_cluster.ssh.openssh_messages import unresolved_config
+from paddle_cluster.ssh.reasons import KNOWN_HOSTS
 from paddle_node.contract.classes import regex
 from paddle_node.linux.descriptors import memory_file
 
@@ -35,7 +37,6 @@ _VERSION = regex(r"OpenSSH_(?:\w+_)?([0-9]+)\.([0-9]+)")
 
 _asking = threading.Lock()
 PROGRAM = "ssh"
-USER_KNOWN_HOSTS = "~/.ssh/known_hosts"
 
 # A server that is silent this long counts as lost; `ssh` then exits, even if the launcher no longer exists.
 ALIVE_S = 10
@@ -66,14 +67,14 @@ def _lines(settings: SshSettings, is_fresh: bool) -> Iterator[str]:
     yield "LogLevel DEBUG1"  # reports the server, the keys offered, and the end of the login
     if is_fresh:
         yield "ControlPath none"
-    if settings.known_hosts != Path(USER_KNOWN_HOSTS).expanduser():
+    if settings.known_hosts != KNOWN_HOSTS:
         yield f"UserKnownHostsFile {_quoted(settings.known_hosts)}"
     for path in settings.identity_files:
         yield f"IdentityFile {_quoted(path)}"
     yield from included(settings.config)
     if settings.identity_files or settings.host_keys:  # otherwise named ones would be tried instead of these
         for name in DEFAULT_KEYS:
-            if (path := Path.home() / ".ssh" / name).is_file():
+            if (path := home() / ".ssh" / name).is_file():
                 yield f"IdentityFile {_quoted(path)}"
 
 

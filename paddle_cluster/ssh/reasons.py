@@ -8,10 +8,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from paddle_cluster.config.values import home
+
 MANY_KEYS = "Name the right key in your ssh config, with `IdentitiesOnly yes`."
 CHECK_SESSIONS = "Check MaxSessions of sshd there."
 UNKNOWN_KEY = "host key unknown"
-KNOWN_HOSTS = Path("~/.ssh/known_hosts")
+KNOWN_HOSTS = home() / ".ssh/known_hosts"
 OPENSSH = 'Set SSH_CLIENT = "openssh" in conf.py to use your own `ssh`'
 
 
@@ -44,13 +46,20 @@ def where(login: Login) -> str:
     return f"{login.host}:{login.port}"
 
 
-def unknown_key(login: Login, key: str, known_hosts: Path) -> Reason:
-    """Explain that known_hosts has no key for the host, and give the fingerprint of the presented key."""
+def unknown_key(login: Login, key: str, known_hosts: Path, files: Sequence[Path] = ()) -> Reason:
+    """Explain that known_hosts has no key for the host, and give the fingerprint of the presented key.
+
+    Args:
+        known_hosts: the file to which new keys are added.
+        files: all files that were read, if known.
+    """
     options = "" if login.port == 22 else f"-p {login.port} "
-    if known_hosts != KNOWN_HOSTS.expanduser():
+    if known_hosts != KNOWN_HOSTS:
         options += f"-o UserKnownHostsFile={shlex.quote(str(known_hosts))} "
+    found = [str(path) for path in files if path.exists()]
+    read = f" ({', '.join(found) or f'{files[0]} does not exist'})" if files else ""
     return Reason(
-        f"its host key is not in known_hosts: {key}.",
+        f"its host key is not in known_hosts{read}: {key}.",
         "Compare it with the output of `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on "
         f"that machine. Then accept it with `ssh {options}{login.user}@{login.host} true`, or "
         "accept all new keys with --accept_new_host_keys.",

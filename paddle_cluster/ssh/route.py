@@ -20,11 +20,13 @@ from pathlib import Path
 
 from paddle_cluster.config.hosts import Host, parse_host
 from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.config.values import home
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh import config_lines, config_reader, openssh_query
-from paddle_cluster.ssh.config_lines import ALGORITHMS, ConfigLine, PlacedLine, home, without_tilde
+from paddle_cluster.ssh.config_lines import ALGORITHMS, ConfigLine, PlacedLine, without_tilde
 from paddle_cluster.ssh.config_reader import DEFAULT_KEYS, LISTS, Options, expanded_hostname, seconds
-from paddle_cluster.ssh.openssh_query import USER_KNOWN_HOSTS, destination, included, jump_option
+from paddle_cluster.ssh.openssh_query import destination, included, jump_option
+from paddle_cluster.ssh.reasons import KNOWN_HOSTS
 from paddle_node.contract.classes import dataclass, regex, replace
 
 MOST_HOPS = 16
@@ -238,7 +240,7 @@ class Routes:
             own = settings.key_of(node) if at == len(hops) - 1 else None
             keys = filter(None, (own, *settings.identity_files, *hop.keys))
             hops[at] = replace(hop, keys=tuple(dict.fromkeys(keys)))
-        if settings.known_hosts != Path(USER_KNOWN_HOSTS).expanduser():
+        if settings.known_hosts != KNOWN_HOSTS:
             hops = [replace(hop, known_hosts=(settings.known_hosts, *hop.known_hosts)) for hop in hops]
         return tuple(hops)
 

@@ -12,6 +12,7 @@ import pytest
 from paddle_cluster.config.arguments import parse
 from paddle_cluster.config.options import Wire
 from paddle_cluster.config.resolve import resolve
+from paddle_cluster.config.values import home
 from paddle_cluster.errors import ConfError
 from paddle_cluster.system.installation import CONF_FILE
 from tests.launcher.configuring import HOSTS, Resolve
@@ -190,7 +191,7 @@ def test_files_of_this_machine_may_lie_below_home(
     (tmp_path / "id").touch()
     got = configured(HOSTS + "SSH_IDENTITY_FILES = ['~/id']")
     assert got.ssh.identity_files == (tmp_path / "id",)
-    assert got.ssh.known_hosts == tmp_path / ".ssh" / "known_hosts"
+    assert got.ssh.known_hosts == home() / ".ssh/known_hosts"  # as for ssh, which ignores HOME
 
 
 def test_more_trainers_than_there_are_cannot_be_the_least(

@@ -16,6 +16,7 @@ import pytest
 from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.config.options import SshClient
 from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.config.values import home, ssh_path
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh.login import FabricLogins
 from tests.launcher.login_server import LoginServer, free_port, make_key, public_key
@@ -68,8 +69,20 @@ def test_known_hosts_files_of_the_configuration_count(client: Client, server: Lo
     (folder / "second").write_text(server.known_line)
     files = f'"{folder}/first" "{folder}/second"'
     client.config.write_text(host(server, f"UserKnownHostsFile {files}", f"IdentityFile={server.client_key}"))
-    client.known_hosts = Path("~/.ssh/known_hosts").expanduser()  # the default: conf.py says nothing
+    client.known_hosts = home() / ".ssh/known_hosts"  # the default: conf.py says nothing
     client.get_in("node")
+
+
+@BOTH
+def test_known_hosts_below_another_home_directory_count(
+    client: Client, server: LoginServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(client.folder))  # as after sudo -E
+    client.known_hosts = client.folder / ".ssh" / "known_hosts"
+    client.known_hosts.parent.mkdir()
+    client.knows(server)
+    client.get_in(url(server), identity_files=(server.client_key,))
+    assert ssh_path("~/.ssh/known_hosts") == home() / ".ssh/known_hosts" != client.known_hosts
 
 
 @BOTH

@@ -24,6 +24,7 @@ from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh.openssh import OpenSshStream
 from paddle_cluster.ssh.openssh_messages import KEPT, KEPT_LINES, FailedLogin, SshOutput, explain
 from paddle_cluster.ssh.openssh_query import argv, config_text
+from paddle_cluster.ssh.reasons import KNOWN_HOSTS
 from tests.launcher.login_server import LoginServer, make_key, public_key
 from tests.launcher.logins import BOTH, Client, hello, url
 
@@ -36,7 +37,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SshSettings]:
     monkeypatch.setenv("HOME", str(HOME))
 
     def make(**changed: Any) -> SshSettings:
-        given = {"config": HOME / ".ssh/config", "known_hosts": HOME / ".ssh/known_hosts", **changed}
+        given = {"config": HOME / ".ssh/config", "known_hosts": KNOWN_HOSTS, **changed}
         return SshSettings(client=SshClient.OPENSSH, **given)
 
     return make

@@ -34,6 +34,7 @@ def test_an_unknown_host_key_is_refused_with_its_fingerprint(client: Client, ser
         ["ssh-keygen", "-lf", str(server.folder / "host_key.pub")], capture_output=True, text=True, check=True
     ).stdout
     assert listed.split()[1] in error.reason
+    assert f"not in known_hosts ({client.known_hosts} does not exist)" in error.reason
     own = f"-o UserKnownHostsFile={client.known_hosts} "
     assert f"ssh -p {server.port} {own}{server.user}@127.0.0.1" in error.hint
     assert "--accept_new_host_keys" in error.hint
