@@ -125,6 +125,7 @@ class Job:
             lines += [f"  {line}" for line in hint]
         else:
             lines += [*_warnings(self._roster), *unmatched(self._roster, self._settings.monitoring.progress)]
+            lines += unsaved(self._roster, self._settings)
             lines += _unmatched(self._collector.unmatched(self._settings.job.saving.collect))
             lines += _left_on_nodes(self._roster) if self._settings.job.workspace is None else []
         code = self._weigh(code, undone)
@@ -328,6 +329,19 @@ def unmatched(roster: Roster, patterns: Sequence[str]) -> list[str]:
     return [
         "WARNING: PROGRESS in conf.py matched no line of the trainers: compare its patterns with their logs "
         f"(`{PROGRAM} help progress`)"
+    ]
+
+
+def unsaved(roster: Roster, settings: Settings) -> list[str]:
+    """Return a warning, as lines, if trainers trained fewer batches than the period of the pservers' checkpoints."""
+    flags = dict(settings.job.flags) if settings.job.mode.has_pserver_command else {}
+    steps = sum(one.facts.progress.step for one in roster.trainers() if one.facts.progress)
+    period = int(flags.get("checkpoint_period", "0"))
+    if not 0 < steps < period:  # without synchronization, the batches of all trainers count
+        return []
+    return [
+        f"WARNING: no checkpoint was written: --checkpoint_period={period}, but trainers trained only "
+        f"{counted(steps, 'batch')}; give a smaller number"
     ]
 
 

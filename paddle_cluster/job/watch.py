@@ -32,6 +32,7 @@ SETTLE_S = 0.3  # failures that arrive within this time are judged together
 ECHO_S = 2.0  # if all of them look like secondary failures, the cause may still arrive within this time
 STACKS_S = 3.0
 QUIET_S = 20.0  # a job without output for this time after its start may be reading data, or hanging
+SILENT_S = 300.0  # the same after its first output
 HANG_S = 2.0  # processes that hang because of one another are reported within this time
 WENT_ON_S = 3.0  # a process that made a step this long after the first one stopped is not the one waited for
 _OF_A_HANG = frozenset((FailureKind.FROZEN, FailureKind.STALLED, FailureKind.HUNG))
@@ -55,7 +56,8 @@ class Watch:
         self._enter = enter
         self._note = context.console.note
         self._paths = PathWatch(context)
-        self._began = 0.0
+        self._quiet_at = 0.0  # when a job without output is reported
+        self._silent_s = SILENT_S
 
     def run(self) -> None:
         """Run the processes until all trainers are done.
@@ -94,7 +96,7 @@ class Watch:
 
     def _watch(self) -> None:
         self._enter("run")
-        self._began = time.monotonic()
+        self._quiet_at = time.monotonic() + QUIET_S
         while True:
             self._loop.until(lambda: self._check() or self._recovery.is_due() or self._is_done())
             if self._roster.failures:
@@ -102,6 +104,7 @@ class Watch:
                 self._recovery.absorb()
             elif self._recovery.is_due():
                 self._recovery.start_due()
+                self._quiet_at = time.monotonic() + QUIET_S
             else:
                 return
 
@@ -112,10 +115,12 @@ class Watch:
 
     def _check(self) -> bool:
         self._paths.check()
-        if self._began and time.monotonic() - self._began >= QUIET_S:
-            self._began = 0.0
-            if said := silence(self._roster.trainers()):
+        if (now := time.monotonic()) >= self._quiet_at:
+            said, since = silence(self._roster.trainers(), self._silent_s, now)
+            if said:
                 self._note(said)
+                since, self._silent_s = now, 2 * self._silent_s
+            self._quiet_at = since + self._silent_s
         return self._note_failures()
 
     def _note_failures(self) -> bool:
@@ -224,15 +229,16 @@ def _ready(endpoints: Sequence[Endpoints]) -> str:
     return f"{counted(len(endpoints), 'pserver')} ready at {named}{more}"
 
 
-def silence(trainers: Sequence[ProcessRecord]) -> str:
-    """Return a notice if no trainer has written a line or reported a step yet, otherwise ""."""
-    if any(record.output is not None or record.stepped_at for record in trainers):
-        return ""
+def silence(trainers: Sequence[ProcessRecord], limit_s: float, now: float) -> tuple[str, float]:
+    """Return a notice if no trainer has written a line or reported a step for this time, or ever, and the last time."""
+    last = max((max(record.wrote_at, record.stepped_at) for record in trainers), default=0.0)
+    if last and now - last < limit_s:
+        return "", last
     return (
-        f"no trainer has written a line or completed a step in {QUIET_S:.0f} s: they may be "
+        f"no trainer has written a line or completed a step in {now - last if last else QUIET_S:.0f} s: they may be "
         f"reading data, may wait for one another or may hang. `{PROGRAM} dashboard` shows their stacks, and Ctrl+C "
         "stops the job"
-    )
+    ), last
 
 
 WAIT_S = 5.0  # without a step

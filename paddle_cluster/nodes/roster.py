@@ -91,6 +91,7 @@ class ProcessRecord:
         left_at: when it exited with code 0, in seconds since 1970; 0 before that.
         last_lines: the end of its log at that time.
         output: the end of the newest lines that it has written; None before the first.
+        wrote_at: the monotonic time of these lines; 0 before the first.
     """
 
     process: Process
@@ -104,6 +105,7 @@ class ProcessRecord:
     left_at: float = 0.0
     last_lines: tuple[str, ...] = ()
     output: bytes | None = None
+    wrote_at: float = 0.0
 
     @property
     def state(self) -> ProcessState:
@@ -146,7 +148,7 @@ class ProcessRecord:
 
     def write(self, lines: bytes) -> None:
         """Record that the process has written lines."""
-        self.output = lines[-_LINE_READ:]
+        self.output, self.wrote_at = lines[-_LINE_READ:], time.monotonic()
 
     def answer_at(self, endpoints: Endpoints) -> None:
         """Record the endpoints of a pserver, which answers on all its ports."""

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from paddle_cluster.config.arguments import parse
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.control import state, store
 from paddle_cluster.control.curves import JobCurves
 from paddle_cluster.control.status_text import as_json, detail
 from paddle_cluster.errors import ProtocolError
-from paddle_cluster.job.job import discards, idle, unmatched
+from paddle_cluster.job.job import discards, idle, unmatched, unsaved
 from paddle_cluster.job.starter import Starter
 from paddle_cluster.screen.scrollback import Scrollback
 from paddle_cluster.system.state_dir import StatePlaces
@@ -224,6 +226,21 @@ def test_the_last_screen_reports_patterns_that_matched_no_line(job: StagedJob) -
     job.agents[0].say("points", proc="trainer-0", points=[["lr", 1, 0.1]])
     job.settle()
     assert unmatched(job.roster, ["tqdm"]) == []
+
+
+@pytest.mark.parametrize(("period", "is_told"), [(100, True), (30, True), (29, False), (0, False)])
+def test_a_period_that_no_training_reaches_is_reported(
+    job: StagedJob, tmp_path: Path, period: int, is_told: bool
+) -> None:
+    options = ["-p", "ws", f"--conf={tmp_path}/conf.py", "--checkpoint_dir=/c"]
+    settings = resolve(parse([*options, f"--checkpoint_period={period}"]), {})
+    for trainer, steps in ((0, 19), (1, 10)):
+        job.agents[trainer].say("progress", proc=f"trainer-{trainer}", batch_id=steps, step=steps)
+    job.settle()
+    lines = unsaved(job.roster, settings)
+    assert [
+        f"--checkpoint_period={period}, but trainers trained only 29 batches" in one for one in lines
+    ] == ([True] * is_told)
 
 
 def test_the_last_screen_names_the_few_who_lost_most(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -134,11 +135,15 @@ def test_a_node_whose_pserver_or_output_is_needed_fails_the_job_even_if_its_trai
 def test_a_job_whose_trainers_neither_write_nor_step_is_told_of_until_one_does(
     running: StagedJob, word: str
 ) -> None:
-    assert "they may be reading data" in silence(running.roster.trainers())
+    now = time.monotonic()
+    assert "they may be reading data" in silence(running.roster.trainers(), 300.0, now)[0]
     fields = {"pass_id": 0, "batch_id": 1, "cost": 1.0} if word == "progress" else {"partial": False}
     running.agents[1].say(word, proc="trainer-1", **fields)
     running.settle()
-    assert silence(running.roster.trainers()) == ""
+    said, last = silence(running.roster.trainers(), 300.0, now)
+    assert said == ""
+    assert last >= now
+    assert "completed a step in 301 s" in silence(running.roster.trainers(), 300.0, last + 301.0)[0]
 
 
 def test_a_node_may_name_thousands_of_processes_that_it_cannot_end(job: StagedJob) -> None:
