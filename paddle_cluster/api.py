@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -228,11 +229,12 @@ def run(*options: str, script: Sequence[str] = (), **named: Unpack[Options]) -> 
         named: options by name: True for a switch, a list for several values, a dictionary for `env`.
 
     Raises:
-        TypeError: an option is unknown.
+        TypeError: an option is unknown, or has a value of a wrong type.
     """
-    return Run(
-        [*installation.argv(), "--json", *tokens(named), *options, *(["--", *script] if script else [])]
-    )
+    if isinstance(script, str):
+        raise TypeError(f"run(): script is a list of arguments, such as {shlex.split(script)}, not a string")
+    arguments = ["--", *map(str, script)] if script else []
+    return Run([*installation.argv(), "--json", *tokens(named), *options, *arguments])
 
 
 def connect(host: str, conf: str | Path = "conf.py") -> fabric.Connection:
@@ -255,16 +257,18 @@ def tokens(named: Mapping[str, Any]) -> list[str]:
     """Convert options by name to command-line arguments.
 
     Raises:
-        TypeError: an option is unknown.
+        TypeError: an option is unknown, or has a value of a wrong type.
     """
     found = []
     for name, value in named.items():
         if name not in Options.__annotations__:
-            near = difflib.get_close_matches(name, Options.__annotations__, 1)
-            raise TypeError(
-                f"run() has no option named {name!r}" + (f": did you mean {near[0]!r}?" if near else "")
-            )
+            known = ["script", *Options.__annotations__]
+            near = [one for one in known if name in one] or difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"its options are {', '.join(known)}"
+            raise TypeError(f"run() has no option named {name!r}: {hint}")
         option = LONG["job_dispatch_package" if name == "package" else name]
+        if not option.metavar and not isinstance(value, bool):
+            raise TypeError(f"run(): {name} is True or False, got {value!r}")
         if not option.metavar:
             found += [f"--{option.name}"] if value else []
         elif value is not None:

@@ -17,8 +17,26 @@ _SYNONYMS = {
     "--rank": "--proc",
     "--host": "--hosts",
     "--format": "--json",
+    "-o": "--json",
+    "-a": "--all",
+    "-9": "--force",
 }
 """Other programs' names of options -> the names here."""
+_ADVICE = {
+    "clean": (
+        "all a force f yes y",
+        "it removes the directories of all ended jobs, without a question",
+    ),
+    "stop": ("all a", f"it stops one job; `{PROGRAM} status` lists the running ones"),
+    "status": ("watch w follow f", f"`{PROGRAM} attach` follows a job, `{PROGRAM} dashboard` all jobs"),
+    "checkpoints": ("delete rm clean", "to delete a checkpoint, remove its directory on the nodes"),
+    "dashboard": (
+        "host bind address",
+        "it listens on 127.0.0.1; from elsewhere: ssh -L PORT:127.0.0.1:PORT",
+    ),
+}
+"""Command -> options that other programs have, and how to do the same here."""
+_OF_NODES = ("--hosts", "--hostfile", "--conf")
 OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 
 
@@ -71,9 +89,14 @@ def read(command: str, argv: Sequence[str], usage: str) -> CommandArguments:
         elif token.startswith("-"):
             near = _SYNONYMS.get(name) if _SYNONYMS.get(name) in known else nearest(name, tuple(known))
             hint = f"did you mean {near}?" if near else f"its options are {', '.join(known)}"
+            names, advice = _ADVICE.get(command, ("", ""))
+            hint += f"; {advice}" * (name.lstrip("-") in names.split())
             raise UsageError(f"{command}: unknown option {token!r}; {hint}")
         else:
             jobs.append(token)
+    alone = next((name for name in _OF_NODES if name in given), "") if "--nodes" in known.keys() - on else ""
+    if alone and (command, alone) != ("stop", "--conf"):  # which stop queries for a job unknown here
+        raise UsageError(f"{command}: {alone} has no effect without --nodes, which queries these nodes")
     if len(jobs) > 1:
         raise UsageError(f"{command} takes a single job, got {' '.join(jobs)}")
     return CommandArguments(jobs[0] if jobs else None, given, frozenset(on))

@@ -21,6 +21,22 @@ from paddle_cluster.system import signals
 from paddle_cluster.system.installation import IS_CHECKOUT, PROGRAM
 from paddle_cluster.text.wrapping import visible
 
+_SYNONYMS = {
+    "run": "resume restart submit launch start exec up apply create sbatch srun torchrun mpirun",
+    "status": "ps list ls jobs queue squeue get describe show info top",
+    "attach": "watch follow",
+    "logs": "log tail",
+    "stop": "kill cancel scancel delete down abort terminate",
+    "clean": "rm remove purge gc prune",
+    "doctor": "check verify validate preflight ping",
+    "hosts": "nodes inventory",
+    "init": "new setup",
+    "help": "man docs",
+    "--version": "version -V",
+}
+"""Command, or option -> its names in other programs."""
+_MEANT = {name: command for command, names in _SYNONYMS.items() for name in names.split()}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code.
@@ -79,11 +95,11 @@ def named(argv: Sequence[str]) -> str | None:
     argument = argv[0] if argv else "-"
     if argument in COMMANDS:
         return argument
-    if not argument or argument.partition("=")[0] in OF_JOBS:
+    if not argument or argument.partition("=")[0] in OF_JOBS or argument.endswith((".py", ".sh")):
         return None
     ours = _before_dashes(argv)
     if any(token.partition("=")[0] in OF_JOBS for token in ours):
-        suggestion = next(
+        suggestion = _MEANT.get(argument) or next(
             (command for command in COMMANDS if near_miss(argument, command, fuzzy_from=3)), None
         )
         if suggestion is None:
@@ -97,7 +113,7 @@ def named(argv: Sequence[str]) -> str | None:
             rest = shlex.join([one for one in argv if one != late])
             raise UsageError(f"the command must come first: {PROGRAM} {late} {rest}")
         return None
-    near = nearest(argument, tuple(COMMANDS))
+    near = _MEANT.get(argument) or nearest(argument, tuple(COMMANDS))
     hint = f"did you mean {near}?" if near else f"the commands are {', '.join(COMMANDS)}"
     example = shlex.quote(argument) if os.path.isdir(argument) else "DIR"
     raise UsageError(f"unknown command {argument!r}: {hint} (A job needs --job_dispatch_package={example}.)")

@@ -15,7 +15,7 @@ from paddle_cluster.config import entry
 from paddle_cluster.config.options import CONF_NAMES, LONG, OPTIONS, Mode, Option
 from paddle_cluster.config.values import near_miss, nearest, utf8
 from paddle_cluster.errors import UsageError
-from paddle_node.contract.classes import dataclass, field
+from paddle_node.contract.classes import dataclass, field, regex
 from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS, value_of
 from paddle_node.contract.flags import Flag as PaddleFlag
 
@@ -54,11 +54,21 @@ _ADVICE = {
     "master_port main_process_port standalone": f"{_SET}; leave it out",
     "server_num num_servers num_pservers worker_num num_trainers": _ROLES,
     "script m": "give --entry=FILE, or --entry=-mpackage.module",
+    "gres qos": "give --engine=slurm, and SLURM_OPTIONS in conf.py",
     "package": "give --job_dispatch_package=DIR",
     "daemon background": "give --detach",
     "ssh_port ssh_user": "write [user@]host[:port] in HOSTS or --hosts",
     "ssh_key identity_file": "give SSH_IDENTITY_FILES in conf.py",
 }
+
+_SLURM = {
+    "nodes N": "give --nnodes=N",
+    "ntasks tasks_per_node n": _PER_NODE,
+    "partition account A qos q time t gres gpus G mem exclusive constraint C reservation cpus_per_task c nodelist w": (
+        "options of salloc belong in conf.py, such as SLURM_OPTIONS = ['--partition=gpu', '--time=8:00:00']"
+    ),
+}
+"""Options of salloc, which belong to the script with engines other than slurm -> what to give instead."""
 
 _SYNONYMS = {
     "k8s kube kubectl kueue": "kubernetes",
@@ -70,6 +80,21 @@ _SYNONYMS = {
 
 # other launchers' names for options that have another name here, and the options to give instead
 _EXPECTED = {name: advice for names, advice in _ADVICE.items() for name in names.split()}
+_OF_SLURM = {name: advice for names, advice in _SLURM.items() for name in names.split()}
+
+_WRONG_VALUES = (
+    (
+        "nproc_per_node",
+        regex(r"gpus?|auto|cuda|all|max|-1"),
+        "give the number of GPUs of a node; in a hostfile, slots=N gives each host its own number",
+    ),
+    (
+        "nnodes",
+        regex(r"[0-9]+:([0-9]+)"),
+        "for an elastic job, give --nnodes={0}, and its fewest trainers as --min_trainers=N",
+    ),
+)
+"""Option, its values in other launchers, and what to give instead; {} are the groups."""
 
 
 class Flag(NamedTuple):
@@ -146,7 +171,12 @@ def _read(option: Option, texts: Sequence[str]) -> Any:
     try:
         found = [(option.split or option.read)(one) for one in texts] if option.metavar else [True]
     except ValueError as error:
-        raise UsageError(f"--{option.name}: {error}") from error
+        advice = (
+            f"; {text.format(*match.groups())}"
+            for name, values, text in _WRONG_VALUES
+            if name == option.name and (match := values.fullmatch(texts[-1]))
+        )
+        raise UsageError(f"--{option.name}: {error}{next(advice, '')}") from error
     return tuple(found) if option.repeats else found[-1]
 
 
@@ -154,6 +184,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
     """Return the launcher's options as name -> text, and the other tokens as runs of adjacent tokens."""
     given: dict[str, list[str]] = {}
     runs: list[list[str]] = [[]]
+    is_slurm = "slurm" in {token.removeprefix("--engine=") for token in tokens}
     problems: list[str] = []
     position = 0
     option: Option | None = None
@@ -178,7 +209,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
                     f"unknown argument {token!r}. Separate several values with commas and no spaces: {joined}"
                     + _ESCAPE
                 )
-            if problem := _unknown_option(token):
+            if problem := _unknown_option(token, is_slurm):
                 problems.append(problem)
             runs[-1].append(token)
             continue
@@ -266,7 +297,7 @@ def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
         yield Flag(name, value)
 
 
-def _unknown_option(token: str) -> str:
+def _unknown_option(token: str, is_slurm: bool) -> str:
     """Return why a token is a misspelled option or another launcher's, which must not go to the trainers; or ""."""
     if token[:2] in {f"-{short}" for short in _SHORT if _SHORT[short].metavar}:
         option = _SHORT[token[1]]
@@ -277,7 +308,7 @@ def _unknown_option(token: str) -> str:
     name = given.lstrip("-")
     if name in _KNOWN_FLAGS:
         return ""
-    advice = _EXPECTED.get(name)
+    advice = (_OF_SLURM.get(name.replace("-", "_")) if is_slurm else None) or _EXPECTED.get(name)
     conf_name = CONF_NAMES.get(name.upper())
     if advice is None and conf_name is not None:
         advice = f"give --{conf_name.flag}" if conf_name.flag else f"give {name.upper()} in conf.py"

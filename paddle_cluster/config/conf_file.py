@@ -28,6 +28,7 @@ LIMIT = 4 << 20  # bytes
 SLOW_S = 10.0  # a file that runs longer is reported
 AGAIN_S = 30.0
 CONF_NAME = "conf.py"
+_NOT_PYTHON = (".yaml", ".yml", ".toml", ".json", ".ini", ".txt")
 CONF_VARIABLE = "PADDLE_CLUSTER_CONF"
 DEFAULT = "default"
 _CONF_NAME = regex(r"[A-Z][A-Z0-9_]*")
@@ -102,12 +103,20 @@ def shown_path(path: Path) -> str:
 
 
 def _source(path: Path, shown: str) -> bytes:
+    if path.suffix in _NOT_PYTHON:
+        raise ConfError(
+            shown,
+            "is not a Python file, as --conf=FILE must be. Write a conf.py with HOSTS = ['user@host', ...] "
+            f"(`{COMMAND} help configuration`). A list of hosts is given with --hostfile=FILE",
+        )
     try:
         return read_bounded(path, LIMIT)
     except FileNotFoundError:
+        other = next((one.name for end in _NOT_PYTHON if (one := path.with_suffix(end)).exists()), "")
         raise ConfError(
             shown,
-            "no such file. Write one that sets HOSTS, name a different file with --conf=FILE, or give "
+            f"no such file{f', and {other} is not read' * bool(other)}. Write one that sets HOSTS, name a different "
+            "file with --conf=FILE, or give "
             f"--hosts=HOST[,HOST] (`{COMMAND} init DIR` writes one for this machine)",
         ) from None
     except OSError as error:

@@ -167,9 +167,12 @@ def parse_host(text: str) -> Host:
         _check_user(user)
     name, port = _bracketed(rest) if rest.startswith("[") else _plain(rest)
     if name == LOCAL:
+        count = (
+            f". For {port} of them: {','.join([LOCAL] * (port or 0))}" if port in COUNTS and not at else ""
+        )
         raise HostError(
-            "'local' is the embedded node on this machine and takes no user or port. For a "
-            "machine with that name, write its full DNS name or its address"
+            "'local' is the embedded node on this machine and takes no user or port"
+            + (count or ". For a machine with that name, write its full DNS name or its address")
         )
     return Host(text, user if at else None, name, port, is_local=False)
 
@@ -274,7 +277,10 @@ def _refuse_dangerous(text: str) -> None:
         raise HostError("a host must not begin with '-': ssh would read it as an option")
     for character in text:
         if character.isspace() or not character.isprintable():
-            raise HostError(f"a host must not contain spaces or control characters, got {character!r}")
+            raise HostError(
+                f"a host must not contain spaces or control characters, got {character!r}; separate several with "
+                "commas: --hosts=a,b, or HOSTS = ['a', 'b'] in conf.py"
+            )
         if character in _SHELL_CHARACTERS:
             raise HostError(f"a host must not contain {character!r}; expected [user@]host[:port]")
 

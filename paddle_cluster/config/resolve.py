@@ -6,6 +6,7 @@ It makes no connection and writes no file.
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -31,6 +32,7 @@ from paddle_cluster.text.sizes import counted
 from paddle_node.contract.classes import regex, replace
 from paddle_node.contract.flags import PSERVER_FLAGS, value_of
 
+_SEVERAL = regex(r"=.*,[A-Z][A-Z0-9_]*=")
 _CONFIG = regex(r"--?config(=|$)")
 _IN_CONF = frozenset(row.flag for row in BY_KEY.values())  # checked with the names in conf.py
 _BARE = "; a flag without a value is True"
@@ -45,6 +47,9 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     Raises:
         ConfError: a layer contains errors; the message has one line per error, with file:line, variable or option.
     """
+    only = ",".join(arguments["hosts"] or ())
+    if os.path.isfile(only):
+        raise ConfError("--hosts", f"{only} is a file; give --hostfile={only}")
     path = conf_path(arguments, environ)
     arguments = _with_mode(arguments)
     layers = Layers(read_conf(path) if path else ConfFile(), arguments, environ)
@@ -177,6 +182,11 @@ def _remarks(arguments: Arguments, listed: HostList, read: Mapping[str, Any]) ->
         )
     elif folder and not folder.startswith(("/", "~")) and arguments["job_dispatch_package"] is not None:
         yield f"--checkpoint_dir={folder} is in this job's directory, so no later job finds it; give an absolute path"
+    if any(map(_SEVERAL.search, arguments["env"])):
+        yield "--env sets one variable, here to a value with ',NAME=': for several, repeat it: --env=A=1 --env=B=2"
+    there = arguments["job_workspace"] or ""
+    if there and not there.startswith(("/", "~")) and os.path.isdir(there):
+        yield f"--job_workspace={there} is below ROOT_DIR on the nodes; to send this machine's, give -p {there}"
     if arguments["queue_priority"] and not arguments["queue"]:
         yield "--queue_priority has no effect without --queue: the job does not wait"
 

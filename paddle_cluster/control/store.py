@@ -301,7 +301,11 @@ def find(where: StatePlaces, word: str) -> KnownJob:
     found = (
         [job for job in jobs if job.job_id == word]
         or named[:1]
-        or [job for job in jobs if word and (job.job_id.startswith(word) or job.job_id.endswith(word))]
+        or [
+            job
+            for job in jobs
+            if len(word) > 2 and word in (job.job_id[: len(word)], job.job_id[-len(word) :])
+        ]
     )
     if not found:
         for problem in unreadable(where):

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from dataclasses import FrozenInstanceError
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -167,6 +168,16 @@ def test_keywords_become_the_command_line() -> None:
     ]
 
 
-def test_an_unknown_keyword_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(TypeError, match="did you mean 'hosts'"):
-        api.tokens({"host": "a"})
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"host": "a"}, "did you mean 'hosts'"),
+        ({"nproc": 2}, "did you mean 'nproc_per_node'"),
+        ({"zzz": 2}, "its options are script, package"),
+        ({"queue": "no"}, "queue is True or False, got 'no'"),
+        ({"script": "--lr=1 -v"}, r"a list of arguments, such as \['--lr=1', '-v'\]"),
+    ],
+)
+def test_a_wrong_keyword_is_refused_with_the_right_one(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        api.run(**given)

@@ -25,6 +25,7 @@ command, an option, a name in conf.py or a variable: help configuration,
 help --env, help HOSTS.
 """
 _ONLY_NAMES = regex(r"(`[^`]+`[, ]*)+")  # the first cell of a row that defines names
+_MOST_NEAR = 4
 WIDEST = 100  # longer lines are hard to read
 _MARKS = regex(r"\[([^\]]+)\]\([^)\s]+\)|(?<![\w*])\*\*([^*]+)\*\*(?![\w*])")  # a link, bold text
 
@@ -69,7 +70,8 @@ def _about(word: str, found: Sequence[Page], width: int) -> str:
     matches = [row for page in found for row in rows(page, name)]
     if not matches:
         known = {page.topic for page in found}.union(*(row_names(page) for page in found))
-        near = nearest(name, sorted(known))
+        parts = [one for one in sorted(known) if name.lower() in one.lower()] if len(name) > 2 else []
+        near = " or ".join(parts[:_MOST_NEAR]) or nearest(name, sorted(known))
         hint = f"did you mean {near}?" if near else f"{PROGRAM} help lists the pages"
         raise UsageError(f"no page describes {word!r}; {hint}")
     lines = []

@@ -61,7 +61,12 @@ def run(argv: Sequence[str]) -> ExitCode:
     given = command_arguments.read("logs", argv, USAGE)
     lines = command_arguments.whole_number("logs", given, "--lines", LINES)
     where = places(os.environ)
-    job = store.find(where, given.job) if given.job is not None else store.newest(where)
+    try:
+        job = store.find(where, given.job) if given.job is not None else store.newest(where)
+    except UsageError as error:
+        if not log_lines.PROCESS.fullmatch(given.job or ""):
+            raise
+        raise UsageError(f"{error}. For a process, give --proc={given.job}") from error
     if not job.record.collected:
         raise UsageError(f"{job.title}: its record does not name the directory where its logs are collected")
     wanted = _wanted(job, given)
@@ -76,14 +81,12 @@ def _show(job: KnownJob, wanted: LineFilter, lines: int | None, follow: bool) ->
         return ExitCode.DONE
     followed = Followed(log)
     found = list(itertools.islice(wanted.backwards(followed), lines))
-    _write(found[::-1])
-    if not (found or follow):
-        show(f"{job.title}: {log} has no line from this job that matches the options", sys.stderr)
+    count = _write(found[::-1])
     looked_at = time.monotonic()
     over = not follow
     while not over:
         came = followed.read()
-        _write([line for line in came if wanted.has(line)])
+        count += _write([line for line in came if wanted.has(line)])
         if came:
             continue
         if time.monotonic() - looked_at >= LOOK_S:
@@ -94,14 +97,18 @@ def _show(job: KnownJob, wanted: LineFilter, lines: int | None, follow: bool) ->
             time.sleep(POLL_S)  # growth of a file causes no wake-up
     if follow:
         while came := followed.read():
-            _write([line for line in came if wanted.has(line)])
-        _write([line for line in followed.finish() if wanted.has(line)])
+            count += _write([line for line in came if wanted.has(line)])
+        count += _write([line for line in followed.finish() if wanted.has(line)])
+    if not count:
+        show(f"{job.title}: {log} has no line from this job that matches the options", sys.stderr)
     return ExitCode.DONE
 
 
-def _write(lines: list[str]) -> None:
+def _write(lines: list[str]) -> int:
+    """Print lines, and return their number."""
     if lines:
         answer("\n".join(map(visible, lines)))
+    return len(lines)
 
 
 def _wanted(job: KnownJob, given: CommandArguments) -> LineFilter:

@@ -65,10 +65,30 @@ def test_rows_that_only_mention_a_name_are_left_out(capsys: pytest.CaptureFixtur
 def test_an_unknown_word_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(UsageError, match="did you mean configuration"):
         run(["configuraton"])
+    with pytest.raises(UsageError, match=r"did you mean nproc_per_node\?"):
+        run(["nproc"])
     with pytest.raises(UsageError, match="lists the pages"):
         run(["qqqqqq"])
     with pytest.raises(UsageError, match="takes one name"):
         run(["data", "design"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["clean", "--all"], "removes the directories of all ended jobs"),
+        (["dashboard", "--host=0.0.0.0"], "its options are --port; it listens on 127.0.0.1"),
+        (["logs", "--tail=5"], "did you mean --lines?"),
+        (["logs", "0"], "unknown job '0'"),
+        (["logs", "trainer-0"], "give --proc=trainer-0"),
+        (["status", "-o", "json"], "did you mean --json?"),
+        (["status", "--hosts=a"], "--hosts has no effect without --nodes"),
+        (["stop", "--hostfile=a"], "--hostfile has no effect without --nodes"),
+    ],
+)
+def test_a_wrong_argument_of_a_command_is_refused_with_the_fix(argv: list[str], words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        main.perform(argv[0], argv[1:])
 
 
 @pytest.mark.parametrize("name", COMMANDS)

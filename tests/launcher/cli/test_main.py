@@ -155,7 +155,6 @@ def test_conf_py_beside_paddle_py_is_the_default(run: Run) -> None:
         ([], "nothing to run"),
         (["doctor", "--config=x.py"], "doctor does not take '--config=x.py'"),
         (["doctor", "-p", "ws"], "doctor does not take '-p'"),
-        (["dashboard", "--host=0.0.0.0"], "its options are --port"),
         (["-p", "ws", "--keep_as=a", "--collect=/etc/passwd"], "--keep_as, such as *.pt, got '/etc/passwd'"),
         (["-p", "ws", "--conf=ws"], "--conf=FILE"),
         (["-p", "ws", "-j", "ws"], "cannot be combined"),
@@ -173,8 +172,8 @@ def test_conf_py_beside_paddle_py_is_the_default(run: Run) -> None:
         (["-p", "ws", "--port=70000"], "--port: expected an integer from 1 to 65535, got 70000"),
         (["-p", "ws", "--trainer_count=x"], "--trainer_count: expected a whole number, got 'x'"),
         (["-p", "ws", "--dryrun", "--nprocpernode=2"], "did you mean --nproc_per_node?"),
+        (["ws/train.py"], "'ws/train.py' is: -p ws"),
         (["checkpoints", "ws"], "--checkpoint_dir=ws"),
-        (["logs", "--tail=5"], "did you mean --lines?"),
         (["-p", "ws", "--use_gpu=maybe"], "--use_gpu: expected True or False"),
         (["-p", "w\ns"], "does not exist"),
     ],
@@ -369,17 +368,20 @@ def test_options_and_words_beside_a_job_are_the_jobs(argv: list[str]) -> None:
     assert main.named(argv) is None
 
 
-@pytest.mark.parametrize(("word", "near"), [("stauts", "status"), ("atach", "attach"), ("log", "logs")])
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [("stauts", "status"), ("atach", "attach"), ("kill", "stop"), ("ps", "status"), ("version", "--version")],
+)
 def test_a_misspelt_command_is_told_the_right_one(word: str, near: str) -> None:
     with pytest.raises(UsageError, match=f"did you mean {near}"):
         main.named([word])
 
 
 @pytest.mark.parametrize(
-    ("word", "near"),
-    [("runn", "run"), ("rnu", "run"), ("statsu", "status"), ("log", "logs"), ("Stop", "stop")],
+    "pair", ["runn:run", "rnu:run", "statsu:status", "log:logs", "Stop:stop", "submit:run"]
 )
-def test_a_misspelt_command_before_a_job_is_not_passed_to_the_script(word: str, near: str) -> None:
+def test_a_misspelt_command_before_a_job_is_not_passed_to_the_script(pair: str) -> None:
+    word, near = pair.split(":")
     with pytest.raises(UsageError, match=f"did you mean {near}.*after --"):
         main.named([word, "-p", "ws"])
     assert main.named(["-p", "ws", "--", word]) is None

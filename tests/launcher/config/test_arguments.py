@@ -124,6 +124,12 @@ def test_no_job_option_is_refused_with_both_to_choose_from(argv: list[str]) -> N
         (["-p=ws"], "write -p DIR"),
         (["-pws"], "write -p DIR"),
         ([PACKAGE, "-port=1"], "write -p DIR"),
+        ([PACKAGE, "--nproc_per_node=gpu"], "give the number of GPUs of a node"),
+        ([PACKAGE, "--nnodes=1:4"], "give --nnodes=4, and its fewest trainers as --min_trainers=N"),
+        ([PACKAGE, "--engine=slurm", "--partition=x"], "SLURM_OPTIONS = ['--partition=gpu'"),
+        ([PACKAGE, "--cpus-per-task=4", "--engine", "slurm"], "SLURM_OPTIONS = ['--partition=gpu'"),
+        ([PACKAGE, "--engine=slurm", "--nodes=2"], "give --nnodes=N"),
+        ([PACKAGE, "--gres=gpu:4"], "give --engine=slurm, and SLURM_OPTIONS"),
         ([PACKAGE, "--hosts", "a", "b"], "no spaces: --hosts=a,b"),
         ([PACKAGE, "--include=a,", "b", "c"], "no spaces: --include=a,b"),
         ([PACKAGE, "--dry_run", "other.py"], "give --entry=other.py"),
@@ -159,7 +165,17 @@ def test_a_near_miss_of_an_option_is_not_passed_on(misspelt: str, meant: str) ->
 
 @pytest.mark.parametrize(
     "honest",
-    ["--model=x", "--node=1", "--retry=2", "--demo", "--job_name=worker", "--data_dirs=x", "--conv=3"],
+    [
+        "--partition=x",
+        "--time=3",
+        "--model=x",
+        "--node=1",
+        "--retry=2",
+        "--demo",
+        "--job_name=worker",
+        "--data_dirs=x",
+        "--conv=3",
+    ],
 )
 def test_an_option_that_scripts_really_have_is_passed_on(honest: str) -> None:
     assert parse([PACKAGE, honest]).passthrough == (honest,)

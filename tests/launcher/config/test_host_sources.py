@@ -79,6 +79,8 @@ def test_slots_are_trainers_in_collective_mode_and_are_told_elsewhere(
     ("argv", "words"),
     [
         (["--queue_priority=5"], "--queue_priority has no effect"),
+        (["--env=A=1,B=2"], "repeat it: --env=A=1 --env=B=2"),
+        (["--env=A=1,2", "--env=LS=a=1,b=2"], ""),
         (["--queue", "--queue_priority=5"], ""),
         (["--checkpoint_dir=/ck"], "--checkpoint_dir has no effect"),
         (["--checkpoint_dir=/ck", "--resume=latest"], "--checkpoint_dir is only read"),
@@ -91,6 +93,22 @@ def test_an_option_that_needs_another_one_is_remarked_on(
 ) -> None:
     remarks = configured("HOSTS = ['a']\n", "-p", "ws", *argv).sources.remarks
     assert (words in "".join(remarks)) if words else not remarks
+
+
+def test_a_workspace_of_this_machine_is_not_taken_for_one_on_the_nodes(
+    configured: Resolve, tmp_path: Path
+) -> None:
+    assert not configured(HOSTS, "-j", "./ws").sources.remarks
+    (tmp_path / "ws").mkdir()
+    assert "below ROOT_DIR on the nodes" in configured(HOSTS, "-j", "./ws").sources.remarks[0]
+    assert not configured(HOSTS, "-j", str(tmp_path / "ws")).sources.remarks
+
+
+def test_a_file_of_hosts_is_not_taken_for_a_host(configured: Resolve, tmp_path: Path) -> None:
+    (tmp_path / "hosts.txt").write_text("a\n")
+    for given in ("hosts.txt", "./hosts.txt"):
+        with pytest.raises(ConfError, match=f"give --hostfile={given}"):
+            configured(HOSTS, "-p", "ws", f"--hosts={given}")
 
 
 @pytest.mark.parametrize(("host", "is_told"), [("local", True), ("a", False)])

@@ -82,6 +82,8 @@ ILLEGAL = [
     ("12345", "IPv4"),
     ("user@local", "embedded"),
     ("local:22", "embedded"),
+    ("local:3", "For 3 of them: local,local,local"),
+    ("a\nb", "separate several with commas: --hosts=a,b"),
     ("☃.example", "not a host name"),
     ("xn--" + "ü" * 80, "DNS"),
 ]

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from paddle_cluster.config.conf_file import read_conf
 from paddle_cluster.config.options import CONF_NAMES
 from paddle_cluster.errors import ConfError
 from tests.launcher.configuring import HOSTS, Resolve
@@ -220,6 +221,14 @@ def test_a_module_beside_conf_py_is_told_from_one_to_install(problems: Callable[
     assert f"modules in {Path.cwd()} are not found" in own
     (other,) = problems("import no_hosts")
     assert sys.executable in other
+
+
+def test_a_conf_file_in_another_language_is_named(tmp_path: Path) -> None:
+    (tmp_path / "conf.yaml").write_text("HOSTS: [a]\n")
+    with pytest.raises(ConfError, match=r"is not a Python file.*--hostfile=FILE"):
+        read_conf(tmp_path / "conf.yaml")
+    with pytest.raises(ConfError, match=r"no such file, and conf\.yaml is not read"):
+        read_conf(tmp_path / "conf.py")
 
 
 @pytest.mark.parametrize("raw", [b"HOSTS = ['\xff']", b"HOSTS = ['a']\0", b"(" * 5000, b"\xef\xbb\xbf]"])
