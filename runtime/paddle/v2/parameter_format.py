@@ -198,9 +198,14 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
                 raise ModelFileError(
                     f"{where} is not a tar of parameters: it has no member *{CONFIG_SUFFIX}, only {list(members)[:5]}"
                 )
+            seen = set()
             for name, member in members.items():
                 if name.endswith(CONFIG_SUFFIX):
-                    yield _read_parameter(tar, members, member, where)
+                    config, value = _read_parameter(tar, members, member, where)
+                    if config.name in seen:
+                        raise ModelFileError(f"{where} has {config.name!r} in two folders")
+                    seen.add(config.name)
+                    yield config, value
     except tarfile.ReadError as error:
         if "end of data" in str(error):
             raise ModelFileError(f"{where} is truncated inside a member") from error
@@ -323,8 +328,9 @@ def _read_parameter(
         raise ModelFileError(
             f"{where}: {member.name} is not the configuration of a parameter: {error}"
         ) from error
-    data = members.get(config.name)
-    if data is None or config.name + CONFIG_SUFFIX != member.name:
+    path = member.name.removesuffix(CONFIG_SUFFIX)  # in a folder, if another tool packed the files again
+    data = members.get(path)
+    if data is None or not f"/{path}".endswith(f"/{config.name}"):
         raise ModelFileError(
             f"{where}: {member.name} describes {config.name!r}, which has no data in the tar"
         )

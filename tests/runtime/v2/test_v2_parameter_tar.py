@@ -116,6 +116,17 @@ def test_a_file_opened_as_text_and_a_gzip_file_both_work(tmp_path: Path) -> None
         ([("w", W_BLOB[:4] + b"\x08" + W_BLOB[5:]), ("w.protobuf", W_CONFIG)], "8-byte"),
         ([("w", W_BLOB[:8] + b"\x07" + W_BLOB[9:]), ("w.protobuf", W_CONFIG)], "header declares 7"),
         ([("v", W_BLOB), ("v.protobuf", W_CONFIG)], "describes 'w'"),
+        ([("./w", W_BLOB), ("./w.protobuf", W_CONFIG)], None),
+        ([("a/w", W_BLOB), ("a/w.protobuf", W_CONFIG)], None),
+        ([("aw", W_BLOB), ("aw.protobuf", W_CONFIG)], "describes 'w'"),
+        (
+            [
+                (f"{at}/w{kind}", W_BLOB if not kind else W_CONFIG)
+                for at in "ab"
+                for kind in ("", ".protobuf")
+            ],
+            "two folders",
+        ),
         ([("w", W_BLOB), ("w.protobuf", W_CONFIG.replace(b"\x48\x03", b"\x48\x04"))], "hold 8"),
     ],
 )
