@@ -173,11 +173,40 @@ class Drawer:
             return
         left_out = 0
         if self._on_terminal:
-            data, left_out = wrapping.last_lines(data, BURST_LINES)
-        shown = wrapping.process_lines(who, data)
+            data, left_out = last_lines(data, BURST_LINES)
+        shown = process_lines(who, data)
         if left_out:
             self._view.lines([f"[{who}] ({counted(left_out, 'line')} not shown; its log has them)"])
         self._view.lines(shown, PROCESS_STYLE)
+
+
+def process_lines(label: str, data: bytes) -> list[str]:
+    """Return complete lines of a process, each labeled, of bounded length, and with control characters escaped."""
+    lines = data.decode("utf-8", "backslashreplace").split("\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    return [f"[{label}] {_shown(line)}" for line in lines]
+
+
+def last_lines(data: bytes, count: int) -> tuple[bytes, int]:
+    """Return the last `count` lines of a process's output, and the number of earlier lines."""
+    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    if lines <= count:
+        return data, 0
+    start = len(data) - data.endswith(b"\n")
+    for _ in range(count):
+        start = data.rfind(b"\n", 0, start)
+    return data[start + 1 :], lines - count
+
+
+def _shown(line: str) -> str:
+    if len(line) <= wrapping.MAX_LINE and line.isprintable():
+        return line
+    # a progress bar overwrites itself: only its last state counts
+    line = line.rstrip("\r").rpartition("\r")[2]
+    excess = len(line) - wrapping.MAX_LINE
+    more = f" ... ({excess} more characters in the log file)" if excess > 0 else ""
+    return wrapping.visible(line[: wrapping.MAX_LINE]) + more
 
 
 QUIET_S = 0.3

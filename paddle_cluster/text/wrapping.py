@@ -153,34 +153,6 @@ def event_lines(event: Event, width: int, job: str = "") -> list[tuple[str, str]
             return []
 
 
-def process_lines(label: str, data: bytes) -> list[str]:
-    """Return complete lines of a process, each labeled, of bounded length, and with control characters escaped."""
-    lines = data.decode("utf-8", "backslashreplace").split("\n")
-    if lines and not lines[-1]:
-        lines.pop()
-    return [f"[{label}] {_shown(line)}" for line in lines]
-
-
-def last_lines(data: bytes, count: int) -> tuple[bytes, int]:
-    """Return the last `count` lines of a process's output, and the number of earlier lines."""
-    lines = data.count(b"\n") + (not data.endswith(b"\n"))
-    if lines <= count:
-        return data, 0
-    start = len(data) - data.endswith(b"\n")
-    for _ in range(count):
-        start = data.rfind(b"\n", 0, start)
-    return data[start + 1 :], lines - count
-
-
-def _shown(line: str) -> str:
-    if len(line) <= MAX_LINE and line.isprintable():
-        return line
-    # a progress bar overwrites itself: only its last state counts
-    line = line.rstrip("\r").rpartition("\r")[2]
-    more = f" ... ({len(line) - MAX_LINE} more characters in the log file)" if len(line) > MAX_LINE else ""
-    return visible(line[:MAX_LINE]) + more
-
-
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int]) -> list[str]:
     """Format an aligned table; the rows at the indices in `red` are marked."""
     cells = [[visible(str(cell)) for cell in row] for row in rows]

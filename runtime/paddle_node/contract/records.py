@@ -25,7 +25,7 @@ import sys
 from typing import Any, Callable, Dict, List, Optional, Type, TypeVar
 
 from paddle_node.contract import checked_json
-from paddle_node.contract.checks import (
+from paddle_node.contract.checked_json import (
     Check,
     Limit,
     Misfit,

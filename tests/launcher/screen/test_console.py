@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.screen.console import Console
+from paddle_cluster.screen.drawing import process_lines
 from paddle_cluster.screen.writer import BACKLOG, show
 from paddle_cluster.text import wrapping
 from paddle_cluster.text.output_events import (
@@ -283,13 +284,13 @@ def test_visible_text_cannot_act_on_a_terminal(text: str) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_of_a_process_become_one_line_each(data: bytes) -> None:
-    lines = wrapping.process_lines("trainer 0 a", data)
+    lines = process_lines("trainer 0 a", data)
     assert len(lines) == len(data.split(b"\n")) - (data.endswith(b"\n") or not data)
     assert all("\n" not in line and "\x1b" not in line for line in lines)
 
 
 def test_a_progress_bar_is_shown_in_its_last_state() -> None:
-    assert wrapping.process_lines("t", b"10%\r50%\r100%\r\n") == ["[t] 100%"]
+    assert process_lines("t", b"10%\r50%\r100%\r\n") == ["[t] 100%"]
 
 
 class Pipe:
