@@ -68,7 +68,7 @@ _SLURM = {
         "options of salloc belong in conf.py, such as SLURM_OPTIONS = ['--partition=gpu', '--time=8:00:00']"
     ),
 }
-"""Options of salloc, which belong to the script with engines other than slurm -> what to give instead."""
+_K8S = "K8S_"
 
 _SYNONYMS = {
     "k8s kube kubectl kueue": "kubernetes",
@@ -80,7 +80,19 @@ _SYNONYMS = {
 
 # other launchers' names for options that have another name here, and the options to give instead
 _EXPECTED = {name: advice for names, advice in _ADVICE.items() for name in names.split()}
-_OF_SLURM = {name: advice for names, advice in _SLURM.items() for name in names.split()}
+_OF_ENGINE = {
+    "slurm": {name: advice for names, advice in _SLURM.items() for name in names.split()},
+    "kubernetes": {
+        "n": "give K8S_NAMESPACE in conf.py",
+        "replicas": "give --nnodes=N",
+        **{
+            name[len(_K8S) :].lower(): f"give {name} in conf.py"
+            for name in CONF_NAMES
+            if name.startswith(_K8S)
+        },
+    },
+}
+"""Engine -> option of its own program, which belongs to the script with other engines -> what to give instead."""
 
 _WRONG_VALUES = (
     (
@@ -184,7 +196,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
     """Return the launcher's options as name -> text, and the other tokens as runs of adjacent tokens."""
     given: dict[str, list[str]] = {}
     runs: list[list[str]] = [[]]
-    is_slurm = "slurm" in {token.removeprefix("--engine=") for token in tokens}
+    engine = next((one for one in (t.removeprefix("--engine=") for t in tokens) if one in _OF_ENGINE), "")
     problems: list[str] = []
     position = 0
     option: Option | None = None
@@ -209,7 +221,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
                     f"unknown argument {token!r}. Separate several values with commas and no spaces: {joined}"
                     + _ESCAPE
                 )
-            if problem := _unknown_option(token, is_slurm):
+            if problem := _unknown_option(token, engine):
                 problems.append(problem)
             runs[-1].append(token)
             continue
@@ -297,7 +309,7 @@ def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
         yield Flag(name, value)
 
 
-def _unknown_option(token: str, is_slurm: bool) -> str:
+def _unknown_option(token: str, engine: str) -> str:
     """Return why a token is a misspelled option or another launcher's, which must not go to the trainers; or ""."""
     if token[:2] in {f"-{short}" for short in _SHORT if _SHORT[short].metavar}:
         option = _SHORT[token[1]]
@@ -308,7 +320,7 @@ def _unknown_option(token: str, is_slurm: bool) -> str:
     name = given.lstrip("-")
     if name in _KNOWN_FLAGS:
         return ""
-    advice = (_OF_SLURM.get(name.replace("-", "_")) if is_slurm else None) or _EXPECTED.get(name)
+    advice = _OF_ENGINE.get(engine, {}).get(name.replace("-", "_")) or _EXPECTED.get(name)
     conf_name = CONF_NAMES.get(name.upper())
     if advice is None and conf_name is not None:
         advice = f"give --{conf_name.flag}" if conf_name.flag else f"give {name.upper()} in conf.py"

@@ -11,6 +11,7 @@ PyTorch script in the default mode would get parameter servers that it never use
 from __future__ import annotations
 
 import ast
+import glob
 import itertools
 import os
 import re
@@ -22,10 +23,14 @@ from paddle_cluster.config import entry as entries
 from paddle_cluster.config.entry import Entry
 from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import Settings
+from paddle_cluster.config.values import nearest
 from paddle_cluster.errors import UsageError, WorkspaceError
 from paddle_cluster.system.state_dir import read_bounded
 from paddle_node.contract.classes import regex
 
+_SCRIPTS = (".py", ".sh")
+_ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".bz2", ".xz", ".whl")
+_URL = regex(r"\w+:/|\w+@[\w.-]+:")  # a Path has only one slash of the two
 _SHADOWS = ("paddle.py", "paddle")
 LAUNCHERS: Mapping[str, tuple[str, ...]] = {
     "torchrun": ("torchrun", "-mtorch.distributed.run", "-mtorch.distributed.launch"),
@@ -77,6 +82,12 @@ _OF_RANKS = (
     b"ray",
     b"xgboost",
 )
+_IS_LOGIN = regex(r"\s(?:-\w*l|--login)")
+_DEFINES = regex(r"\s*(?:source|\.|eval|(?:export\s+)?PATH=)(?!\s*activate)")
+_OF_LOGIN = regex(r"\s*(conda activate|source activate|module load|module add|ml load)\b")
+_CONDA = "/opt/conda/etc/profile.d/conda.sh"
+_FILES = {"conda": _CONDA, "source": _CONDA} | dict.fromkeys(("module", "ml"), "/etc/profile.d/modules.sh")
+"""First word of a command that only login shells have -> a file that usually defines it."""
 _MOST_FILES = 500
 _LIMIT = 1 << 20  # bytes of a source file
 
@@ -127,21 +138,29 @@ def check_directory(package: Path, following: Sequence[str] = ()) -> None:
         following: arguments that are not options; the first may be the rest of a path with a space.
     """
     if not package.exists():
-        whole = f"{package} {following[0]}" if following else ""
-        is_cut = bool(whole) and Path(whole).is_dir()
         raise WorkspaceError(
-            f"--job_dispatch_package: {package} does not exist; "
-            + (
-                f"put a path with a space in quotes: -p '{whole}'"
-                if is_cut
-                else "give the directory to dispatch"
-            )
+            f"--job_dispatch_package: {package} does not exist; {_instead(package, following)}"
         )
     if not package.is_dir():
-        raise WorkspaceError(
-            f"--job_dispatch_package: {package} is not a directory; give the directory that "
-            f"contains it: --job_dispatch_package={package.parent}"
-        )
+        hint = f"give the directory that contains it: --job_dispatch_package={package.parent}"
+        if package.suffix in _SCRIPTS:
+            hint += f" --entry={package.name}"
+        elif package.suffix in _ARCHIVES:
+            hint = "unpack it, and give the new directory"
+        raise WorkspaceError(f"--job_dispatch_package: {package} is not a directory; {hint}")
+
+
+def _instead(package: Path, following: Sequence[str]) -> str:
+    """Return advice for a workspace that does not exist."""
+    if following and (whole := Path(f"{package} {following[0]}")).is_dir():
+        return f"put a path with a space in quotes: -p '{whole}'"
+    if _URL.match(str(package)):
+        return "download or clone it, and give the directory on this machine"
+    if package.is_symlink():
+        return f"the link leads to {os.readlink(package)}; correct it"
+    others = [Path(one).name for one in glob.glob(f"{glob.escape(str(package.parent))}/*/")]
+    near = nearest(package.name, others)
+    return f"did you mean {package.parent / near}?" if near else "give the directory to dispatch"
 
 
 def _check_package(package: Path, entry: Entry, shard_dirs: Iterable[str]) -> None:
@@ -309,6 +328,22 @@ def _sources(entry: Entry, package: Path) -> tuple[list[str], bytes]:
 def hiding_files(package: Path) -> list[Path]:
     """Return the files at the top of the workspace that hide a package of the same name, such as torch.py."""
     return [file for name in (*FRAMEWORKS, *_OFTEN_HIDDEN) if (file := package / f"{name}.py").is_file()]
+
+
+def unprepared_commands(entry: Entry, package: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield "FILE:LINE", each command of a shell script that only login shells have, and a file that defines it."""
+    try:
+        source = read_bounded(package / entry.path, _LIMIT) if entry.is_program else b""
+    except OSError:  # reported by the check of programs
+        return
+    lines = source.decode("utf-8", "replace").splitlines() if source.startswith(b"#!") else []
+    if not lines or _IS_LOGIN.search(lines[0]):
+        return
+    for number, line in enumerate(lines, 1):
+        if _DEFINES.match(line):
+            return
+        if found := _OF_LOGIN.match(line):
+            yield f"{package / entry.path}:{number}", found[1], _FILES[found[1].split()[0]]
 
 
 def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:

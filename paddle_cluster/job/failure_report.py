@@ -113,8 +113,11 @@ def remedy(cause: Failure) -> str:
         "sys.argv" in line for line in cause.tail[-3:]
     ):  # its line of code
         error += " (sys.argv)"
+    last = "".join(cause.tail[-1:]).rstrip() if cause.kind is FailureKind.EXIT else ""
     matches = (
-        (text, end.search(what)) for what in (error, cause.what, broken_line(cause)) for end, text in REMEDIES
+        (text, end.search(what))
+        for what in (error, cause.what, broken_line(cause), last)
+        for end, text in REMEDIES
     )
     return next((text.format(*filter(None, found.groups())) for text, found in matches if found), "")
 

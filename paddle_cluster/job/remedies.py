@@ -254,6 +254,52 @@ REMEDIES = tuple(
             r"^EOFError: EOF when reading a line|^bdb\.BdbQuit",
             "standard input is empty on nodes: give the script its input as arguments or in files of the workspace",
         ),
+        # errors of shell scripts
+        (
+            r": \$?'?\\r'?(?:: command)?:? not found$|\$'.*\\r'",
+            "the script's lines end in CR LF: sed -i 's/\\r$//' FILE",
+        ),
+        (
+            r": (conda|mamba|micromamba|module|ml|spack|workon|nvm)(?:: command)?:? not found$",
+            "a job's shell is not a login shell, which has {0}: let the script first read the file that defines it, "
+            "such as /opt/conda/etc/profile.d/conda.sh or /etc/profile.d/modules.sh",
+        ),
+        (
+            r"^CondaError: Run 'conda init'|^CommandNotFoundError: Your shell has not been",
+            ". /opt/conda/etc/profile.d/conda.sh (of your conda) before `conda activate`, or name the environment's "
+            'Python as PYTHON in conf.py and run "$PADDLE_PYTHON" train.py',
+        ),
+        (
+            r"[/ ]activate: (?:No such file or directory|not found)$|is not a virtualenv$|^EnvironmentNameNotFound: "
+            r"|^EnvironmentLocationNotFound: ",
+            "the environment must exist on every node, under the same path; its Python can also be named as PYTHON in "
+            'conf.py, for "$PADDLE_PYTHON" train.py',
+        ),
+        (
+            r": (\S+?)(?:: command)?:? not found$",
+            "{0} is not in PATH on that node, where a job has no login shell: install it there, or name its directory "
+            "with --env=PATH=DIR:/usr/bin:/bin",
+        ),
+        (
+            r": (\w+): (?:unbound variable|parameter not set)$",
+            f"processes get RANK, WORLD_SIZE, PADDLE_TRAINER_ID and others (`{COMMAND} help any-script`); another "
+            "variable needs --env={0}=VALUE",
+        ),
+        (
+            r"can't open file '[^']*/([^/']+)': \[Errno 2\]"
+            r"|: (?:line \d+: )?(?:cd: )?(\S+): No such file or directory$",
+            "{0} is not in the job's directory on the node, which is a copy of the workspace without the files that "
+            ".paddleignore lists; --dry_run lists them",
+        ),
+        (
+            r"^(srun|sbatch|salloc|mpirun|mpiexec): (?:error|fatal): ",
+            "the launcher starts the processes itself: run the script without {0}; --engine=slurm and --engine=openmpi "
+            "start them through Slurm and MPI",
+        ),
+        (
+            r": (?:line \d+: )?(\S+): Permission denied$",
+            "if {0} is a program of the workspace: chmod +x it; otherwise make it accessible to your user on that node",
+        ),
         (
             r"^could not be started: .*No such file or directory",
             "that node has no such program, or not the interpreter in the first line of the script (#!)",

@@ -10,7 +10,12 @@ from paddle_cluster.config import requirements
 from paddle_cluster.config.conf_file import shown_path
 from paddle_cluster.config.engines import ENGINES
 from paddle_cluster.config.options import Mode
-from paddle_cluster.config.workspace import fixed_world_sizes, hiding_files, trains_alone
+from paddle_cluster.config.workspace import (
+    fixed_world_sizes,
+    hiding_files,
+    trains_alone,
+    unprepared_commands,
+)
 from paddle_cluster.plan.environment import ADDED_ON_NODE, too_long_message
 from paddle_cluster.plan.plan import (
     Plan,
@@ -72,6 +77,11 @@ def opening(plan: Plan) -> str:
     lines += [
         f"WARNING: {file} hides the package {file.stem} from every process of the job: rename the file"
         for file in (hiding_files(package) if package is not None else ())
+    ]
+    lines += [
+        f"WARNING: {place}: a job has no login shell, and probably no `{command}`: add a line before it that reads the "
+        f"file which defines it, such as `. {file}`"
+        for place, command, file in (unprepared_commands(plan.settings.job.entry, package) if package else ())
     ]
     if plan.mode is Mode.COLLECTIVE and package is not None:
         ranks = len(plan.trainer_nodes)

@@ -167,6 +167,7 @@ def test_a_near_miss_of_an_option_is_not_passed_on(misspelt: str, meant: str) ->
     "honest",
     [
         "--partition=x",
+        "--image=x",
         "--time=3",
         "--model=x",
         "--node=1",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,6 +81,27 @@ def test_a_missing_path_is_refused(check: Check, package: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("data.zip", "unpack it"),
+        ("other.py", "--job_dispatch_package={} --entry=other.py"),
+        ("dataset", "did you mean {}/datasets?"),
+        ("loop", "the link leads to loop"),
+        ("loop/ws", "give the directory to dispatch"),
+        ("git@host:ws", "clone it"),
+        ("https://host/ws", "clone it"),
+    ],
+)
+def test_what_is_no_directory_is_refused_with_the_next_step(package: Path, given: str, words: str) -> None:
+    (package / "datasets").mkdir()
+    (package / "loop").symlink_to("loop")
+    (package / "data.zip").touch()
+    (package / "other.py").touch()
+    with pytest.raises(WorkspaceError, match=re.escape(words.format(package))):
+        check_directory(Path(given) if ":" in given else package / given)
+
+
 def test_the_rest_of_a_path_with_a_space_is_recognized(package: Path) -> None:
     (package / "my ws").mkdir()
     with pytest.raises(WorkspaceError, match=f"'{package}/my ws'"):
@@ -99,7 +121,7 @@ def test_a_package_without_the_entry_is_refused_with_the_option(check: Check, pa
     (package / "train.py").rename(package / "main.py")
     refusal = check("-p", str(package))
     assert "train.py" in refusal
-    assert "--entry=FILE" in refusal
+    assert "--entry=main.py" in refusal
     assert check("-p", str(package), "--entry=main.py") == ""
 
 

@@ -89,6 +89,28 @@ def test_a_hidden_package_a_syntax_error_and_a_lost_peer_are_advised_on(line: st
     assert word in remedy(Failure(FailureKind.EXIT, "node-a", "trainer-0", "exit code 1", tail, code=1))
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("./run.sh: line 3: conda: command not found", "not a login shell, which has conda"),
+        ("./run.sh: 3: module: not found", "not a login shell, which has module"),
+        ("CondaError: Run 'conda init' before 'conda activate'", "PYTHON in conf.py"),
+        ("./run.sh: line 2: /v/bin/activate: No such file or directory", "must exist on every node"),
+        ("./run.sh: line 2: exec: uv: not found", "uv is not in PATH"),
+        ("./run.sh: line 3: $'\\r': command not found", "CR LF"),
+        ("./run.sh: line 3: SLURM_PROCID: unbound variable", "--env=SLURM_PROCID=VALUE"),
+        ("/usr/bin/python: can't open file '/j/JOB1/trian.py': [Errno 2] No such file", "trian.py is not in"),
+        ("./run.sh: line 2: cd: src: No such file or directory", "src is not in the job's directory"),
+        ("srun: error: Unable to create step", "run the script without srun"),
+        ("./run.sh: line 2: ./prepare: Permission denied", "chmod +x"),
+    ],
+)
+def test_an_error_of_a_shell_script_has_a_remedy(line: str, words: str) -> None:
+    assert words in remedy(
+        Failure(FailureKind.EXIT, "node-a", "trainer-0", "exit code 127", ("x", line), code=127)
+    )
+
+
 def test_a_traceback_that_follows_a_prompt_is_found() -> None:
     tail = (
         "rate? Traceback (most recent call last):",

@@ -326,6 +326,30 @@ def test_a_file_that_hides_a_package_is_reported(
     assert "ws/torch.py" in line
 
 
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (
+            "#!/bin/sh\nconda activate x\n",
+            "ws/run.sh:2: a job has no login shell, and probably no `conda activate`",
+        ),
+        ("#!/bin/bash\nset -e\nmodule load cuda\n", "ws/run.sh:3: "),
+        ("#!/bin/bash\n. /opt/conda/etc/profile.d/conda.sh\nconda activate x\n", ""),
+        ('#!/bin/bash\neval "$(conda shell.bash hook)"\nconda activate x\n', ""),
+        ("#!/bin/bash\nsource activate x\n", "ws/run.sh:2: "),
+        ("#!/bin/bash -l\nmodule load cuda\n", ""),
+    ],
+)
+def test_a_command_that_only_login_shells_have_is_reported(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, told: str
+) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws" / "run.sh").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    lines = opening(planned(LOCAL, "--entry=run.sh")).splitlines()[2:]
+    assert [line.partition(told)[0] for line in lines] == (["WARNING: "] if told else [])
+
+
 def test_a_stopped_job_with_kept_files_says_how_to_continue(planned: Planned) -> None:
     kept = planned(LOCAL, "--mode=collective", "--keep_as=run7", "--hosts=local").settings
     assert "--keep_as=run7" in resume_hint(kept)[0]
