@@ -124,7 +124,7 @@ class PassBuilder:
         return self._passes[0].repeats
 
 
-class _Options:
+class Options:
     """Base class of option sets; unknown names are refused."""
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -136,7 +136,7 @@ class _Options:
 
 
 @dataclass
-class BuildStrategy(_Options):
+class BuildStrategy(Options):
     """Options for building a data-parallel program.
 
     These have an effect: num_trainers, trainer_id, trainers_endpoints, gradient_scale_strategy, sync_batch_norm, and
@@ -188,7 +188,7 @@ BuildStrategy.GradientScaleStrategy = GradientScaleStrategy  # type: ignore[attr
 
 
 @dataclass
-class ExecutionStrategy(_Options):
+class ExecutionStrategy(Options):
     """Options for running a data-parallel program, all ignored: each place always runs on its own thread."""
 
     num_threads: int = 0

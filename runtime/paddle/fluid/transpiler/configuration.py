@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from paddle.fluid.parallel.strategies import Options
 from paddle.signatures import explained
 
 
@@ -68,8 +69,8 @@ def _hash(name: str) -> int:
 
 @explained
 @dataclass
-class DistributeTranspilerConfig:
-    """Settings of `DistributeTranspiler`.
+class DistributeTranspilerConfig(Options):
+    """Settings of `DistributeTranspiler`; other names are refused, because a misspelled one would have no effect.
 
     Attributes:
         slice_var_up: whether to cut large parameters into slices for several servers.

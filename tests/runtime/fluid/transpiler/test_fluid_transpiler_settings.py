@@ -25,6 +25,16 @@ def test_users_can_place_parameters_themselves() -> None:
     assert server_blocks(t, 0) == [["listen_and_serv"], []]
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("slice_var", "did you mean 'slice_var_up'"), ("geo_sgd_mode", "expected one of slice_var_up")],
+)
+def test_a_setting_that_does_not_exist_is_refused(name: str, hint: str) -> None:
+    config = fluid.DistributeTranspilerConfig()
+    with pytest.raises(AttributeError, match=f"DistributeTranspilerConfig has no field '{name}': {hint}"):
+        setattr(config, name, True)
+
+
 def test_collective_mode_adds_the_meeting_to_the_startup_program() -> None:
     net()
     main = types(fluid.default_main_program())
