@@ -46,19 +46,29 @@ _PER_NODE = "give --nproc_per_node=N"
 _SET = "the launcher sets RANK, MASTER_ADDR, MASTER_PORT and similar variables for every process"
 _ADVICE = {
     "config_file conf_file cluster cluster_conf cluster_config": "give --conf=FILE",
-    "host host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips H": _HOSTS,
+    "host host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips H inventory": _HOSTS,
     "np nproc nprocs npernode ppn procs_per_node processes_per_node": _PER_NODE,
     "num_gpus num_processes gpus_per_node ntasks_per_node": _PER_NODE,
-    "num_nodes num_machines": "give --nnodes=N",
+    "num_nodes num_machines max_nodes": "give --nnodes=N",
+    "min_nodes min_np": "give --min_trainers=N, the number of trainers with which a job continues",
     "node_rank machine_rank master_addr main_process_ip rdzv_endpoint rdzv_id rdzv_backend": f"{_SET}; {_HOSTS}",
-    "master_port main_process_port standalone": f"{_SET}; leave it out",
+    "master_port main_process_port standalone multi_gpu same_network force_multi": f"{_SET}; leave it out",
+    "bind_to map_by rank_by oversubscribe allow_run_as_root mca": (
+        "leave it out; with --engine=openmpi, OMPI_MCA_* variables set the parameters of Open MPI"
+    ),
+    "x": "give --env=NAME, or --env=NAME=VALUE",
     "server_num num_servers num_pservers worker_num num_trainers": _ROLES,
-    "script m": "give --entry=FILE, or --entry=-mpackage.module",
+    "script m no_python module": "give --entry=FILE, or --entry=-mpackage.module",
     "gres qos": "give --engine=slurm, and SLURM_OPTIONS in conf.py",
+    "redirects tee output_filename": "leave it out; the logs of all processes are copied to log/ in the workspace",
+    "restart_policy": "give --max_restarts=N",
+    "wdir chdir": "leave it out; processes start in the job's directory, a copy of the workspace",
+    "venv conda_env": "give PYTHON in conf.py, the path of the environment's Python on the nodes",
+    "become": "leave it out; jobs run as the user of the login: user@host in HOSTS",
     "package": "give --job_dispatch_package=DIR",
     "daemon background": "give --detach",
     "ssh_port ssh_user": "write [user@]host[:port] in HOSTS or --hosts",
-    "ssh_key identity_file": "give SSH_IDENTITY_FILES in conf.py",
+    "ssh_key identity_file private_key": "give SSH_IDENTITY_FILES in conf.py",
 }
 
 _SLURM = {
@@ -74,7 +84,10 @@ _SYNONYMS = {
     "k8s kube kubectl kueue": "kubernetes",
     "mpi mpirun mpiexec ompi": "openmpi",
     "srun sbatch salloc": "slurm",
-    "ddp torch pytorch any": "collective",
+    "ddp torch pytorch any mpi nccl gloo jax tensorflow tf horovod allreduce": "collective",
+    "ps pserver parameter_server sync async paddle": "v2",
+    "none off false no tcp": "plain",
+    "tls ssl encrypted true": "curve",
 }
 """Common misnomers of an option's value -> the correct value."""
 
@@ -95,6 +108,9 @@ _OF_ENGINE = {
 """Engine -> option of its own program, which belongs to the script with other engines -> what to give instead."""
 
 _WRONG_VALUES = (
+    ("engine", regex(r"local\w*|none|single"), "for processes on this machine alone, give --hosts=local"),
+    ("entry", regex(r"-m"), "write the module without a space: --entry=-mpackage.module"),
+    ("keep_as", regex(r".*/.*"), "it is a name, below ROOT_DIR on the nodes"),
     (
         "nproc_per_node",
         regex(r"gpus?|auto|cuda|all|max|-1"),
@@ -183,13 +199,18 @@ def _read(option: Option, texts: Sequence[str]) -> Any:
     try:
         found = [(option.split or option.read)(one) for one in texts] if option.metavar else [True]
     except ValueError as error:
-        advice = (
-            f"; {text.format(*match.groups())}"
-            for name, values, text in _WRONG_VALUES
-            if name == option.name and (match := values.fullmatch(texts[-1]))
-        )
-        raise UsageError(f"--{option.name}: {error}{next(advice, '')}") from error
+        raise UsageError(f"--{option.name}: {error}{_advice(option, texts[-1])}") from error
     return tuple(found) if option.repeats else found[-1]
+
+
+def _advice(option: Option, text: str) -> str:
+    """Return advice for a value that other launchers accept, or ""."""
+    advice = (
+        f"; {advice.format(*match.groups())}"
+        for name, values, advice in _WRONG_VALUES
+        if name == option.name and (match := values.fullmatch(text))
+    )
+    return next(advice, "")
 
 
 def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[str]]]:
@@ -252,13 +273,12 @@ def _check_value(option: Option, value: str | None) -> str:
     if not value or value.startswith("--"):
         raise UsageError(f"--{option.name} needs a value: --{option.name}={option.metavar}")
     if option.choices and value not in option.choices:
-        suggestion = next(
-            (choice for names, choice in _SYNONYMS.items() if value.lower() in names.split()), ""
-        )
-        suggestion = suggestion if suggestion in option.choices else nearest(value, option.choices) or ""
+        word = value.lower()
+        named = (one for names, one in _SYNONYMS.items() if word in names.split() and one in option.choices)
+        suggestion = word if word in option.choices else next(named, nearest(value, option.choices))
+        advice = f"; did you mean --{option.name}={suggestion}?" if suggestion else _advice(option, value)
         raise UsageError(
-            f"--{option.name}: expected one of {', '.join(option.choices)}, got {value!r}"
-            + (f"; did you mean --{option.name}={suggestion}?" if suggestion else "")
+            f"--{option.name}: expected one of {', '.join(option.choices)}, got {value!r}{advice}"
         )
     return value
 
@@ -320,7 +340,8 @@ def _unknown_option(token: str, engine: str) -> str:
     name = given.lstrip("-")
     if name in _KNOWN_FLAGS:
         return ""
-    advice = _OF_ENGINE.get(engine, {}).get(name.replace("-", "_")) or _EXPECTED.get(name)
+    plain = "" if token[:2] == "--" and len(name) == 1 else name.replace("-", "_")
+    advice = _OF_ENGINE.get(engine, {}).get(plain) or _EXPECTED.get(plain)
     conf_name = CONF_NAMES.get(name.upper())
     if advice is None and conf_name is not None:
         advice = f"give --{conf_name.flag}" if conf_name.flag else f"give {name.upper()} in conf.py"

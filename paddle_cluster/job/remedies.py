@@ -173,6 +173,11 @@ REMEDIES = tuple(
             f"a shell script, --entry=./run.sh (`{COMMAND} help fluid-jobs`)",
         ),
         (
+            r"error: unrecognized arguments: (.*)$",
+            "the script does not know {0}, and neither does the launcher, which passes such options on: "
+            f"`{COMMAND} run --help` lists those of the launcher",
+        ),
+        (
             r"^TypeError: only 0-dimensional arrays can be converted to Python scalars",
             (
                 "numpy 2.5 and newer convert only arrays of rank 0 to numbers: write x.item() for an array of one "

@@ -122,7 +122,7 @@ def _network(error: Exception, attempt: Attempt) -> Reason:
         return (
             reasons.no_answer(target, attempt.timeout_s)
             if is_silent
-            else reasons.ended_early("its ProxyCommand")
+            else reasons.ended_early(f"its ProxyCommand `{attempt.hop.proxy_command}`")
         )
     if isinstance(error, SilentError):
         return reasons.no_ssh(target, attempt.timeout_s, "no answer")

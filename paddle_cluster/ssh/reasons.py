@@ -201,7 +201,10 @@ def hung_up(target: str) -> Reason:
 
 def ended_early(program: str) -> Reason:
     """Explain that the program that provides the connection exited."""
-    return Reason(f"{program} exited before the login was complete.", "Try `ssh` by hand.")
+    return Reason(
+        f"{program} exited before the login was complete.",
+        "Run it by itself: it prints why.",
+    )
 
 
 def no_route(target: str, why: str) -> Reason:

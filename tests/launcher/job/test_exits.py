@@ -101,6 +101,7 @@ def test_a_hidden_package_a_syntax_error_and_a_lost_peer_are_advised_on(line: st
         ("./run.sh: line 3: SLURM_PROCID: unbound variable", "--env=SLURM_PROCID=VALUE"),
         ("/usr/bin/python: can't open file '/j/JOB1/trian.py': [Errno 2] No such file", "trian.py is not in"),
         ("./run.sh: line 2: cd: src: No such file or directory", "src is not in the job's directory"),
+        ("train.py: error: unrecognized arguments: --gpus=2", "the script does not know --gpus=2"),
         ("srun: error: Unable to create step", "run the script without srun"),
         ("./run.sh: line 2: ./prepare: Permission denied", "chmod +x"),
     ],
