@@ -29,7 +29,7 @@ class Tailed:
     """The state of sending one growing file.
 
     Attributes:
-        changed: the file's modification time in nanoseconds at the last check.
+        changed: the file's modification time in nanoseconds at the last check. Programs can set it back after a write.
         size: the file's size at the last check.
         sent: the size and digest of the sent bytes.
         reset: whether the file is sent from its start, regardless of the launcher's copy.
@@ -43,6 +43,7 @@ class Tailed:
         "_head",
         "_last",
         "_read_as",
+        "_touched",
         "changed",
         "inode",
         "is_old",
@@ -63,9 +64,13 @@ class Tailed:
     def restart(self, status: os.stat_result) -> None:
         """Start sending the file that now has this name, from its beginning."""
         self.inode = inode(status)
-        self.changed = status.st_mtime_ns
-        self.size = status.st_size
+        self.check(status)
         self.rewind()
+
+    def check(self, status: os.stat_result) -> None:
+        """Record the file's size and times."""
+        self.changed, self.size = status.st_mtime_ns, status.st_size
+        self._touched = status.st_ctime_ns  # no program can set it
 
     def rewind(self) -> None:
         """Start sending the same file again, from its beginning."""
@@ -90,9 +95,9 @@ class Tailed:
             status: the file's stat before it was read.
         """
         begin = self.sent.size
-        if begin == 0 and self._read_as is None and time.time_ns() - status.st_mtime_ns > YOUNG_NS:
-            self._read_as = status.st_mtime_ns
-        elif self._read_as != status.st_mtime_ns:
+        if begin == 0 and self._read_as is None and time.time_ns() - status.st_ctime_ns > YOUNG_NS:
+            self._read_as = status.st_ctime_ns
+        elif self._read_as != status.st_ctime_ns:
             self._read_as = _CHANGING
         self.sent.skip_to(offset)
         self.sent.add(body)
@@ -111,11 +116,11 @@ class Tailed:
     @property
     def is_proven(self) -> bool:
         """Return whether the sent bytes equal the file, because it has not changed since before the first read."""
-        return self._read_as == self.changed
+        return self._read_as == self._touched
 
     def prove(self) -> None:
         """Record that a second reading of the whole file matched the sent bytes."""
-        self._read_as = self.changed
+        self._read_as = self._touched
 
     @property
     def has_samples(self) -> bool:

@@ -278,10 +278,10 @@ class Tailer:
         ):
             tailed.restart(status)
         elif status.st_size == tailed.offset:
-            tailed.changed, tailed.size = status.st_mtime_ns, status.st_size
+            tailed.check(status)
             return False
         tailed = self._files[path]
-        tailed.changed, tailed.size = status.st_mtime_ns, status.st_size
+        tailed.check(status)
         self.sender.enqueue(path)
         return True
 

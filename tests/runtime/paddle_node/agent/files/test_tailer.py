@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from paddle_node.agent.files.saved_files import SavedFiles
-from paddle_node.agent.files.sent_files import Listing
+from paddle_node.agent.files.sent_files import YOUNG_NS, Listing
 from paddle_node.agent.files.tailer import Tailer
 from paddle_node.agent.link.loop import Callback, Loop, Timer
 from paddle_node.agent.link.outbox import Outbox
@@ -145,6 +146,35 @@ def test_a_file_that_changes_again_while_the_others_are_read_again_is_read_once_
         send()
     said = Decoder("agent", {"file", "listed"}).feed(b"".join(frames))
     assert [one.body for one in said if one.fields.get("path") == changing] == [b"old", b"new", b"end"]
+
+
+def test_a_file_that_changes_and_keeps_its_size_and_time_is_sent_again(
+    loop: StillLoop, tailer: Tailer, tmp_path: Path
+) -> None:
+    frames: list[bytes] = []
+
+    def write(text: str) -> None:
+        (tmp_path / "log/model").write_text(text)
+        os.utime(tmp_path / "log/model", (5, 5))
+
+    def send() -> None:
+        while frame := tailer.sender.next_chunk():
+            frames.append(frame)
+
+    write("old")
+    while time.time_ns() - (tmp_path / "log/model").stat().st_ctime_ns <= YOUNG_NS:
+        pass  # such a file is not read twice
+    tailer.scan()
+    send()
+    write("new")
+    tailer.finish()
+    send()
+    for _ in range(2):
+        for _ in loop.steps:
+            pass
+        send()
+    said = Decoder("agent", {"file", "listed"}).feed(b"".join(frames))
+    assert [one.body for one in said if one.kind == "file"] == [b"old", b"new"]
 
 
 def test_new_files_beside_the_collected_ones_are_named(loop: StillLoop, tmp_path: Path) -> None:
