@@ -194,6 +194,10 @@ def test_new_files_beside_the_collected_ones_are_named(loop: StillLoop, tmp_path
     found = tailer.left()["uncollected"]
     assert found[:3] == ["model.pt", "output/", "runs/"]
     assert found[3:] == ["x" * 100, r"\udcff\n"]
+    (tmp_path / "log").rename(tmp_path / "scratch")
+    (tmp_path / "log").symlink_to(tmp_path / "scratch")
+    tailer.finish()
+    assert tailer.left()["uncollected"][0] == "log (a link)"
     for number in range(30):
         (tmp_path / str(number)).touch()
     assert len(tailer.left()["uncollected"]) == 10
