@@ -25,7 +25,7 @@ from paddle.graph import Operator
 from paddle.ops.base.attributes import COMMON_ATTRS, IDLE_ATTRS
 from paddle.ops.base.errors import OpError
 from paddle.ops.base.registry import attribute_of, lookup
-from paddle.protobuf import FIXED32, bytes_field, fields, signed, text, varint, varint_field
+from paddle.protobuf import FIXED32, bytes_field, double_field, fields, signed, text, varint, varint_field
 
 if TYPE_CHECKING:
     from paddle.fluid.program.program import Program
@@ -47,6 +47,8 @@ _FIELD = {
     AttrType.LONG: 13,
     AttrType.BLOCKS: 14,
     AttrType.LONGS: 15,
+    AttrType.FLOAT64S: 16,
+    AttrType.FLOAT64: 19,
 }
 _TYPE_OF_FIELD = {field: kind for kind, field in _FIELD.items()}
 _LISTS = (
@@ -56,14 +58,26 @@ _LISTS = (
     AttrType.BOOLEANS,
     AttrType.BLOCKS,
     AttrType.LONGS,
+    AttrType.FLOAT64S,
 )
+_DOUBLES = {AttrType.FLOAT: AttrType.FLOAT64, AttrType.FLOATS: AttrType.FLOAT64S}
+_EXACT = {VarType.INT32, VarType.INT64, VarType.FP64}  # dtypes with values that float32 lacks
 
 
-def encode_attribute(op_type: str, name: str, value: object) -> bytes:
-    """Encode an attribute of an operator as its protobuf message (OpDesc.Attr)."""
+def encode_attribute(op_type: str, name: str, value: object, exact: bool = False) -> bytes:
+    """Encode an attribute of an operator as its protobuf message (OpDesc.Attr).
+
+    Floats are stored as float32. With `exact`, those that would change are stored as integers or as doubles.
+    """
+    items: tuple[Any, ...] = value if isinstance(value, tuple) else (value,)
     kind = attribute_type(op_type, name, value)
+    if exact and kind in _DOUBLES and not all(_survives(each) for each in items):
+        if kind == AttrType.FLOAT and items[0].is_integer() and abs(items[0]) < 1 << 63:
+            items = (int(items[0]),)  # the original, too, reads integers as floats
+            kind = attribute_type(op_type, name, items[0])
+        else:
+            items, kind = tuple(map(float, items)), _DOUBLES[kind]
     header = bytes_field(1, name.encode()) + varint_field(2, kind)
-    items = value if isinstance(value, tuple) else (value,)
     return header + b"".join(_item(_FIELD[kind], each) for each in items)
 
 
@@ -96,14 +110,25 @@ def _item(field: int, value: object) -> bytes:
         return bytes_field(field, value.encode())
     if field in (_FIELD[AttrType.FLOAT], _FIELD[AttrType.FLOATS]):
         return varint(field << 3 | FIXED32) + _FLOAT.pack(value)
+    if isinstance(value, float):
+        return double_field(field, value)
     assert isinstance(value, int)
     return varint_field(field, int(value))
+
+
+def _survives(value: float) -> bool:
+    """Whether a value is unchanged after it was written as a float32 and read."""
+    with np.errstate(over="ignore"):
+        stored = np.float32(value)
+    return float(str(stored)) == value or value != value
 
 
 def _value(kind: AttrType, raw: int | float | bytes) -> object:
     if kind in (AttrType.FLOAT, AttrType.FLOATS) and isinstance(raw, bytes) and len(raw) == _FLOAT.size:
         # The shortest decimal of the same float32, so that 0.9 is read as 0.9.
         return float(str(np.frombuffer(raw, "<f4")[0]))
+    if kind in _DOUBLES.values() and isinstance(raw, float):
+        return raw
     if kind in (AttrType.STRING, AttrType.STRINGS) and isinstance(raw, bytes):
         return text(raw, "an attribute")
     if kind in (AttrType.BOOLEAN, AttrType.BOOLEANS):
@@ -198,7 +223,10 @@ def _operator(op: Operator) -> bytes:
             arguments = b"".join(bytes_field(2, name.encode()) for name in names)
             parts.append(bytes_field(number, bytes_field(1, slot.encode()) + arguments))
     parts.append(bytes_field(3, op.type.encode()))
-    parts.extend(bytes_field(4, encode_attribute(op.type, name, value)) for name, value in op.attrs.items())
+    exact = op.attrs.get("dtype") in _EXACT
+    parts.extend(
+        bytes_field(4, encode_attribute(op.type, name, value, exact)) for name, value in op.attrs.items()
+    )
     return b"".join(parts)
 
 

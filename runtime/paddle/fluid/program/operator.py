@@ -35,6 +35,8 @@ class AttrType(IntEnum):
     LONG = 9
     BLOCKS = 10
     LONGS = 11
+    FLOAT64S = 12  # as in Paddle 2.5
+    FLOAT64 = 15
 
 
 BLOCK_ATTRS = {"sub_block": AttrType.BLOCK, "optimize_blocks": AttrType.BLOCKS}

@@ -101,3 +101,15 @@ def test_a_value_of_another_shape_is_refused(tmp_path: Path) -> None:
     fluid.io.save_params(exe, tmp_path)
     with pytest.raises(ModelFileError, match=r"holds \(5, 1\) float32, but the program expects \(3, 1\)"):
         fluid.io.load_params(exe, tmp_path)
+
+
+def test_constants_that_float32_lacks_survive_in_the_bytes_of_a_program() -> None:
+    arrays = [np.array([1 / 3, 1e300, 1e-50, 2.0]), np.array([2**24 + 1, -(2**40) - 1])]
+    constants = [("int64", 2**24 + 1), ("int32", 2**31 - 1), ("float64", 1 / 3), ("float64", 1e300)]
+    fetched = [fluid.layers.assign(each) for each in arrays]
+    fetched += [fluid.layers.fill_constant([1], dtype, value) for dtype, value in constants]
+    read = fluid.Program.parse_from_string(fluid.default_main_program().desc.serialize_to_string())
+    got = fluid.Executor(fluid.CPUPlace()).run(read, fetch_list=[each.name for each in fetched])
+    expected = [*arrays, *(np.array([value], dtype) for dtype, value in constants)]
+    for mine, theirs in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs, strict=True)
