@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import shutil
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -349,7 +348,7 @@ class StateWriter:
         with contextlib.suppress(FileNotFoundError):
             if self._failure.stat().st_size <= FAILURE_LIMIT:
                 kept = self._directory / FAILURE_FILE
-                shutil.copyfile(self._failure, kept)
+                kept.write_bytes(self._failure.read_bytes())
                 kept.chmod(0o600)
 
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,7 +127,7 @@ class KnownJob:
 
     def snapshot(self) -> JobStatus:
         """Return the state of the job as a `JobStatus`, the form for programs."""
-        found = {one.name: self.status[one.name] for one in fields(JobStatus) if one.name in self.status}
+        found = {name: self.status[name] for name in JobStatus.__annotations__ if name in self.status}
         rows = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
         known = {"job_id": self.job_id, "name": self.record.name}
         return JobStatus(**{"phase": "starting", **found, **rows, **known})
@@ -357,6 +355,8 @@ def prune(where: StatePlaces) -> None:
             else:  # its end is unknown: it may be running
                 is_over = 0 < at < oldest and _newest(directory) < oldest
             if is_over:
+                import shutil  # imports compression; few launches find such a job
+
                 shutil.rmtree(directory, ignore_errors=True)
 
 

@@ -13,7 +13,6 @@ import contextlib
 import fnmatch
 import functools
 import os
-import shutil
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
@@ -282,7 +281,8 @@ class Collector:
 
     def _free_bytes(self) -> int:
         try:
-            return shutil.disk_usage(self._root).free
+            free = os.statvfs(self._root)
+            return free.f_bavail * free.f_frsize
         except OSError:
             return 0
 

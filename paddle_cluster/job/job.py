@@ -8,9 +8,8 @@ Phases run sequentially on the main thread; while one waits, the loop handles ev
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
-import secrets
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,7 +75,7 @@ class Job:
         self._console = console
         self._clock = clock
         self._control = control
-        self._key = secrets.token_hex(32)
+        self._key = os.urandom(32).hex()
         self._collected = collected
         self._collector = CollectorThread(self._collected, events, self._collect_limits())
         self._job_log = JobLog(self._settings.limits.log_limit_mb << 20)
@@ -218,6 +217,8 @@ def _remove(earlier: Path) -> None:
         with contextlib.suppress(OSError):
             earlier.unlink()
     else:
+        import shutil  # imports compression; the first job in a workspace does not need it
+
         shutil.rmtree(earlier, ignore_errors=True)
 
 

@@ -9,7 +9,6 @@ the address of its interface or of the login.
 from __future__ import annotations
 
 import ipaddress
-import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -109,8 +108,9 @@ def _tries(one: Common, routes: Mapping[int, Sequence[Route]]) -> tuple[int, int
         for route in found
         if one.addresses.get(route.peer) == route.address
     ]
-    took = [route.seconds for route in tried if route.ok]
-    return len(tried), len(tried) - len(took), statistics.median(took) if took else 0.0
+    took = sorted(route.seconds for route in tried if route.ok)
+    median = (took[(len(took) - 1) // 2] + took[len(took) // 2]) / 2 if took else 0.0
+    return len(tried), len(tried) - len(took), median
 
 
 def _logins(one: Common, answers: Mapping[int, Probed]) -> int:

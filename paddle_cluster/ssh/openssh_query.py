@@ -13,7 +13,6 @@ import math
 import os
 import pwd
 import re
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
@@ -131,16 +130,15 @@ def _quoted(path: Path) -> str:
 def is_usable() -> bool:
     """Return whether PATH has OpenSSH 8.0 or newer, and this user has an account, which `ssh` needs."""
     with contextlib.suppress(KeyError), _asking:  # one query, not one per thread
-        return bool(pwd.getpwuid(os.getuid())) and _is_new_enough(shutil.which(PROGRAM) or "")
+        return bool(pwd.getpwuid(os.getuid())) and _is_new_enough(os.environ.get("PATH"))
     return False
 
 
 @functools.cache
-def _is_new_enough(path: str) -> bool:
-    if not path:
-        return False
+def _is_new_enough(path: str | None) -> bool:
+    """Return whether the PATH of this process, the key of the cache, has a new enough version."""
     try:
-        done = subprocess.run([path, "-V"], stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_S)
+        done = subprocess.run([PROGRAM, "-V"], stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_S)
     except (OSError, subprocess.TimeoutExpired):
         return False
     found = _VERSION.search((done.stderr + done.stdout).decode("utf-8", "replace"))
