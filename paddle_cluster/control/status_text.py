@@ -10,14 +10,13 @@ from typing import Any
 from paddle_cluster.control import node_queue, views
 from paddle_cluster.control.node_jobs import Known
 from paddle_cluster.control.store import KnownJob
-from paddle_cluster.control.views import ago, state_text
+from paddle_cluster.control.views import LISTED, ago, shortened, state_text
 from paddle_cluster.nodes.findings import names
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import counted
 from paddle_cluster.text.wrapping import speed_text, step_text, table, visible
 
 STALE_S = 15.0
-LISTED = 16  # maximum number of nodes with one line each; twice that for processes
 ODD = 8  # maximum number of troubled ones to list otherwise
 _SHOWN_LINE = 100
 
@@ -132,16 +131,6 @@ def _has_step(fields: Mapping[str, Any]) -> bool:
 
 def _step_text(fields: Mapping[str, Any]) -> str:
     return step_text(fields.get("pass_id"), fields["batch_id"])
-
-
-def shortened(left: Sequence[str], job_id: str) -> list[str]:
-    """Shorten the messages about what could not be cleaned or collected, for the screen.
-
-    `paddle.py status` shows the full text.
-    """
-    more = len(left) - LISTED
-    rest = [f"and {more} more lines like these: {PROGRAM} status {job_id} --all"] if more > 0 else []
-    return [*left[:LISTED], *rest]
 
 
 def as_json(job: KnownJob) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import size_text
 from paddle_cluster.text.wrapping import table
 
@@ -21,6 +22,7 @@ Fact = Mapping[str, Any]
 
 METRICS = "metrics"
 """The fact that has a column for each title in it."""
+LISTED = 16  # maximum number of nodes with one line each, and of messages; twice that for processes
 MOST_METRICS = 6  # columns of `status`; `--json` contains all facts
 
 
@@ -270,3 +272,13 @@ FORMS: Mapping[str, Callable[[Fact, str, float], str]] = {
     "directory": lambda one, field, now: str(one.get("error") or one.get(field) or ""),
 }
 """Form -> the text of a fact, from its row of status.json, its field, and the time now in seconds since 1970."""
+
+
+def shortened(left: Sequence[str], job_id: str) -> list[str]:
+    """Shorten the messages about what could not be cleaned or collected, for the screen.
+
+    `paddle.py status` shows the full text.
+    """
+    more = len(left) - LISTED
+    rest = [f"and {more} more lines like these: {PROGRAM} status {job_id} --all"] if more > 0 else []
+    return [*left[:LISTED], *rest]

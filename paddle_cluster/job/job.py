@@ -17,7 +17,7 @@ from typing import Any
 
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.control.control import Control
-from paddle_cluster.control.status_text import shortened
+from paddle_cluster.control.views import shortened
 from paddle_cluster.errors import ExitCode, LauncherError, PreflightError
 from paddle_cluster.files.collect import CollectLimits
 from paddle_cluster.files.collector_thread import CollectorThread

@@ -14,7 +14,7 @@ from typing import Any
 from paddle_cluster.cli import cluster_of, command_arguments
 from paddle_cluster.cli.command_arguments import CommandArguments
 from paddle_cluster.config.settings import SshSettings
-from paddle_cluster.control import control_client, node_jobs, status_text, store
+from paddle_cluster.control import control_client, node_jobs, store, views
 from paddle_cluster.control.control_client import ConnectionClosed, ControlClient, ControlLost, connect
 from paddle_cluster.control.control_protocol import Frame
 from paddle_cluster.control.job_record import NodeEntry
@@ -136,7 +136,7 @@ def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) 
 
 
 def _print_end(job: str, code: int, left: tuple[str, ...]) -> ExitCode:
-    for line in status_text.shortened(left, job):
+    for line in views.shortened(left, job):
         show(line)
     show(f"{job} ended (exit {code})" + ("" if left else "; all its processes have exited"))
     return ExitCode.NOT_CLEAN if left or code == ExitCode.NOT_CLEAN else ExitCode.DONE
