@@ -61,7 +61,9 @@ def job(
 def ahead(where: StatePlaces, name: str) -> list[str]:
     """The jobs that one waits for."""
     jobs = store.all_jobs(where)
-    return sorted(one.job_id[-1] for one in node_queue.before(jobs, store.find(where, name)))
+    return sorted(
+        one.job_id[-1] for one in node_queue.before(jobs, store.find(where, f"JOB20260101000000-{name}"))
+    )
 
 
 def test_a_job_waits_for_those_that_share_a_host_and_run_or_come_before_it(where: StatePlaces) -> None:
