@@ -57,7 +57,7 @@ class client:  # noqa: N801 - the original's name
             buf_size: ignored; `reader.creator.cloud_reader` reads ahead.
 
         """
-        self._name = ""
+        self._name = self._folder = ""
         self._records: Iterator[bytes | None] = iter(())
         self._queue: TaskClient | _OwnQueue | None = _queue(max(float(timeout_sec), _LEAST_TIMEOUT_S))
 
@@ -68,7 +68,8 @@ class client:  # noqa: N801 - the original's name
         several data sets, one for each list of patterns.
 
         Args:
-            paths: recordio files, as paths or patterns. All trainers must see them under these paths.
+            paths: recordio files, as paths or patterns. All trainers must see them under these paths. Relative ones
+                belong to each trainer's working directory at this time.
 
         Raises:
             ConfigError: no file matches a pattern, or other trainers set different files.
@@ -82,7 +83,8 @@ class client:  # noqa: N801 - the original's name
                 raise ConfigError(f"set_dataset: no file matches {os.path.abspath(pattern)}")
             files += found
         self._name = ",".join(patterns)
-        index = [(os.path.abspath(path), [at]) for path in files for at in chunk_places(path)]
+        self._folder = os.getcwd()
+        index = [(path, [at]) for path in files for at in chunk_places(path)]
         if isinstance(self._queue, _OwnQueue):
             index = self._queue.share_of(index, ",".join(patterns))
         self._ask({"ask": "dataset", "files": index})
@@ -149,7 +151,7 @@ class client:  # noqa: N801 - the original's name
         about = {"number": task["number"], "epoch": task["epoch"]}
         for read, (path, at) in enumerate(task["pieces"][task["read"] :], task["read"] + 1):
             try:
-                records = read_chunk(path, at)
+                records = read_chunk(os.path.join(self._folder, path), at)
             except (OSError, RecordFileError) as error:
                 _log.warning("task %d of %s failed: %s", task["number"], self._name, error)
                 self._ask({"ask": "failed", "why": str(error), **about})

@@ -212,6 +212,25 @@ def test_forked_readers_of_one_trainer_share_the_tasks(
         assert sorted(multiprocess_reader(readers)()) == list(range(24))
 
 
+def test_relative_paths_belong_to_the_working_directory_of_each_trainer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PserverProcess("--port=0", "--ports_num=1", "--num_gradient_servers=2") as server:
+        clients = []
+        for rank in (0, 1):
+            for name, value in environment(server, rank, 2).items():
+                monkeypatch.setenv(name, value)
+            paddle.init()
+            written(tmp_path / str(rank) / "data", 9)
+            monkeypatch.chdir(tmp_path / str(rank))
+            clients.append(master.client("", 5))
+            clients[rank].set_dataset(["data/part-*"])
+        monkeypatch.chdir(tmp_path)
+        assert sorted(records(clients[1], 0)) == list(range(9))
+        for client in clients:
+            client.release()
+
+
 def test_trainers_with_other_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pattern = written(tmp_path, 9)
     with PserverProcess("--port=0", "--ports_num=1", "--num_gradient_servers=2") as server:
