@@ -67,6 +67,7 @@ _ADVICE = {
     "become": "leave it out; jobs run as the user of the login: user@host in HOSTS",
     "package": "give --job_dispatch_package=DIR",
     "daemon background": "give --detach",
+    "password ssh_password ssh_pass": "logins use keys: add your public key to the nodes with ssh-copy-id",
     "ssh_port ssh_user": "write [user@]host[:port] in HOSTS or --hosts",
     "ssh_key identity_file private_key": "give SSH_IDENTITY_FILES in conf.py",
 }
@@ -92,7 +93,7 @@ _SYNONYMS = {
 """Common misnomers of an option's value -> the correct value."""
 
 # other launchers' names for options that have another name here, and the options to give instead
-_EXPECTED = {name: advice for names, advice in _ADVICE.items() for name in names.split()}
+EXPECTED = {name: advice for names, advice in _ADVICE.items() for name in names.split()}
 _OF_ENGINE = {
     "slurm": {name: advice for names, advice in _SLURM.items() for name in names.split()},
     "kubernetes": {
@@ -341,7 +342,7 @@ def _unknown_option(token: str, engine: str) -> str:
     if name in _KNOWN_FLAGS:
         return ""
     plain = "" if token[:2] == "--" and len(name) == 1 else name.replace("-", "_")
-    advice = _OF_ENGINE.get(engine, {}).get(plain) or _EXPECTED.get(plain)
+    advice = _OF_ENGINE.get(engine, {}).get(plain) or EXPECTED.get(plain)
     conf_name = CONF_NAMES.get(name.upper())
     if advice is None and conf_name is not None:
         advice = f"give --{conf_name.flag}" if conf_name.flag else f"give {name.upper()} in conf.py"

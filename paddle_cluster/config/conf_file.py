@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from paddle_cluster.config import values
-from paddle_cluster.config.arguments import Arguments
+from paddle_cluster.config.arguments import EXPECTED, Arguments
 from paddle_cluster.config.options import BY_KEY, CONF_NAMES, LONG, REQUIRED, Option
 from paddle_cluster.errors import ConfError
 from paddle_cluster.system.installation import COMMAND, CONF_FILE, IS_CHECKOUT
@@ -28,6 +28,7 @@ LIMIT = 4 << 20  # bytes
 SLOW_S = 10.0  # a file that runs longer is reported
 AGAIN_S = 30.0
 CONF_NAME = "conf.py"
+_CONSTANTS = {"true": "True", "false": "False", "null": "None"}
 _NOT_PYTHON = (".yaml", ".yml", ".toml", ".json", ".ini", ".txt")
 CONF_VARIABLE = "PADDLE_CLUSTER_CONF"
 DEFAULT = "default"
@@ -209,6 +210,10 @@ def _still_running(frame: FrameType | None, path: Path, shown: str) -> str:
 
 
 def _remedy(error: BaseException, path: Path) -> str:
+    if isinstance(error, NameError) and error.name in CONF_NAMES:
+        return f"; assign it first, with a single '=': {error.name} = ..."
+    if isinstance(error, NameError) and error.name in _CONSTANTS:
+        return f"; in Python, write {_CONSTANTS[error.name]}"
     if isinstance(error, NameError) and error.name:
         return f'; put a string in quotes: "{error.name}"'
     if isinstance(error, FileNotFoundError) and not isabs(str(error.filename or "/")):
@@ -262,6 +267,7 @@ class Layers:
                 rests = tuple(one.partition("_")[2] for one in CONF_NAMES if one.startswith(f"{prefix}_"))
                 if near and len(rests) > 1 and not values.nearest(rest, rests):
                     hint = f"`{COMMAND} help configuration` lists the names that begin with {prefix}_"
+                hint = EXPECTED.get(name.lower(), hint)
                 if name.lower() in LONG:
                     hint = f"it is an option of the command line: --{name.lower()}"
                 self.add(self.conf.where(name), f"unknown name {name}; {hint}")

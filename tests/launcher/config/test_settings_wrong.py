@@ -133,6 +133,10 @@ WRONG = [
         "conf.py:2: SSH_CLIENT: expected 'fabric' or 'openssh', got the string 'ssh'",
     ),
     (HOSTS + "LEASE_S = 0", "conf.py:2: LEASE_S: expected a number of seconds from 1 to 86400, got 0"),
+    (HOSTS + "SSH_PORT = 22", "conf.py:2: unknown name SSH_PORT; write [user@]host[:port] in HOSTS"),
+    (HOSTS + "SSH_PASSWORD = 'x'", "conf.py:2: unknown name SSH_PASSWORD; logins use keys"),
+    ("HOSTS == ['a']", "assign it first, with a single '=': HOSTS = ..."),
+    (HOSTS + "PADDLE_USE_GPU = true", "in Python, write True"),
     (
         HOSTS + "LEASE_S = '30'",
         "conf.py:2: LEASE_S: expected a number of seconds from 1 to 86400, got the string '30'",
