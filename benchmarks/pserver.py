@@ -25,6 +25,7 @@ from benchmarks import machine
 from benchmarks.arguments import add_peers_python, parser
 from benchmarks.report import Report, tell
 from benchmarks.rows.loopback import own_loopback
+from benchmarks.serving import memory
 from benchmarks.serving.measuring import Plan, goodput, latency, mixed_sizes, pace
 from benchmarks.serving.sides import KEY, Processes, ours, peer, raw, trained
 
@@ -223,6 +224,7 @@ MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
     "ports": _ports,
     **{face: _trained(face) for face in ("v2", "fluid")},
     "link": _link,
+    "memory": memory.measure,
 }
 NAMES = (*MEASUREMENTS, "peers")
 

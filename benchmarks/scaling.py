@@ -7,6 +7,8 @@ There are as many nodes as trainers, each with a pserver and a trainer, all on t
 Samples per second are those of all trainers together, from the batch after the warm-up to the last. `sample`: three
 trainers with the settings of the README's job, in steps per second, compared with one process without a server and with
 PyTorch, which has the same net with all tensors dense: alone, and three processes by DistributedDataParallel over gloo.
+Two sides limit what any exchange can reach: `sample_apart` is three processes that exchange nothing. Those of
+`sample_barrier` only wait for each other after every step.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +35,7 @@ from benchmarks.timing import Contender, interleave
 
 ROOT = Path(__file__).resolve().parents[1]
 COUNTS = ("1", "2", "3")
-SAMPLE = ("sample_job", "sample_alone", "sample_ddp", "sample_torch")
+SAMPLE = ("sample_job", "sample_alone", "sample_ddp", "sample_torch", "sample_apart", "sample_barrier")
 SAMPLE_BATCH = 64
 WORDS, BATCH, BATCHES, QUICK_BATCHES, WARM_UP = 2000, 32, 400, 40, 20
 MANUAL = ("--manual_settings",)  # as slow as in PaddlePaddle's manual
@@ -54,6 +57,7 @@ adagrad = paddle.optimizer.AdaGrad(
 )
 trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), adagrad, is_local=not train.cluster)
 warm_up, times, cpu = %d, [], []
+pipes = json.loads(os.environ.get("BENCHMARK_PIPES", "null"))  # own reading end, others' writing ends
 
 def of_servers():
     job, ticks = os.environ.get("PADDLE_JOB_ID", "").encode(), 0
@@ -69,6 +73,12 @@ def of_servers():
 
 def note(event):
     if isinstance(event, paddle.event.EndIteration):
+        if pipes:
+            for other in pipes[1]:
+                os.write(other, b"-")
+            waited = len(pipes[1])
+            while waited:
+                waited -= len(os.read(pipes[0], waited))
         times.append(time.monotonic())
         if len(times) == 1:
             os.write(1, f"first {times[0]}\\n".encode())  # whole, also where trainers share a pipe
@@ -128,6 +138,8 @@ def _measure_sample(
         "sample_alone": lambda: alone_times(folder, batches, ()),
         "sample_ddp": lambda: torch_times(folder, 3, batches // 2, peers_python),
         "sample_torch": lambda: torch_times(folder, 1, batches // 2, peers_python),
+        "sample_apart": lambda: apart_times(folder, 3, batches, waits=False),
+        "sample_barrier": lambda: apart_times(folder, 3, batches, waits=True),
     }
 
     def measure(name: str, turn: int) -> float:
@@ -142,9 +154,10 @@ def _measure_sample(
     for name, values in cpu_ms.items():
         if min(values):
             report.add(name, min(values), "ms/step", "least, of each")
-    for other in ("sample_alone", "sample_ddp"):
-        if {"sample_job", other} <= {*names}:
-            report.compare(f"sample_job_vs_{other.removeprefix('sample_')}", "sample_job", other)
+    pairs = [("job", other) for other in ("alone", "ddp", "barrier")]
+    for ours, theirs in [*pairs, ("apart", "alone"), ("barrier", "alone")]:
+        if {f"sample_{ours}", f"sample_{theirs}"} <= {*names}:
+            report.compare(f"sample_{ours}_vs_{theirs}", f"sample_{ours}", f"sample_{theirs}")
 
 
 def job(folder: Path, trainers: int, batches: int, settings: Sequence[str] = MANUAL) -> float:
@@ -181,7 +194,7 @@ def job_times(folder: Path, trainers: int, batches: int, settings: Sequence[str]
         conf.write_text(f"HOSTS = {['local'] * trainers!r}\nROOT_DIR = {str(Path(scratch, 'nodes'))!r}\n")
         argv = ["paddle.py", f"--conf={conf}", f"--job_dispatch_package={workspace}", "--entry=measured.py"]
         argv += settings
-        _run([sys.executable, *argv], ROOT, PADDLE_STATE_DIR=scratch)
+        _run([sys.executable, *argv], ROOT, {"PADDLE_STATE_DIR": scratch})
         logs = [path.read_text() for path in workspace.glob("log/node_*/train.log")]
     return _reports_in("\n".join(logs), trainers)
 
@@ -197,8 +210,36 @@ def alone_times(folder: Path, batches: int, settings: Sequence[str]) -> list[Tim
         prepare(workspace, 1, batches)
         (workspace / "train.txt-00000").rename(workspace / "train.txt")
         argv = [sys.executable, "-u", "measured.py", *settings]
-        printed = _run(argv, workspace, **ONE_THREAD, PYTHONPATH=str(ROOT / "runtime"))
+        printed = _run(argv, workspace, {**ONE_THREAD, "PYTHONPATH": str(ROOT / "runtime")})
     return _reports_in(printed, 1)
+
+
+def apart_times(folder: Path, count: int, batches: int, *, waits: bool) -> list[Times]:
+    """Train in several processes at a time, without servers; return their reports.
+
+    Args:
+        waits: whether every process waits for the others after each step.
+
+    Raises:
+        RuntimeError: one failed; the message contains its last output.
+    """
+    ends = [os.pipe() for _ in range(count)]
+    try:
+        with tempfile.TemporaryDirectory(dir=folder) as scratch, ThreadPoolExecutor(count) as pool:
+
+            def train(rank: int) -> str:
+                workspace = Path(scratch, f"ws{rank}")
+                prepare(workspace, 1, batches)
+                (workspace / "train.txt-00000").rename(workspace / "train.txt")
+                others = [writing for number, (_, writing) in enumerate(ends) if number != rank]
+                pipes = {"BENCHMARK_PIPES": json.dumps([ends[rank][0], others])} if waits else {}
+                env = {**ONE_THREAD, "PYTHONPATH": str(ROOT / "runtime"), **pipes}
+                return _run([sys.executable, "-u", "measured.py"], workspace, env, (ends[rank][0], *others))
+
+            return _reports_in("".join(pool.map(train, range(count))), count)
+    finally:
+        for end in (end for pair in ends for end in pair):
+            os.close(end)
 
 
 def torch_times(folder: Path, ranks: int, batches: int, python: str) -> list[Times]:
@@ -213,11 +254,11 @@ def torch_times(folder: Path, ranks: int, batches: int, python: str) -> list[Tim
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         words = map(str, (ranks, batches, min(WARM_UP, batches // 2 - 2), Path(scratch, "meeting")))
         argv = [python, "-W", "ignore", "-m", "benchmarks.learning.torch_together", *words]
-        printed = _run(argv, ROOT, **ONE_THREAD, PYTHONPATH=str(ROOT))
+        printed = _run(argv, ROOT, {**ONE_THREAD, "PYTHONPATH": str(ROOT)})
     return _reports_in(printed, ranks)
 
 
-def _run(argv: Sequence[str], cwd: Path, **env: str) -> str:
+def _run(argv: Sequence[str], cwd: Path, env: Mapping[str, str], descriptors: Sequence[int] = ()) -> str:
     """Run a command and return what it printed. Raises RuntimeError: it failed, with its last output."""
     done = subprocess.run(
         argv,
@@ -227,6 +268,7 @@ def _run(argv: Sequence[str], cwd: Path, **env: str) -> str:
         text=True,
         timeout=_JOB_S,
         check=False,
+        pass_fds=descriptors,
     )
     if done.returncode:
         raise RuntimeError((done.stderr or done.stdout)[-500:])

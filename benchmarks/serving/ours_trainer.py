@@ -21,8 +21,13 @@ def stay_apart() -> None:
     table.TRANSPORTS = tuple(each for each in table.TRANSPORTS if not each.is_within_node)
 
 
-def step_of(client: Client, sizes: list[int], in_place: bool) -> Step:
-    """Return a step with one tensor per size, in bytes; `in_place`: arrays shared with the server, if available."""
+def step_of(client: Client, sizes: list[int], in_place: bool, push_then_pull: bool) -> Step:
+    """Return a step with one tensor per size, in bytes.
+
+    Args:
+        in_place: whether arrays are shared with the server, if available.
+        push_then_pull: whether a step is two calls instead of `push_pull`.
+    """
     values = {f"w{number}": np.zeros(size // 4, np.float32) for number, size in enumerate(sizes)}
     names = list(values)
     client.create(values, OptimizerSpec("momentum", learning_rate=LEARNING_RATE))
@@ -33,7 +38,11 @@ def step_of(client: Client, sizes: list[int], in_place: bool) -> Step:
         gradient[...] = 1e-3
 
     def step() -> None:
-        client.push_pull(gradients, values)
+        if push_then_pull:
+            client.push(gradients)
+            client.pull(values)
+        else:
+            client.push_pull(gradients, values)
 
     step()
     if in_place and any(client.value_array(name) is None for name in names):
@@ -71,7 +80,8 @@ def main() -> None:
         if "table" in given:
             take_turns(growing_step_of(client, *given["table"]))
         else:
-            take_turns(step_of(client, given["sizes"], given.get("in_place", False)))
+            in_place, push_then_pull = given.get("in_place", False), given.get("push_then_pull", False)
+            take_turns(step_of(client, given["sizes"], in_place, push_then_pull))
 
 
 if __name__ == "__main__":

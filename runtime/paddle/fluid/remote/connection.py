@@ -27,6 +27,7 @@ from paddle.pserver.wire.named_values import Ids, Rows, Value, fingerprint
 
 if TYPE_CHECKING:
     from paddle.pserver.client.program_client import ProgramClient
+    from paddle.pserver.wire.assembled_values import Gathering
 
 _Names = Mapping[str, Sequence[str]]
 
@@ -223,9 +224,15 @@ class Connection:
             self._writes.end_run(has_trained=has_trained)
 
     def _step(self, wanted: Mapping[int, Sequence[str]]) -> None:
+        found = self._finish_step(wanted)
+        with self._lock:
+            self._note(self._open().collect(found))
+
+    def _finish_step(self, wanted: Mapping[int, Sequence[str]]) -> dict[int, Gathering]:
+        """Send the last gradients, which are freed before the values that follow the first answers need memory."""
         parcel = self._outbox.take()
         with self._lock:
-            self._note(self._opened_for(parcel).step(parcel.values, wanted))
+            return self._opened_for(parcel).finish_step(parcel.values, wanted)
 
     def _push(self, parcel: Parcel) -> None:
         with self._lock:

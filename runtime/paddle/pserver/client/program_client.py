@@ -148,6 +148,16 @@ class ProgramClient:
             PserverError: a server refused, or timed out waiting for a trainer.
             ConfigError: a gradient cannot be sent.
         """
+        return self.collect(self.finish_step(gradients, wanted))
+
+    def finish_step(
+        self, gradients: Mapping[int, Named], wanted: Mapping[int, Sequence[str]]
+    ) -> dict[int, Gathering]:
+        """Do what `step` does until the first answers, for callers that free the gradients before `collect`.
+
+        Returns:
+            The first values of each server, to be completed by `collect`.
+        """
         servers = sorted({*gradients, *wanted, *self._begun})
         messages = self._parcels({index: gradients.get(index, {}) for index in servers})
         last = self._send_all_but_last(messages, self._part)
@@ -161,7 +171,15 @@ class ProgramClient:
             }
         )
         self._begun.difference_update(servers)
-        return self._gathered(found, replies)
+        for index, reply in replies.items():
+            found[index].take(reply.sections)
+        return found
+
+    def collect(self, found: Mapping[int, Gathering]) -> dict[int, dict[str, Value]]:
+        """Request the values that did not fit in the first answers; return all values by server and name."""
+        while asking := {index: each.missing for index, each in found.items() if each.missing}:
+            self._fetch_part(found, asking)
+        return {index: each.values for index, each in found.items()}
 
     def begin(self, values: Mapping[int, Named]) -> tuple[int, dict[int, dict[str, str]]]:
         """Send initial values, and wait for trainer 0's values.
@@ -198,7 +216,7 @@ class ProgramClient:
         Raises:
             PserverLost, PserverError: see `step`.
         """
-        return self._gathered({index: Gathering(names) for index, names in wanted.items()}, {})
+        return self.collect({index: Gathering(names) for index, names in wanted.items()})
 
     def lookup(self, ids: Mapping[int, Mapping[str, Ids]]) -> dict[int, dict[str, Value]]:
         """Return rows of variables by server and name, without waiting for other trainers.
@@ -285,19 +303,15 @@ class ProgramClient:
                 }
             )
 
-    def _gathered(
-        self, found: Mapping[int, Gathering], replies: Mapping[int, Message]
-    ) -> dict[int, dict[str, Value]]:
-        """Collect the values in the answers, and request those that did not fit."""
-        while True:
-            for index, reply in replies.items():
-                found[index].take(reply.sections)
-            asking = {index: each.missing for index, each in found.items() if each.missing}
-            if not asking:
-                return {index: each.values for index, each in found.items()}
-            replies = self._exchange.run(
-                {index: Message(Fetch(), sections=(wish(names),)) for index, names in asking.items()}
-            )
+    def _fetch_part(
+        self, found: Mapping[int, Gathering], asking: Mapping[int, Sequence[tuple[str, int]]]
+    ) -> None:
+        """Add as many of the requested values as fit in one answer of each server."""
+        replies = self._exchange.run(
+            {index: Message(Fetch(), sections=(wish(names),)) for index, names in asking.items()}
+        )
+        for index, reply in replies.items():
+            found[index].take(reply.sections)
 
 
 def _looked_up(asked: Mapping[str, Ids], reply: Message) -> dict[str, Array]:

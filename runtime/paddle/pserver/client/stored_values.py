@@ -116,14 +116,19 @@ class StoredValues:
             versions: dict[int, set[int]] = {i: set() for i in sizes}
             for start in range(0, max(sizes.values(), default=0), _PULLED):
                 counts = {i: min(size - start, _PULLED) for i, size in sizes.items() if start < size}
-                replies = self._exchange.run({i: Message(Pull(start, n)) for i, n in counts.items()})
-                for i, reply in replies.items():
-                    part = reply_array(reply, self._endpoints[i], "", (counts[i],))
-                    for at in range(0, part.size, CHUNK):
-                        self._layout.spread(i, (start + at) // CHUNK, part[at : at + CHUNK], views)
-                    versions[i].add(reply.expect(Ok).version)
+                for i, version in self._pull_part(start, counts, views).items():
+                    versions[i].add(version)
             if all(len(seen) == 1 for seen in versions.values()):
                 break
+
+    def _pull_part(self, start: int, counts: Mapping[int, int], views: Mapping[str, Array]) -> dict[int, int]:
+        """Fill a part of the values; return each server's version. The next part reuses the memory of the replies."""
+        replies = self._exchange.run({i: Message(Pull(start, n)) for i, n in counts.items()})
+        for i, reply in replies.items():
+            part = reply_array(reply, self._endpoints[i], "", (counts[i],))
+            for at in range(0, part.size, CHUNK):
+                self._layout.spread(i, (start + at) // CHUNK, part[at : at + CHUNK], views)
+        return {i: reply.expect(Ok).version for i, reply in replies.items()}
 
     def _part(self, index: int, start: int, flat: Mapping[str, Array]) -> Array:
         """Return the values of one server's slab from `start` on: `PART` of them, or the rest."""
