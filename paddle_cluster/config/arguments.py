@@ -46,7 +46,8 @@ _PER_NODE = "give --nproc_per_node=N"
 _SET = "the launcher sets RANK, MASTER_ADDR, MASTER_PORT and similar variables for every process"
 _ADVICE = {
     "config_file conf_file cluster cluster_conf cluster_config": "give --conf=FILE",
-    "host host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips H inventory": _HOSTS,
+    "host host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips inventory": _HOSTS,
+    "H": f"{_HOSTS}, and --nproc_per_node=N for its slots",
     "np nproc nprocs npernode ppn procs_per_node processes_per_node": _PER_NODE,
     "num_gpus num_processes gpus_per_node ntasks_per_node": _PER_NODE,
     "num_nodes num_machines max_nodes": "give --nnodes=N",

@@ -181,7 +181,9 @@ def inside(given: str) -> str:
         or given.startswith("-")
         or not is_line(given)
     ):
-        raise ValueMismatchError(f"expected a path inside the workspace, relative to it, got {given!r}")
+        raise ValueMismatchError(
+            f"expected a path inside the workspace, relative to it, such as {path.name or 'train.py'}, got {given!r}"
+        )
     return str(path)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -113,11 +114,12 @@ def remedy(cause: Failure) -> str:
         "sys.argv" in line for line in cause.tail[-3:]
     ):  # its line of code
         error += " (sys.argv)"
+    what = cause.what
+    if cause.signal == signal.SIGABRT and any("Traceback (most recent" in line for line in cause.tail):
+        what = ""  # a Python error ended it, and its threads aborted at the exit
     last = "".join(cause.tail[-1:]).rstrip() if cause.kind is FailureKind.EXIT else ""
     matches = (
-        (text, end.search(what))
-        for what in (error, cause.what, broken_line(cause), last)
-        for end, text in REMEDIES
+        (text, end.search(what)) for what in (error, what, broken_line(cause), last) for end, text in REMEDIES
     )
     return next((text.format(*filter(None, found.groups())) for text, found in matches if found), "")
 

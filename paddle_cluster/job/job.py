@@ -280,8 +280,8 @@ def _left_on_nodes(roster: Roster) -> list[str]:
     """Return a warning, as lines, about new files in job directories that are not collected."""
     names = [f"{name} on {record.name}" for record in roster.all() for name in record.traces.uncollected]
     return [
-        f"WARNING: not copied back: {some(names, _MOST_LISTED)}. Only output/ of node 0 and files of --collect are; "
-        "the job directories stay on the nodes until later jobs replace them"
+        f"WARNING: not copied back: {some(names, _MOST_LISTED)}. Only output/ of node 0 and files of --collect are: "
+        "write results to output/. The job directories stay on the nodes until later jobs replace them"
     ] * bool(names)
 
 

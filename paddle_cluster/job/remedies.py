@@ -132,7 +132,8 @@ REMEDIES = tuple(
         (
             r"^(?:[\w.]*DistNetworkError|OSError): .*[Aa]ddress already in use",
             "use a port that is free on that node; init_process_group without init_method uses MASTER_PORT, which the "
-            "launcher chooses. If ranks are given by hand, only one process can have rank 0",
+            "launcher chooses. If ranks are given by hand, only one process can have rank 0: "
+            "the launcher starts all processes, so omit mp.spawn, and read RANK and WORLD_SIZE",
         ),
         (
             r"^[\w.]*DistNetworkError: ",
@@ -146,6 +147,16 @@ REMEDIES = tuple(
             r"^KeyError: '((?:SLURM|OMPI|PMI|PMIX|MPI)_\w+)'",
             "{0} is a variable of another launcher; this one sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and "
             "MASTER_PORT, as torchrun does",
+        ),
+        (
+            r"^KeyError: '([A-Z][A-Z0-9_]*)'",
+            "if {0} is an environment variable: a job does not have those of your shell; give --env={0}, or "
+            "--env={0}=VALUE",
+        ),
+        (
+            r"^AttributeError: 'EndPass' object has no attribute '(?:cost|batch_id)'",
+            "EndPass has pass_id, metrics and evaluator; a cost belongs to a batch: save event.cost at EndIteration, "
+            "or take trainer.test(reader=...).cost",
         ),
         (
             r"^RuntimeError: Parent directory (\S+) does not exist",
@@ -175,7 +186,7 @@ REMEDIES = tuple(
         (
             r"error: unrecognized arguments: (.*)$",
             "the script does not know {0}, and neither does the launcher, which passes such options on: "
-            f"`{COMMAND} run --help` lists those of the launcher",
+            f"`{COMMAND} run --help` lists those of the launcher, such as --nnodes, --nproc_per_node and --include",
         ),
         (
             r"^TypeError: only 0-dimensional arrays can be converted to Python scalars",

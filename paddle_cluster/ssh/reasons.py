@@ -114,13 +114,14 @@ def add_to_agent(keys: Sequence[str]) -> str:
 def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reason:
     """Explain that the server accepted none of the keys."""
     at = f"{login.user}@" if login.user else ""
+    port = "" if login.port == 22 else f"-p {login.port} "
     return Reason(
         f"authentication refused for {at}{login.host} ({why}), keys tried: {', '.join(keys) or 'none'}.",
         hint
         or (
             "If the user is correct, add a public key to its ~/.ssh/authorized_keys: ssh-copy-id "
-            f"{at}{login.host}. If the key is there, remove write permission of other users, with which sshd ignores "
-            "the file: chmod go-w ~ ~/.ssh ~/.ssh/authorized_keys. AllowUsers and AllowGroups "
+            f"{port}{at}{login.host}. If the key is there, remove write permission of other users, with which sshd "
+            "ignores the file: chmod go-w ~ ~/.ssh ~/.ssh/authorized_keys. AllowUsers and AllowGroups "
             "of its sshd must not exclude the user."
         ),
         "login refused",

@@ -2,10 +2,10 @@
 """Writes log lines and log files in the format of glog.
 
 With GLOG_logtostderr set to 0, lines are written to `<GLOG_log_dir>/<program>.<host>.<user>.log.INFO.<time>.<pid>`,
-reachable through the symlink `<program>.INFO`, and errors also to stderr; otherwise everything is written to stderr.
-When a file reaches GLOG_max_log_size megabytes, a new one is started, as in glog; a process keeps its last three files.
-A log that cannot be written never stops the program: lost lines are counted, and the count is logged when writing works
-again.
+reachable through the symlink `<program>.INFO`, and warnings and errors also to stderr; otherwise everything is written
+to stderr. When a file reaches GLOG_max_log_size megabytes, a new one is started, as in glog; a process keeps its last
+three files. A log that cannot be written never stops the program: lost lines are counted, and the count is logged when
+writing works again.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def open_log(
     Args:
         program: `TRAINER` or `PSERVER`; part of the file's name.
         environment: source of the GLOG_* variables; by default, this process's environment.
-        echo: whether all lines that are written to the file also go to stdout, instead of only errors to stderr.
+        echo: whether all lines that are written to the file also go to stdout, instead of only warnings to stderr.
 
     Returns:
         The logger "paddle".
@@ -153,7 +153,7 @@ def open_log(
         logger.warning("cannot create a log file of %s: %s", program, error)
         stderr.setLevel(logging.WARNING)  # on a full disk, all lines would hide its errors
         return logger
-    stderr.setLevel(logging.ERROR)
+    stderr.setLevel(logging.WARNING)
     logger.addHandler(file)
     return logger
 

@@ -52,7 +52,7 @@ def test_a_log_file_begins_with_glogs_header_and_is_found_through_its_symlink(tm
     assert line.endswith("] trainer mode: Normal")
 
 
-def test_the_file_has_all_levels_and_stderr_the_errors(
+def test_the_file_has_all_levels_and_stderr_the_warnings(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     log = glog.open_log(glog.TRAINER, to_files(tmp_path))
@@ -63,7 +63,7 @@ def test_the_file_has_all_levels_and_stderr_the_errors(
     log.critical("four")
     lines = (tmp_path / "paddle_trainer.INFO").read_text().splitlines()[3:]
     assert [line[0] + line.rpartition("] ")[2] for line in lines] == ["Ione", "Wtwo", "Ethree", "Ffour"]
-    assert capfd.readouterr().err.splitlines() == lines[2:]
+    assert capfd.readouterr().err.splitlines() == lines[1:]
 
 
 def test_with_echo_all_lines_go_to_stdout_as_well(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -285,14 +285,22 @@ def _missing(block: Block, name: str, feeds: set[str]) -> str:
     variable = block.find(name)
     if variable is None:
         hint = advice(name, list(block.visible_vars()), "its variables")
-        return f"; the program has no variable of that name. Run the program in which its layer was created; {hint}"
+        return (
+            f"; the program has no variable of that name. Give the variable itself, or its .name, and run the program "
+            f"in which its layer was created; {hint}"
+        )
     if variable.elsewhere:
         return f"; {variable.elsewhere}"
     unknown = {each.lower(): each for each in sorted(feeds) if block.find(each) is None}
     near = difflib.get_close_matches(name.lower(), unknown, n=1)
     if near:
         return f"; the program has no variable {unknown[near[0]]!r}, which was fed: did you mean {name!r}?"
-    return f"; fed variables: {sorted(feeds) or 'none'}; feed {name!r} as well"
+    others = (
+        f", instead of {', '.join(unknown.values())}, which the program does not have"
+        if unknown
+        else " as well"
+    )
+    return f"; fed variables: {sorted(feeds) or 'none'}; feed {name!r}{others}"
 
 
 def _check_reads(

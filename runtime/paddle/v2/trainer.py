@@ -344,7 +344,8 @@ def _mask_seed(settings: init_settings.Settings) -> int:
 def _require_function(reader: object) -> None:
     if not callable(reader):
         raise UsageTypeError(
-            f"reader must be a function that returns an iterator, got {type(reader).__name__}"
+            f"reader must be a function that returns an iterator, got {type(reader).__name__}: pass the function "
+            "itself, without (), such as paddle.batch(reader, 32)"
         )
 
 

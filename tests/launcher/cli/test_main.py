@@ -370,11 +370,11 @@ def test_options_and_words_beside_a_job_are_the_jobs(argv: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("word", "near"),
-    [("stauts", "status"), ("atach", "attach"), ("kill", "stop"), ("ps", "status"), ("version", "--version")],
+    [("stauts", "status"), ("resume J", "run.*--resume=l"), ("job kill", "stop"), ("version", "--version")],
 )
 def test_a_misspelt_command_is_told_the_right_one(word: str, near: str) -> None:
     with pytest.raises(UsageError, match=f"did you mean {near}"):
-        main.named([word])
+        main.named(word.split())
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_an_option_that_scripts_really_have_is_passed_on(honest: str) -> None:
     [
         ("--machinefile=hosts.txt", "--hostfile=FILE"),
         ("--host=a", "HOSTS in conf.py"),
-        ("-H", "--hosts=HOST"),
+        ("-H", "--nproc_per_node=N for its slots"),
         ("-np", "--nproc_per_node=N"),
         ("--num_gpus=2", "--nproc_per_node=N"),
         ("--num_nodes=2", "--nnodes=N"),

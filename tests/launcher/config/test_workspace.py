@@ -132,7 +132,9 @@ def test_an_entry_that_is_a_directory_is_refused(check: Check, package: Path) ->
 
 @pytest.mark.parametrize("entry", ["/etc/passwd", "../train.py", "a/../../x", ".", "-c", "a\nb"])
 def test_an_entry_outside_the_workspace_is_refused(check: Check, package: Path, entry: str) -> None:
-    assert "--entry: expected a path inside the workspace" in check("-p", str(package), f"--entry={entry}")
+    assert "--entry: expected a path inside the workspace, relative to it, such as " in check(
+        "-p", str(package), f"--entry={entry}"
+    )
 
 
 def test_what_would_hide_the_runtime_is_refused(check: Check, package: Path) -> None:

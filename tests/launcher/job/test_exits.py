@@ -73,6 +73,8 @@ def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_rai
         ("AssertionError: Unknown backend type glo", "gloo"),
         ("RuntimeError: Distributed package doesn't have MPI built in. MPI is", "gloo"),
         ("KeyError: 'SLURM_PROCID'", "WORLD_SIZE"),
+        ("KeyError: 'LEARNING_RATE'", "--env=LEARNING_RATE"),
+        ("AttributeError: 'EndPass' object has no attribute 'cost'", "EndIteration"),
         ("AttributeError: module 'paddle' has no attribute 'nn'", "2.0"),
         ("_pickle.UnpicklingError: invalid load key, 'v'.", "git lfs"),
         (

@@ -262,6 +262,14 @@ def test_an_uncaught_exception_of_cpp_is_the_error_of_its_process() -> None:
     assert "shapes or dtypes" in "".join(report(judge([crashed])))
 
 
+def test_a_python_error_before_an_abort_gets_no_advice_on_compiled_code() -> None:
+    tail = ("Traceback (most recent call last):", '  File "train.py", line 5, in <module>', "ValueError: bad sample",
+            "terminate called without an active exception", "Fatal Python error: Aborted")  # fmt: skip
+    crashed = replace(trainer(1, "signal 6 (SIGABRT)", *tail), code=None, signal=6)
+    assert "  try: " not in "\n".join(report(judge([crashed])))
+    assert "compiled code" in "".join(report(judge([replace(crashed, tail=tail[-1:])])))
+
+
 @pytest.mark.parametrize(
     ("option", "helps"),
     [("--local_rank", "LOCAL_RANK"), ("--local-rank", "LOCAL_RANK"), ("--data", "paddle")],

@@ -135,6 +135,7 @@ def test_a_refused_key_is_named_and_no_password_is_requested(
     error = client.error(url(server), identity_files=(stranger,))
     assert f"authentication refused for {server.user}@127.0.0.1" in error.reason
     assert str(stranger) in error.reason
+    assert f"ssh-copy-id -p {server.port} " in str(error)
     assert error.outcome == "login refused"
 
 

@@ -275,7 +275,8 @@ def test_pruning_does_not_change_what_is_drawn() -> None:
         ({"x": np.zeros((2, 4), "float32")}, r"'x'.* \(-1, 4\) float64, .*\(2, 4\) float32"),
         ({"x": [[1.0]]}, r"'x' fed: expected an array .* got list"),
         ({"X": np.zeros((2, 4))}, r"'x', read by operator 0 'mul' .*'X'.*'x'"),
-        ({}, r"'x', read by operator 0 'mul' in slot 'X', is neither fed nor persistable"),
+        ({}, r"'x', read by operator 0 'mul' in slot 'X', is neither fed nor persistable.*feed 'x' as well"),
+        ({"label": np.zeros(1)}, "feed 'x', instead of label, which the program does not have"),
         (
             {"x": np.zeros((2, 4)), "xx": np.zeros(1)},
             "'xx' was fed, but the program has no variable of that name",

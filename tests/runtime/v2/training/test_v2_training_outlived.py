@@ -145,7 +145,9 @@ def test_wrong_arguments_of_a_trainer_are_named() -> None:
         trainer.train([POINTS])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="iterator"):
         trainer.train(lambda: [POINTS])
-    with pytest.raises(TypeError, match="function that returns an iterator, got list_iterator"):
+    with pytest.raises(
+        TypeError, match="function that returns an iterator, got list_iterator: pass the function"
+    ):
         trainer.test(iter([POINTS]))  # type: ignore[arg-type]
     averaged = optimizer.AdaGrad(model_average=optimizer.ModelAverage(0.5))
     _, cost = network()
