@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import importlib
 
+from paddle import second_names
 from paddle.version import __version__
 
 __all__ = ["__version__"]
 
 _PARTS = ("dataset", "distributed", "fluid", "reader", "v2")
+_NEWER = ("amp", "io", "jit", "metric", "nn", "optimizer", "static", "tensor", "vision", "distributed.fleet")
+
+second_names.refuse(
+    __name__,
+    dict.fromkeys(
+        _NEWER, "paddle.fluid or paddle.v2; the interfaces of PaddlePaddle 2.0 and newer do not exist here"
+    ),
+)
 
 
 def __getattr__(name: str) -> object:
@@ -21,4 +30,6 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(f"paddle.{name}")
     if name == "batch":
         return importlib.import_module("paddle.reader.minibatch").batch
-    raise AttributeError(f"module 'paddle' has no attribute {name!r}; it has batch, {', '.join(_PARTS)}")
+    raise AttributeError(
+        f"module 'paddle' has no attribute {name!r}; it has batch, {', '.join(_PARTS)}, but nothing of PaddlePaddle 2.0"
+    )

@@ -158,5 +158,6 @@ def _cupy() -> Any:
         return importlib.import_module("cupy")
     except ImportError as error:
         raise DeviceError(
-            "a GPU was requested, but cupy is not installed: pip install 'paddle-cluster[gpu]', or use the CPU"
+            "a GPU was requested, but cupy is not installed: pip install 'paddle-cluster[gpu]', or use the CPU: "
+            "fluid.CPUPlace(), or paddle.init(use_gpu=False)"
         ) from error

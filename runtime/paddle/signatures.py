@@ -25,9 +25,14 @@ _SYNONYMS = {
     "inputs": ("input",),
     "params": ("parameters", "parameter_list"),
     "optimizer": ("update_equation",),
+    "grad_clip": ("gradient_clipping_threshold",),
     "shuffle_size": ("buf_size",),
 }
 """Other frameworks' names of arguments -> the possible names here."""
+_ELSEWHERE = {
+    name: f"pass it to minimize(loss, {name}=...)" for name in ("grad_clip", "no_grad_set", "parameter_list")
+}
+"""Arguments that optimizers took in later versions -> where they belong."""
 _literal = cache(ast.literal_eval)
 
 
@@ -64,6 +69,8 @@ def unknown_argument(name: str, parameters: Mapping[str, Parameter], named: Iter
 def advice(unknown: str, known: Sequence[str], what: str = "its arguments") -> str:
     """Return advice for an unknown name: the one that was probably meant, or a list of known ones, called `what`."""
     near = [each for each in _SYNONYMS.get(unknown, ()) if each in known]
+    if not near and unknown in _ELSEWHERE:
+        return _ELSEWHERE[unknown]
     near += difflib.get_close_matches(unknown, known, n=1, cutoff=_NEAR)
     more = f" and {len(known) - _MOST_LISTED} more" if len(known) > _MOST_LISTED else ""
     listed = ", ".join(known[:_MOST_LISTED]) or "none"

@@ -103,6 +103,7 @@ second_names.install(
         f"{__name__}.trainer": f"{__name__}.contrib.trainer",
     }
 )
+second_names.refuse(__name__, {"dygraph": "static programs of fluid.layers, run by fluid.Executor"})
 __getattr__, __dir__ = later.attributes(
     __name__,
     {

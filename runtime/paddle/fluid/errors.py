@@ -50,6 +50,39 @@ ABSENT: Mapping[str, str] = MappingProxyType(
 )
 """Name without its module -> what to use instead."""
 
+NEWER: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("case", "cond", "switch_case"), "layers.IfElse for rows, or layers.Switch"),
+        **dict.fromkeys(("gather_nd", "index_select"), "layers.gather, after layers.reshape"),
+        **dict.fromkeys(("scatter_nd", "scatter_nd_add"), "layers.scatter, after layers.reshape"),
+        **dict.fromkeys(
+            ("GRUCell", "LSTMCell", "RNNCell", "rnn"),
+            "layers.dynamic_lstm, layers.dynamic_gru, or layers.StaticRNN and layers.DynamicRNN",
+        ),
+        **dict.fromkeys(
+            ("Decoder", "dynamic_decode"), "layers.beam_search in layers.While, or contrib.BeamSearchDecoder"
+        ),
+        **dict.fromkeys(
+            ("LookaheadOptimizer", "RecomputeOptimizer"),
+            "the optimizer that it wraps; a smaller batch needs less memory",
+        ),
+        **dict.fromkeys(("load", "load_program_state", "set_program_state"), "fluid.io.load_persistables"),
+        **dict.fromkeys(("load_dygraph", "save_dygraph"), "fluid.io.load_persistables and save_persistables"),
+        **dict.fromkeys(("disable_dygraph", "enable_dygraph"), "fluid.layers: programs are always static"),
+        "AdamW": "contrib.extend_with_decoupled_weight_decay(fluid.optimizer.Adam)",
+        "device_guard": "one place for the whole program: fluid.Executor(place)",
+        "hard_swish": "x * layers.relu6(x + 3.0) / 6.0",
+        "mse_loss": "layers.mean(layers.square_error_cost(input, label))",
+        "require_version": "paddle.__version__",
+        "save": "fluid.io.save_persistables",
+        "size": "layers.shape, or the shape of the variable",
+        "strided_slice": "layers.slice",
+        "unbind": "layers.unstack",
+        "while_loop": "layers.While, as `with layers.While(condition).block():`",
+    }
+)
+"""Name that Fluid 1.6 or newer added -> what to use instead."""
+
 
 def answering(module: str, *also: str, depth: int = 1) -> Callable[[str], Any]:
     """Return a module's `__getattr__`, which searches other modules or raises an error that names a replacement.
@@ -81,6 +114,8 @@ _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 def _message(module: str, name: str) -> str:
     if name in ABSENT:
         return f"{module}.{name} of Fluid 1.5 is not available; {ABSENT[name]}"
+    if name in NEWER:
+        return f"{module}.{name} of Fluid 1.6 and newer is not available; use {NEWER[name]}"
     known = [each for each in dir(sys.modules[module]) if not each.startswith("_")]
     # Python itself asks each module for names such as __path__ at every import.
     close = [] if name.startswith("__") else difflib.get_close_matches(name, [*known, *ABSENT], n=1)

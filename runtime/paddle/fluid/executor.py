@@ -323,7 +323,10 @@ def _one_feed(feed: Any) -> Mapping[str, Any]:
     if isinstance(feed, (list, tuple)) and len(feed) == 1:
         feed = feed[0]
     if not isinstance(feed, Mapping):
-        raise FluidTypeError(f"feed: expected a dict of name to array, got {type(feed).__name__}")
+        raise FluidTypeError(
+            f"feed: expected a dict of name to array, such as {{'x': x}}, got {type(feed).__name__}; "
+            "fluid.DataFeeder makes it from samples"
+        )
     return feed
 
 

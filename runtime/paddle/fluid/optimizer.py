@@ -73,7 +73,12 @@ class Optimizer:
         """Create an optimizer."""
         rate: object = learning_rate
         if isinstance(rate, bool) or not isinstance(rate, (Real, Variable)):
-            raise FluidTypeError(f"learning_rate: expected a number or a Variable, got {learning_rate!r}")
+            hint = ": convert text, as in float(args.lr)" if isinstance(rate, str) else ""
+            raise FluidTypeError(f"learning_rate: expected a number or a Variable, got {rate!r}{hint}")
+        if isinstance(rate, Real) and not float(rate) >= 0:
+            raise FluidError(
+                f"learning_rate: expected 0 or more, got {rate!r}; to maximize, minimize -1.0 * loss"
+            )
         self._learning_rate = learning_rate
         self.regularization = regularization
         self._name = name

@@ -56,7 +56,9 @@ class BoundPlan:
         specs = {name: variable.spec for name, variable in variables.items()}
         for name in plan.asked.feeds:
             if name not in specs:
-                raise FeedError(f"{name!r} was fed, but the program has no variable of that name")
+                raise FeedError(
+                    f"{name!r} was fed, but the program has no variable of that name: remove it from feed"
+                )
         self.asked = plan.asked
         self._plan = plan
         self._device = device
@@ -168,7 +170,8 @@ class BoundPlan:
             raise NotInitializedError(
                 name,
                 f"{name!r} {self._specs[name].shape} has no value in the scope: run the startup program in this "
-                "scope first, after all calls of minimize",
+                "scope first, after all calls of minimize. minimize extends the startup program that is the default "
+                "when it is called, unless startup_program= names another",
             )
         if isinstance(cell.value, LoDArray) and name not in self._plan.sequential:
             raise UnexpectedLod(name)

@@ -267,7 +267,12 @@ def provider(
     made_by["others"] = outter_kwargs
 
     def decorate(generator: Generate) -> Callable[..., DataProvider]:
-        def make(file_list: Sequence[str], **kwargs: Any) -> DataProvider:
+        def make(file_list: Sequence[str] | None = None, **kwargs: Any) -> DataProvider:
+            if file_list is None:
+                raise UsageError(
+                    f"@provider {make.__name__}: only `paddle train` can call a data provider; paddle.v2 takes a "
+                    "reader, which is a function without arguments that yields samples"
+                )
             return DataProvider({**made_by, "generator": generator}, file_list, **kwargs)
 
         make.__name__ = getattr(generator, "__name__", "provider")

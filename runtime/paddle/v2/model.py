@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from paddle.graph.operator import script_line
 from paddle.v2.attr import Initializer, ParameterAttribute
 from paddle.v2.data_type import InputType, whole_number
 from paddle.v2.errors import UsageError
@@ -64,6 +65,7 @@ class LayerConfig:
     """The configuration of a layer. ``num_filters``, ``height`` and ``width`` are 0 for layers that are not images.
 
     ``group`` is the recurrent group to whose step the layer belongs; empty for other layers.
+    ``origin`` is "at file:line" of the script.
     """
 
     name: str
@@ -79,6 +81,7 @@ class LayerConfig:
     input_type: InputType | None = None
     attrs: Attrs = field(default_factory=dict)
     group: str = ""
+    origin: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size", whole_number(self.size, f"size of layer {self.name!r}"))
@@ -179,7 +182,8 @@ class Model:
         """Add a layer under a new name; layers of a group's step can read only layers of that step."""
         if config.name in self.layers:
             raise UsageError(
-                f"duplicate layer name {config.name!r}: layer names must be unique within a process"
+                f"duplicate layer name {config.name!r}: layer names must be unique within a process; "
+                "build the network once and use its layers again, or give the layer another name"
             )
         if self.group and config.type != "group_output":
             readable = self._around if config.type in READS_AROUND_GROUPS else self.group
@@ -191,7 +195,7 @@ class Model:
                         f"{link.layer!r} outside it: pass that layer to the group as an input, in StaticInput "
                         "if it is the same at every step"
                     )
-        self.layers[config.name] = replace(config, group=self.group) if self.group else config
+        self.layers[config.name] = replace(config, group=self.group, origin=script_line())
 
     def add_parameter(
         self, name: str, dims: Sequence[int], attribute: ParameterAttribute, *, size: int | None = None

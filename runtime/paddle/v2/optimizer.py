@@ -203,6 +203,11 @@ for _rule, _row in V2.items():
 
 
 def __getattr__(name: str) -> Any:
+    if name == "SGD":
+        raise AttributeError(
+            "module 'paddle.v2.optimizer' has no attribute 'SGD': plain gradient descent is "
+            "paddle.optimizer.Momentum(momentum=0, learning_rate=...); the trainer is paddle.trainer.SGD"
+        )
     near = difflib.get_close_matches(name, __all__, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise AttributeError(f"module 'paddle.v2.optimizer' has no attribute {name!r}{hint}")

@@ -13,6 +13,7 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Set
+from inspect import signature
 from typing import IO, Any
 
 import numpy as np
@@ -77,7 +78,8 @@ class SGD:
             )
         if not isinstance(update_equation, Optimizer):
             raise UsageTypeError(
-                f"update_equation must be an optimizer of paddle.optimizer, got {update_equation!r}"
+                "update_equation must be an optimizer, such as paddle.optimizer.Adam(learning_rate=1e-3), got "
+                f"{update_equation!r}"
             )
         if pserver_spec is not None:
             raise NotAvailableError(
@@ -93,6 +95,7 @@ class SGD:
             self._topology.make_dense()
         network = self._topology.network
         main = network.behind(network.outputs)
+        _warn_of_wide_costs(network)
         _add_missing(network, main, parameters)
         self._remote_tables = _remote_tables(network, self._is_local)
         if update_equation.model_average is not None and self._topology.use_sparse_updater() and not is_local:
@@ -138,8 +141,7 @@ class SGD:
         """
         _check_reader(reader)
         handler = event_handler if event_handler is not None else _ignore
-        if not callable(handler):
-            raise UsageTypeError(f"event_handler must be callable, got {type(handler).__name__}")
+        _check_handler(handler)
         passes = whole_number(num_passes, "num_passes")
         feeder = DataFeeder(self._topology.data_type(), feeding)
         updater = self._start_updater()
@@ -353,6 +355,29 @@ def _check_reader(reader: Reader) -> None:
     _require_function(reader)
     if not isinstance(reader(), Iterator):
         raise UsageTypeError("reader() must return an iterator, for example by being a generator function")
+
+
+def _warn_of_wide_costs(network: Network) -> None:
+    """Warn if the cost is a layer such as a prediction, whose values would be minimized without a label."""
+    costs = network.costs()
+    for layer in (network.layers[name] for name in network.outputs if name not in costs):
+        if layer.size > 1:
+            _log.warning(
+                "SGD: the cost is layer %r (%s, size %d), which is not a cost layer: training minimizes the sum of "
+                "its values; use a cost such as paddle.layer.classification_cost(input, label)",
+                *(layer.name, layer.type, layer.size),
+            )
+
+
+def _check_handler(handler: object) -> None:
+    if not callable(handler):
+        raise UsageTypeError(f"event_handler must be callable, got {type(handler).__name__}")
+    try:
+        signature(handler).bind(None)
+    except TypeError as error:
+        raise UsageTypeError(f"event_handler must take one argument, the event: {error}") from None
+    except ValueError:
+        return  # a function in C without a signature
 
 
 def _ignore(event: object) -> None:

@@ -110,6 +110,15 @@ def test_a_trainer_that_is_none_of_the_trainers_is_refused() -> None:
         t.get_trainer_program()
 
 
+def test_another_number_of_trainers_than_that_of_the_job_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier()
+    monkeypatch.setenv("PADDLE_JOB_ID", "JOB1")
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "2")
+    with pytest.raises(ValueError, match=r"trainers: got 3, but the job has 2.*PADDLE_TRAINERS_NUM"):
+        fluid.DistributeTranspiler().transpile(0, pservers="127.0.0.1:6174", trainers=3)
+    fluid.DistributeTranspiler().transpile(0, pservers="127.0.0.1:6174", trainers=2)
+
+
 IMAGES: Any = {"name": "images", "shape": [4, 4, 4]}
 
 
@@ -180,6 +189,11 @@ def test_all_but_the_last_dimension_of_a_fully_connected_layer_are_kept_with_min
         (lambda: fluid.layers.fc(fluid.layers.data("z", [2]), 2, act="rleu"), "'rleu'.*'relu'"),
         (lambda: fluid.default_main_program().global_block().var("xx"), "'xx'.*program_guard.* x, y, fc_0"),
         (lambda: fluid.DistributeTranspiler().transpile("0"), "trainer_id.*'0'"),  # type: ignore[arg-type]
+        (lambda: fluid.optimizer.SGD("0.1"), r"learning_rate.*'0.1'.*float\("),
+        (lambda: fluid.optimizer.SGD(-0.1), r"learning_rate.*-0.1.*minimize"),
+        (lambda: fluid.optimizer.SGD(0.1, grad_clip=None), r"grad_clip.*minimize\(loss, grad_clip=...\)"),
+        (lambda: fluid.Executor().run(feed=["x", "y"]), "feed: .*{'x': x}.*DataFeeder"),  # type: ignore[list-item]
+        (lambda: fluid.Executor().run(fluid.Program(), feed={"z": X}), "'z' was fed.*remove it"),
         (lambda: fluid.io.load_inference_model("nowhere", None), "directory nowhere"),  # type: ignore[arg-type]
         (lambda: fluid.io.save_params(None, "/proc/nope"), "/proc/nope"),
     ],
@@ -188,6 +202,25 @@ def test_an_argument_that_does_not_fit_the_program_is_refused(call: Callable[[],
     classifier()
     with pytest.raises((TypeError, ValueError, LookupError, RuntimeError), match=words):
         call()
+
+
+def test_a_test_program_that_would_train_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    program = fluid.default_main_program()
+    classifier()
+    program.clone()
+    assert "trains on the test data" not in caplog.text
+    program.clone(for_test=True)
+    assert "trains on the test data" in caplog.text
+
+
+def test_a_label_beyond_the_classes_names_both_remedies() -> None:
+    loss = classifier()
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    with pytest.raises(
+        ExecutionError, match=r"label 3 is not in \[0, 3\).*larger size.*from 0.*test_fluid_refusals"
+    ):
+        exe.run(feed={"x": X, "y": Y + 1}, fetch_list=[loss])
 
 
 def test_a_second_minimize_of_the_same_loss_is_warned_of() -> None:

@@ -6,28 +6,23 @@ An appended operator takes the current role and name scope of its program.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
 
-import paddle
 from paddle import graph
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.program.descriptions import BlockDesc
 from paddle.fluid.program.operator import OP_ROLE, OP_ROLE_VAR, Operator
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.graph.block import Name
+from paddle.graph.operator import script_line
 from paddle.ops.base.errors import OpError
 from paddle.ops.base.registry import Spec
-
-_PACKAGE = str(Path(paddle.__file__).parent) + os.sep
 
 Initializer = Callable[[Any, Any], Any]
 """An object of `fluid.initializer`: appends to a block the operator that initializes a variable."""
@@ -183,7 +178,7 @@ class Block(graph.Block):
         """Insert an operator before the one at `index`."""
         given = {name: value for name, value in (attrs or {}).items() if value is not None}
         made = super().insert_op(index, type, _given(inputs), _given(outputs), self._common(given))
-        op = cast(Operator, replace(made, origin=made.origin or _origin(), home=ref(self)))  # type: ignore[call-arg]
+        op = cast(Operator, replace(made, origin=made.origin or script_line(), home=ref(self)))  # type: ignore[call-arg]
         self.ops[index] = op
         for name in op.writes:
             written = self.find(name)
@@ -313,14 +308,6 @@ class Block(graph.Block):
         if scope != "/":
             attrs.setdefault("op_namescope", scope)
         return attrs
-
-
-def _origin() -> str:
-    """Return "at file:line" of the innermost caller outside this package."""
-    frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
-        frame = frame.f_back
-    return f"at {frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _given(slots: Names | None) -> dict[str, Any]:

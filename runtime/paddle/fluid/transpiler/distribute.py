@@ -9,6 +9,7 @@ from numbers import Integral
 from typing import Any, ParamSpec, TypeVar
 
 from paddle.endpoints import check_endpoints
+from paddle.env import JobEnvironment
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program.program import Program, default_main_program, default_startup_program
 from paddle.fluid.remote.connection import Connection
@@ -120,11 +121,17 @@ class DistributeTranspiler:
             )
             return
         if isinstance(trainers, str) or not hasattr(trainers, "__index__"):
-            raise FluidError(f"trainers: expected a number in pserver mode, got {trainers!r}")
+            raise FluidError(f"trainers: expected a number in pserver mode, got {trainers!r}: use int(...)")
         if not hasattr(trainer_id, "__index__"):
             raise FluidError(f"trainer_id: expected a number, got {trainer_id!r}")
         if trainers < 1:
             raise FluidError(f"trainers: expected at least 1 trainer, got {trainers}")
+        job = JobEnvironment.read()
+        if job.job_id and job.num_trainers not in (None, trainers):
+            raise FluidError(
+                f"trainers: got {trainers}, but the job has {job.num_trainers}, so servers would wait for others or "
+                'ignore some: pass int(os.environ["PADDLE_TRAINERS_NUM"])'
+            )
         if not isinstance(pservers, str) or not pservers.strip(", "):
             raise FluidError(
                 f"pservers: expected endpoints in a string, such as '10.0.0.1:6174,10.0.0.2:6174', got {pservers!r}"

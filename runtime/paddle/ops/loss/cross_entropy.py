@@ -57,12 +57,13 @@ def picked(label: Array, classes: int, ignore_index: int) -> tuple[Array, Array,
     ):
         return rows, flat, None
     ignored = flat == ignore_index
-    require_within(label, classes, "Label", fits=ignored)
+    require_within(label, classes, "Label", of=_CLASSES, fits=ignored)
     flat = xp.where(ignored, 0, flat)
     return rows, flat, ignored
 
 
 _GREATEST = 1e20
+_CLASSES = "the classes of the layer before: give that layer a larger size, or number labels from 0"
 
 
 def _infer(x: Spec, label: Spec, *, soft_label: bool) -> Spec:

@@ -84,6 +84,9 @@ def lookup_tables_grad(w: Any, ids: list[Array], douts: list[Array]) -> Selected
     return SelectedRows(*merge_rows(flat, values), w.shape[0], is_merged=True)
 
 
+_ROWS = "the rows of the table, whose number must exceed the largest id"
+
+
 def _rows(w: Any, ids: Array, kept: Array | None = None) -> Array:
     flat = ids if kept is None else ids[kept]
     if isinstance(w, SelectedRows):
@@ -91,7 +94,7 @@ def _rows(w: Any, ids: Array, kept: Array | None = None) -> Array:
     # As unsigned numbers, negative ids are huge: one pass finds both kinds of invalid ids.
     if len(flat) and int(flat.view(np.uint64).max()) >= w.shape[0]:
         padding = None if kept is None else ~kept
-        require_within(ids, w.shape[0], "Ids", "id", "the rows of the table", padding)
+        require_within(ids, w.shape[0], "Ids", "id", _ROWS, padding)
     taken: Array = w.take(flat, axis=0)
     return taken
 
@@ -133,7 +136,7 @@ def distributed_lookup_table(
     if len(wanted) and not 0 <= int(wanted[0]) <= int(wanted[-1]) < w.shape[0]:
         for each in flat:
             except_padding = each == padding_idx if padding_idx != -1 else None
-            require_within(each, w.shape[0], "Ids", "id", "the rows of the table", except_padding)
+            require_within(each, w.shape[0], "Ids", "id", _ROWS, except_padding)
     ends = list(accumulate(height_sections))
     parts, asked = [], []
     for at, (end, height) in enumerate(zip(ends, height_sections, strict=True)):

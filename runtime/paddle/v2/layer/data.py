@@ -62,7 +62,11 @@ def declare_input(
 
 @emits("data")
 def _data(emitter: Emitter, config: LayerConfig) -> Variable | None:
-    assert config.input_type is not None
+    if config.input_type is None:
+        raise UsageError(
+            f"data layer {config.name!r} has no type, as data_layer of trainer_config_helpers is for configuration "
+            "files: declare it as paddle.layer.data(name, paddle.data_type.dense_vector(size))"
+        )
     kind, levels = config.input_type.type, int(config.input_type.seq_type)
     if kind == DataType.Dense:
         if config.input_type.has_own_shape:

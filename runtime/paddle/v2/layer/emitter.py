@@ -125,9 +125,8 @@ class Emitter:
         self._parameters: dict[str, Parameter] = {}
         self._count = 0
         self._layer = ""
-        for config in layers.values():
-            if not config.group:
-                self.emit(config)
+        for config in (each for each in layers.values() if not each.group):
+            self.emit(config)
 
     def emit(self, config: LayerConfig) -> None:
         """Append the operators of one layer to the current block."""
@@ -358,7 +357,8 @@ class Emitter:
         slots = {slot: value if isinstance(value, list) else [value] for slot, value in inputs.items()}
         outputs = {slot: [value] for slot, value in zip(outs, results, strict=True)}
         made = self.block.append_op(type=kind, inputs=slots, outputs=outputs, attrs=dict(attrs or {}))
-        self.block.ops[-1] = replace(made, origin=f"by layer {self._layer!r}")
+        origin = self.layers[self._layer].origin if self._layer else ""
+        self.block.ops[-1] = replace(made, origin=f"by layer {self._layer!r} {origin}".rstrip())
         return results
 
     def reshape(self, value: Variable, shape: Sequence[int]) -> Variable:

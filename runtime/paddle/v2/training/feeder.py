@@ -345,7 +345,8 @@ def _check_range(
     if bad.any():
         at = int(bad.argmax())
         raise UsageError(
-            f"data layer {name!r}, {place(at)}: {ids[at]} is not in [0, {kind.dim}), the range of its type"
+            f"data layer {name!r}, {place(at)}: {ids[at]} is not in [0, {kind.dim}), the range of its type: "
+            "numbers count from 0; the type takes the largest one plus 1"
         )
 
 

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import importlib
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import paddle.fluid as fluid
-from paddle.fluid.errors import ABSENT
+from paddle.fluid.errors import ABSENT, NEWER
 
 DOCS = Path(__file__).resolve().parents[4] / "docs"
 TABLE = Path(__file__).resolve().parents[4].parent / "shared" / "spec" / "fluid_names.tsv"
@@ -76,6 +77,29 @@ def test_a_name_that_is_not_here_says_what_to_use() -> None:
 def test_an_import_of_such_a_name_says_it_too() -> None:
     with pytest.raises(ImportError, match=r"paddle.fluid.dygraph .*not available"):
         exec("from paddle.fluid import dygraph")
+
+
+@pytest.mark.parametrize(
+    ("use", "told"),
+    [
+        (lambda: fluid.layers.while_loop, "Fluid 1.6 .*layers.While"),
+        (lambda: fluid.layers.cond, "layers.IfElse"),
+        (lambda: fluid.optimizer.RecomputeOptimizer, "the optimizer that it wraps"),
+        (lambda: fluid.save, "save_persistables"),
+        (lambda: importlib.import_module("paddle.fluid.dygraph.nn"), "static programs"),
+        (lambda: importlib.import_module("paddle.nn"), r"paddle.fluid or paddle.v2.*2\.0"),
+        (lambda: importlib.import_module("paddle").enable_static, r"nothing of PaddlePaddle 2\.0"),
+    ],
+)
+def test_a_name_of_a_later_version_is_answered_with_its_replacement(use: Any, told: str) -> None:
+    with pytest.raises((AttributeError, ImportError), match=told):
+        use()
+
+
+def test_what_is_recommended_exists() -> None:
+    for name, instead in NEWER.items():
+        for dotted in re.findall(r"\b(?:layers|contrib|fluid)(?:\.\w+)+", instead):
+            assert missing("paddle.fluid." + dotted.removeprefix("fluid.")) is None, (name, dotted)
 
 
 def test_a_misspelt_layer_is_answered_with_the_nearest() -> None:

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 import paddle.v2 as paddle
+from paddle.trainer.PyDataProvider2 import provider
+from paddle.trainer_config_helpers import data_layer
 from paddle.v2 import model
 from paddle.v2.errors import TrainingError
 from paddle.v2.parameters import Parameters
@@ -243,3 +245,44 @@ def test_housing_and_digits_scripts_run_as_printed(tmp_path: Path) -> None:
         again = paddle.parameters.Parameters.from_tar(tar)
     found = paddle.infer(output_layer=out, parameters=again, input=[(point[0],) for point in POINTS])
     assert found.shape == (3, 1)
+
+
+def test_an_event_handler_with_other_arguments_is_refused_before_training() -> None:
+    _, cost = regression()
+    trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), optimizer.Momentum())
+    for wrong in (lambda: None, lambda event, more: None):
+        with pytest.raises(TypeError, match="event_handler must take one argument, the event"):
+            trainer.train(lambda: iter([]), event_handler=wrong)  # type: ignore[arg-type]
+
+
+def test_a_prediction_given_as_the_cost_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    def warned(make: Callable[[paddle.layer.LayerOutput], paddle.layer.LayerOutput]) -> bool:
+        caplog.clear()
+        with model.fresh():
+            cost = make(paddle.layer.data("x", paddle.data_type.dense_vector(4)))
+            paddle.trainer.SGD(cost, paddle.parameters.create(cost), optimizer.Momentum())
+        return "not a cost layer" in caplog.text
+
+    assert warned(lambda x: paddle.layer.fc(x, 3))
+    assert not warned(lambda x: paddle.layer.fc(x, 1))
+    assert not warned(lambda x: paddle.layer.sum_cost(paddle.layer.fc(x, 3)))
+
+
+@pytest.mark.parametrize(
+    ("use", "told"),
+    [
+        (lambda: optimizer.SGD, r"Momentum\(momentum=0"),
+        (lambda: train(data_layer("x", 4)), "'x' has no type.*paddle.layer.data"),
+        (lambda: provider(input_types=[])(lambda settings, file: iter([]))(), "takes a reader"),
+    ],
+)
+def test_a_name_of_another_interface_is_answered_with_that_of_v2(
+    use: Callable[[], object], told: str
+) -> None:
+    with pytest.raises((AttributeError, ValueError), match=told):
+        use()
+
+
+def train(layer: paddle.layer.LayerOutput) -> None:
+    cost = paddle.layer.sum_cost(layer)
+    paddle.trainer.SGD(cost, paddle.parameters.create(cost), optimizer.Momentum())
