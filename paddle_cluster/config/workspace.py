@@ -65,23 +65,6 @@ _TORCHRUN = regex(  # matches a script line that starts it, without a variable a
 _JOINED = regex(r"--rdzv[-_]endpoint\b")
 _OTHER_NODES = regex(r"nnodes|rdzv|standalone|master|PET_")
 _OURS = b"paddle"
-_OF_RANKS = (
-    b"RANK",
-    b"WORLD_SIZE",
-    b"MASTER_",
-    b"distributed",
-    b"init_rpc",
-    b"ccelerat",
-    b"ightning",
-    b"transformers",
-    b"deepspeed",
-    b"horovod",
-    b"paddle",
-    b"mpi4py",
-    b"abric",
-    b"ray",
-    b"xgboost",
-)
 _IS_LOGIN = regex(r"\s(?:-\w*l|--login)")
 _DEFINES = regex(r"\s*(?:source|\.|eval|(?:export\s+)?PATH=)(?!\s*activate)")
 _OF_LOGIN = regex(r"\s*(conda activate|source activate|module load|module add|ml load)\b")
@@ -89,7 +72,7 @@ _CONDA = "/opt/conda/etc/profile.d/conda.sh"
 _FILES = {"conda": _CONDA, "source": _CONDA} | dict.fromkeys(("module", "ml"), "/etc/profile.d/modules.sh")
 """First word of a command that only login shells have -> a file that usually defines it."""
 _MOST_FILES = 500
-_LIMIT = 1 << 20  # bytes of a source file
+LIMIT = 1 << 20  # bytes of a source file
 
 
 def check_workspace(settings: Settings) -> None:
@@ -218,7 +201,7 @@ def _launcher(entry: Entry, package: Path | None) -> str:
 
 def _check_script(file: Path) -> None:
     try:
-        source = read_bounded(file, _LIMIT).decode("utf-8", "replace").replace("\\\n", " ")
+        source = read_bounded(file, LIMIT).decode("utf-8", "replace").replace("\\\n", " ")
     except OSError:  # reported by the check of programs
         return
     if source.startswith("#!") and not _OTHER_NODES.search(source) and _TORCHRUN.search(source):
@@ -287,18 +270,18 @@ def foreign_framework(entry: Entry, package: Path) -> str:
     Returns:
         The name of the framework; "" if there is none or a source file cannot be read.
     """
-    imported, source = _sources(entry, package)
+    imported, source = joined(entry, package)
     return "" if _OURS in source else next((name for name in imported if name in FRAMEWORKS), "")
 
 
-def trains_alone(entry: Entry, package: Path) -> bool:
-    """Return whether a script and its modules import torch, but mention neither ranks nor a library that uses them."""
-    imported, source = _sources(entry, package)
-    return "torch" in imported and not any(word in source for word in _OF_RANKS)
+def joined(entry: Entry, package: Path) -> tuple[list[str], bytes]:
+    """Return the result of `sources`, with the sources as one text."""
+    imported, files = sources(entry, package)
+    return imported, b"\n".join(files.values())
 
 
-def _sources(entry: Entry, package: Path) -> tuple[list[str], bytes]:
-    """Return the packages that a script and its modules in the workspace import, and the source of all these files.
+def sources(entry: Entry, package: Path) -> tuple[list[str], dict[Path, bytes]]:
+    """Return the packages that a script and its modules in the workspace import, and the source of each of these files.
 
     Both are empty if a file cannot be read.
     """
@@ -310,19 +293,19 @@ def _sources(entry: Entry, package: Path) -> tuple[list[str], bytes]:
         if file in seen or not file.is_file():
             continue
         try:
-            seen[file] = read_bounded(file, _LIMIT)
+            seen[file] = read_bounded(file, LIMIT)
             tree = ast.parse(seen[file])
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-            return [], b""
+            return [], {}
         if len(seen) > _MOST_FILES:
-            return [], b""
+            return [], {}
         for name in _imported(tree, file.parent.relative_to(package).parts):
             top = name.partition(".")[0]
             if (package / top).is_dir() or (package / f"{top}.py").is_file():
                 todo += _files_of(package, name)
             else:
                 imported.append(top)
-    return imported, b"\n".join(seen.values())
+    return imported, seen
 
 
 def hiding_files(package: Path) -> list[Path]:
@@ -333,7 +316,7 @@ def hiding_files(package: Path) -> list[Path]:
 def unprepared_commands(entry: Entry, package: Path) -> Iterator[tuple[str, str, str]]:
     """Yield "FILE:LINE", each command of a shell script that only login shells have, and a file that defines it."""
     try:
-        source = read_bounded(package / entry.path, _LIMIT) if entry.is_program else b""
+        source = read_bounded(package / entry.path, LIMIT) if entry.is_program else b""
     except OSError:  # reported by the check of programs
         return
     lines = source.decode("utf-8", "replace").splitlines() if source.startswith(b"#!") else []
@@ -344,28 +327,6 @@ def unprepared_commands(entry: Entry, package: Path) -> Iterator[tuple[str, str,
             return
         if found := _OF_LOGIN.match(line):
             yield f"{package / entry.path}:{number}", found[1], _FILES[found[1].split()[0]]
-
-
-def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:
-    """Yield "FILE:LINE" and the number of each call of init_process_group with a constant world_size."""
-    for file in (package / name for name in entries.files(entry, package)[:2] if name.endswith(".py")):
-        try:
-            source = read_bounded(file, _LIMIT)
-            tree = ast.parse(source if b"world_size" in source else b"")
-        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        constants = {
-            node.targets[0].id: node.value
-            for node in tree.body
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-        }
-        for node in ast.walk(tree):
-            if not (isinstance(node, ast.Call) and ast.unparse(node.func).endswith("init_process_group")):
-                continue
-            for given in node.keywords:
-                value = constants.get(given.value.id) if isinstance(given.value, ast.Name) else given.value
-                if given.arg == "world_size" and isinstance(value, ast.Constant) and type(value.value) is int:
-                    yield f"{file}:{given.value.lineno}", value.value
 
 
 def _imported(tree: ast.Module, folder: Sequence[str]) -> Iterator[str]:

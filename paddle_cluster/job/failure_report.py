@@ -19,6 +19,7 @@ from paddle_cluster.job.causes import Conclusion, broken_line, last_error
 from paddle_cluster.job.remedies import REMEDIES
 from paddle_cluster.nodes.failure import Failure, FailureKind, Incident
 from paddle_cluster.text.sizes import some
+from paddle_node.contract.classes import regex
 
 SCHEMA_VERSION = 1
 NAME = "failure.json"
@@ -28,6 +29,9 @@ LINE_LIMIT = 400
 ECHOES = 8
 NAMES = 3
 LAST_WORDS = 200
+_FRAME = regex(r'(?:\[rank\d+\]: ?)?  File "([^"]+)", line ')  # with PyTorch's prefix
+_INDENTED = regex(r"(?:\[rank\d+\]: ?)?    ")
+_LIBRARY = regex(r"/(?:site|dist)-packages/|/\.paddle/runtime/|/lib/python3\.\d+/|^<frozen ")
 
 
 def write(
@@ -135,7 +139,7 @@ def report(conclusion: Conclusion, history: Sequence[str] = ()) -> list[str]:
     if cause.stacks:
         lines += ["  its stacks:", *_indented(cause.stacks.splitlines()[:TAIL_LINES])]
     if cause.tail:
-        lines += ["  the end of its log:", *_indented(cause.tail[-TAIL_LINES:])]
+        lines += ["  the end of its log:", *_indented(_without_libraries(cause.tail)[-TAIL_LINES:])]
     if cause.log:
         lines.append(f"  full log: {cause.log}")
     if advice := remedy(cause):
@@ -153,6 +157,26 @@ def report(conclusion: Conclusion, history: Sequence[str] = ()) -> list[str]:
     if conclusion.ended:
         lines.append(f"  stopped by the launcher: {_names(conclusion.ended)}")
     return lines + [f"  earlier: {line}" for line in history[-ECHOES:]]
+
+
+def _without_libraries(tail: Sequence[str]) -> Sequence[str]:
+    """Return the end of a log; from a long one, calls within libraries are left out of its tracebacks."""
+    if len(tail) <= TAIL_LINES:
+        return tail
+    kept, left_out = list[str](), 0
+    is_library = False
+    for line in tail:
+        if frame := _FRAME.match(line):
+            is_library = _LIBRARY.search(frame[1]) is not None
+            left_out += is_library
+        elif not _INDENTED.match(line):
+            is_library = False
+            if left_out:
+                kept.append(f"    ... {left_out} calls within libraries: see the full log")
+            left_out = 0
+        if not is_library:
+            kept.append(line)
+    return kept
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

@@ -64,7 +64,8 @@ REMEDIES = tuple(
             ),
         ),
         (
-            r"^AttributeError: module 'paddle' has no attribute"
+            r"^AttributeError: module 'paddle' has no attribute|^ImportError: cannot import name '\w+' from 'paddle' "
+            r"|^ModuleNotFoundError: paddle\.\w+ is not supported: use paddle\.fluid or paddle\.v2"
             r"|^ModuleNotFoundError: No module named 'paddle\.(?!v2|fluid)",
             "the paddle of a job has the interfaces paddle.v2 and paddle.fluid, but not those of PaddlePaddle 2.0 and "
             "newer: write the script with one of these two, or with PyTorch or JAX in --mode=collective",
@@ -119,6 +120,11 @@ REMEDIES = tuple(
             r"^did not answer on its ports within",
             "a Fluid script must run t.get_pserver_program if TRAINING_ROLE is PSERVER "
             f"(`{COMMAND} help fluid-jobs`); for a server that starts slowly, raise READY_TIMEOUT_S in conf.py",
+        ),
+        (
+            r"^paddle\.errors\.ConfigError: pservers: endpoint|Error: '\S+' is not one of the servers: ",
+            'pass pservers=os.environ["PADDLE_PSERVERS_IP_PORT_LIST"], which lists the pservers of the job with their '
+            "ports; PADDLE_PSERVERS lists addresses without ports",
         ),
         (
             r"error: the following arguments are required: .*--local[-_]rank",
@@ -204,10 +210,15 @@ REMEDIES = tuple(
             ),
         ),
         (
+            r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(\.\./[^']*)'",
+            "{0} is outside the job's directory, a copy of the workspace: move the file into the workspace, or copy it "
+            "to every node and name it by its absolute path",
+        ),
+        (
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'][^']*)'",
             (
                 "{0} is not in the job's directory on the node, which is a copy of the workspace "
-                "without the files that .paddleignore lists; --dry_run lists them"
+                "without the files that .paddleignore lists: put it there; --dry_run lists the files"
             ),
         ),
         (

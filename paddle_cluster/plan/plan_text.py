@@ -10,12 +10,8 @@ from paddle_cluster.config import requirements
 from paddle_cluster.config.conf_file import shown_path
 from paddle_cluster.config.engines import ENGINES
 from paddle_cluster.config.options import Mode
-from paddle_cluster.config.workspace import (
-    fixed_world_sizes,
-    hiding_files,
-    trains_alone,
-    unprepared_commands,
-)
+from paddle_cluster.config.script_habits import fixed_world_sizes, harmful, trains_alone
+from paddle_cluster.config.workspace import hiding_files, unprepared_commands
 from paddle_cluster.plan.environment import ADDED_ON_NODE, too_long_message
 from paddle_cluster.plan.plan import (
     Plan,
@@ -96,6 +92,9 @@ def opening(plan: Plan) -> str:
                 f"WARNING: each of {ranks} ranks will train alone: {plan.settings.job.entry.text} imports torch, but "
                 "never calls torch.distributed.init_process_group"
             )
+        if ranks > 1:
+            habits = harmful(plan.settings.job.entry, package)
+            lines += [f"WARNING: {place}: {text}" for place, text in habits]
     return "\n".join(lines)
 
 

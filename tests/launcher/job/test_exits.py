@@ -76,6 +76,15 @@ def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_rai
         ("KeyError: 'LEARNING_RATE'", "--env=LEARNING_RATE"),
         ("AttributeError: 'EndPass' object has no attribute 'cost'", "EndIteration"),
         ("AttributeError: module 'paddle' has no attribute 'nn'", "2.0"),
+        ("ImportError: cannot import name 'nn' from 'paddle' (/j/paddle/__init__.py)", "2.0"),
+        ("ModuleNotFoundError: paddle.nn is not supported: use paddle.fluid or paddle.v2", "2.0"),
+        ("torch.distributed.DistNetworkError: The address already in use", "mp.spawn"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '../data/a.pt'", "outside"),
+        ("paddle.errors.ConfigError: pservers: endpoint '10.0.0.1': expected 'ip:port'", "PORT_LIST"),
+        (
+            "paddle.fluid.errors.FluidError: '10.0.0.2:1' is not one of the servers: 10.0.0.1:6174",
+            "PORT_LIST",
+        ),
         ("_pickle.UnpicklingError: invalid load key, 'v'.", "git lfs"),
         (
             "ValueError: DistributedDataParallel device_ids and output_device arguments only",
@@ -112,6 +121,34 @@ def test_an_error_of_a_shell_script_has_a_remedy(line: str, words: str) -> None:
     assert words in remedy(
         Failure(FailureKind.EXIT, "node-a", "trainer-0", "exit code 127", ("x", line), code=127)
     )
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank1]: "])
+def test_a_long_traceback_shows_the_script_and_the_error_without_calls_of_libraries(prefix: str) -> None:
+    calls = [
+        line
+        for n in range(12)
+        for line in (f'  File "/r/.paddle/runtime/a/paddle/m{n}.py", line 1, in f', "    f()")
+    ]
+    script = ['  File "/r/JOB1/train.py", line 13, in train', "    exe.run(feed=feed)"]
+    tail = [
+        "epoch 1",
+        "Traceback (most recent call last):",
+        *script,
+        *calls,
+        "ValueError: a label",
+        "it was 3",
+    ]
+    failure = Failure(
+        FailureKind.EXIT, "a", "trainer-0", "exit code 1", tuple(prefix + line for line in tail), code=1
+    )
+    shown = "\n".join(report(judge([failure])))
+    assert f'{prefix}  File "/r/JOB1/train.py", line 13' in shown
+    assert "exe.run(feed=feed)" in shown
+    assert "... 12 calls within libraries" in shown
+    assert "m3.py" not in shown
+    assert "epoch 1" in shown
+    assert "it was 3" in shown
 
 
 def test_a_traceback_that_follows_a_prompt_is_found() -> None:

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warnings about PyTorch scripts whose ranks would not train together: habits of scripts for one machine."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from paddle_cluster.config import entry as entries
+from paddle_cluster.config.entry import Entry
+from paddle_cluster.config.workspace import LIMIT, joined, sources
+from paddle_cluster.system.state_dir import read_bounded
+from paddle_node.contract.classes import regex
+
+_OF_RANKS = (
+    b"RANK",
+    b"WORLD_SIZE",
+    b"MASTER_",
+    b"distributed",
+    b"init_rpc",
+    b"ccelerat",
+    b"ightning",
+    b"transformers",
+    b"deepspeed",
+    b"horovod",
+    b"paddle",
+    b"mpi4py",
+    b"abric",
+    b"ray",
+    b"xgboost",
+)
+_OTHER_LIBRARIES = r"ccelerat|ightning|transformers|deepspeed|horovod|fabric|\bray\b|colossalai|megatron"
+
+_HABITS = tuple(
+    (regex(present.encode()), regex(f"{absent}|{_OTHER_LIBRARIES}".encode()), text)
+    for present, absent, text in (
+        (
+            r"\bDataLoader\(",
+            r"[Ss]ampler|Iterable|[Ss]hard|[Ss]plit|Subset|rank\s*::|\[\s*rank|seed\([^)]*rank|world_size\s*[:)\]]",
+            "every rank reads the same samples: give DataLoader a sampler=DistributedSampler(dataset) and call its "
+            "set_epoch(epoch), unless the script divides the data itself",
+        ),
+        (
+            r"environ\[[\"']MASTER_(?:ADDR|PORT)[\"']\]\s*=(?!=)|init_method\s*=\s*f?[\"']tcp://(?:localhost|127\.)",
+            r"[\"']MASTER_(?:ADDR|PORT)[\"']\s*(?:not\s+)?in\b",
+            "ranks of other nodes cannot find rank 0 at an address in the script: remove the line, because the "
+            "launcher sets MASTER_ADDR and MASTER_PORT",
+        ),
+        (
+            r"\b(?:mp|multiprocessing)\.spawn\(",
+            r"\bNODE_RANK\b|\bLOCAL_WORLD_SIZE\b",
+            "each rank of the job starts ranks of its own: call the function without mp.spawn, with the rank in RANK, "
+            "and let --nproc_per_node=N start the processes of a node",
+        ),
+        (
+            r"\.backward\(",
+            r"DistributedDataParallel|\bDDP\b|[Ff]ully_?[Ss]hard|FSDP|all_reduce|all_gather|reduce|broadcast|isend|\.send\("
+            r"|rpc|DeviceMesh|device_mesh|parallelize|pserver|paddle",
+            "nothing exchanges gradients, so each rank trains a model of its own: wrap the model, as in "
+            "model = torch.nn.parallel.DistributedDataParallel(model)",
+        ),
+    )
+)
+"""Pattern of a habit, pattern of what makes it harmless, anywhere in the script or its modules -> the warning."""
+_MEETS = b"init_process_group"
+
+
+def harmful(entry: Entry, package: Path) -> Iterator[tuple[str, str]]:
+    """Yield "FILE:LINE" and a warning for each habit of a script, or its modules, that calls init_process_group."""
+    imported, files = sources(entry, package)
+    everything = b"\n".join(files.values())
+    if "torch" not in imported or _MEETS not in everything:
+        return
+    for present, absent, text in _HABITS:
+        if absent.search(everything):
+            continue
+        found = ((file, source, match) for file, source in files.items() if (match := present.search(source)))
+        for file, source, match in found:
+            line = source.count(b"\n", 0, match.start()) + 1
+            yield f"{file}:{line}", text
+            break
+
+
+def trains_alone(entry: Entry, package: Path) -> bool:
+    """Return whether a script and its modules import torch, but mention neither ranks nor a library that uses them."""
+    imported, source = joined(entry, package)
+    return "torch" in imported and not any(word in source for word in _OF_RANKS)
+
+
+def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:
+    """Yield "FILE:LINE" and the number of each call of init_process_group with a constant world_size."""
+    for file in (package / name for name in entries.files(entry, package)[:2] if name.endswith(".py")):
+        try:
+            source = read_bounded(file, LIMIT)
+            tree = ast.parse(source if b"world_size" in source else b"")
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        constants = {
+            node.targets[0].id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        }
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Call) and ast.unparse(node.func).endswith("init_process_group")):
+                continue
+            for given in node.keywords:
+                value = constants.get(given.value.id) if isinstance(given.value, ast.Name) else given.value
+                if given.arg == "world_size" and isinstance(value, ast.Constant) and type(value.value) is int:
+                    yield f"{file}:{given.value.lineno}", value.value

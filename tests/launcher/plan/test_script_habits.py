@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warnings about habits of PyTorch scripts for one machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paddle_cluster.plan.plan_text import opening
+from tests.launcher.planning import LOCAL, Planned
+
+BODY = """import torch, os
+from torch import distributed, nn, multiprocessing as mp
+distributed.init_process_group("gloo")
+loss.backward()
+"""
+WRAPPED = BODY + "model = nn.parallel.DistributedDataParallel(model)\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "warned"),
+    [
+        (BODY, "train.py:4: nothing exchanges gradients"),
+        (BODY + "distributed.all_reduce(x)\n", ""),
+        (WRAPPED, ""),
+        (WRAPPED + "data = DataLoader(dataset)\n", "train.py:6: every rank reads the same samples"),
+        (WRAPPED + "data = DataLoader(dataset, sampler=DistributedSampler(dataset))\n", ""),
+        (WRAPPED + "data = DataLoader(dataset[rank::ranks])\n", ""),
+        (
+            WRAPPED + "os.environ['MASTER_ADDR'] = 'localhost'\n",
+            "train.py:6: ranks of other nodes cannot find",
+        ),
+        (WRAPPED + "if 'MASTER_ADDR' not in os.environ:\n    os.environ['MASTER_ADDR'] = 'a'\n", ""),
+        (WRAPPED + "mp.spawn(main, nprocs=2)\n", "train.py:6: each rank of the job starts ranks of its own"),
+        (BODY.replace("torch", "nets"), ""),
+    ],
+)
+def test_habits_that_keep_ranks_from_training_together_are_warned_of(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, warned: str
+) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/train.py").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    lines = [line for line in opening(planned(LOCAL, "--mode=collective")).splitlines() if "WARNING" in line]
+    assert [warned in line for line in lines] == [True] * bool(warned)
+    assert "WARNING" not in opening(planned(LOCAL, "--mode=collective", "--nnodes=1"))
