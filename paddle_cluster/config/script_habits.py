@@ -63,6 +63,9 @@ _HABITS = tuple(
     )
 )
 """Pattern of a habit, pattern of what makes it harmless, anywhere in the script or its modules -> the warning."""
+_READS_ARGUMENTS = regex(
+    rb"\b(?:sys|click|fire|hydra|absl|typer|tyro)\b|arg[sv]|[Pp]ars|[Ff]lags|FLAGS|[a-z]opt\b|CLI|paddle"
+)
 _MEETS = b"init_process_group"
 
 
@@ -86,6 +89,12 @@ def trains_alone(entry: Entry, package: Path) -> bool:
     """Return whether a script and its modules import torch, but mention neither ranks nor a library that uses them."""
     imported, source = joined(entry, package)
     return "torch" in imported and not any(word in source for word in _OF_RANKS)
+
+
+def ignores_arguments(entry: Entry, package: Path) -> bool:
+    """Return whether neither a Python script nor its modules read the command line."""
+    source = joined(entry, package)[1]
+    return bool(source) and not _READS_ARGUMENTS.search(source)
 
 
 def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:

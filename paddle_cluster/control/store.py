@@ -309,7 +309,11 @@ def find(where: StatePlaces, word: str) -> KnownJob:
         for problem in unreadable(where):
             if word and word in problem.partition(":")[0]:
                 raise UsageError(problem)
-        near = nearest(word, [job.record.name for job in jobs if job.record.name])
+        place = os.path.abspath(word)
+        of_place = [job.job_id for job in jobs if place in (job.record.source, job.record.collected)]
+        near = max(of_place, default="") or nearest(
+            word, [job.record.name for job in jobs if job.record.name]
+        )
         hint = f"did you mean {near}? " if near else ""
         raise UsageError(
             f"unknown job {word!r}; {hint}`{PROGRAM} status` lists the known jobs, and `{PROGRAM} "

@@ -10,7 +10,12 @@ from paddle_cluster.config import requirements
 from paddle_cluster.config.conf_file import shown_path
 from paddle_cluster.config.engines import ENGINES
 from paddle_cluster.config.options import Mode
-from paddle_cluster.config.script_habits import fixed_world_sizes, harmful, trains_alone
+from paddle_cluster.config.script_habits import (
+    fixed_world_sizes,
+    harmful,
+    ignores_arguments,
+    trains_alone,
+)
 from paddle_cluster.config.workspace import hiding_files, unprepared_commands
 from paddle_cluster.plan.environment import ADDED_ON_NODE, too_long_message
 from paddle_cluster.plan.plan import (
@@ -23,6 +28,7 @@ from paddle_cluster.plan.plan import (
     trainer_processes,
     values_in_files,
 )
+from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import counted
 from paddle_cluster.text.wrapping import table, visible
 from paddle_node.contract.names import JOB_KEY
@@ -79,6 +85,12 @@ def opening(plan: Plan) -> str:
         f"file which defines it, such as `. {file}`"
         for place, command, file in (unprepared_commands(plan.settings.job.entry, package) if package else ())
     ]
+    job = plan.settings.job
+    if job.passthrough and package is not None and ignores_arguments(job.entry, package):
+        lines.append(
+            f"WARNING: {entry} reads no arguments, and the launcher has no option {given[:_MOST_GIVEN]}: "
+            f"`{PROGRAM} run --help` lists its options, such as --nnodes, --nproc_per_node, --include and --dry_run"
+        )
     if plan.mode is Mode.COLLECTIVE and package is not None:
         ranks = len(plan.trainer_nodes)
         lines += [

@@ -200,6 +200,8 @@ def test_an_unknown_job_is_answered_with_the_most_similar_name(where: StatePlace
     put(where, replace(record("JOB1"), name="resnet"))
     with pytest.raises(UsageError, match="did you mean resnet"):
         store.find(where, "resnt")
+    with pytest.raises(UsageError, match="did you mean JOB1"):
+        store.find(where, "/home/ann/ws/")
 
 
 def test_an_id_that_begins_another_is_still_found(where: StatePlaces) -> None:
@@ -349,7 +351,7 @@ def test_no_argument_and_no_variable_of_the_user_gets_into_job_json(tmp_path: Pa
         "ws",
         f"--conf={tmp_path / 'conf.py'}",
         "--env=TOKEN=sesame",
-        "--password=sesame",
+        "--token=sesame",
         "--",
         "sesame",
     ]

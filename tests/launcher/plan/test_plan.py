@@ -287,69 +287,6 @@ def test_a_constant_world_size_that_is_not_the_job_s_is_reported(
     assert line in "".join(lines)
 
 
-@pytest.mark.parametrize(
-    ("script", "module", "is_reported"),
-    [
-        ("import torch\n", "", True),
-        ("import torch, nets\n", "import torch.nn\n", True),
-        ("import torch, nets\n", "import torch.distributed as dist\n", False),
-        ("import torch, os\nrank = os.environ['RANK']\n", "", False),
-        ("import nets\n", "", False),
-        ("import torch\nprint(", "", False),
-    ],
-)
-def test_a_torch_script_whose_ranks_never_meet_is_reported(
-    planned: Planned,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    script: str,
-    module: str,
-    is_reported: bool,
-) -> None:
-    (tmp_path / "ws").mkdir()
-    (tmp_path / "ws/train.py").write_text(script)
-    (tmp_path / "ws/nets.py").write_text(module)
-    monkeypatch.chdir(tmp_path)
-    text = opening(planned(LOCAL, "--mode=collective"))
-    assert ("3 ranks will train alone" in text) == is_reported
-    assert "train alone" not in opening(planned(LOCAL, "--mode=collective", "--nnodes=1"))
-
-
-def test_a_file_that_hides_a_package_is_reported(
-    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "ws").mkdir()
-    for name in ("train.py", "torch.py"):
-        (tmp_path / "ws" / name).touch()
-    monkeypatch.chdir(tmp_path)
-    (line,) = opening(planned(LOCAL)).splitlines()[2:]
-    assert "ws/torch.py" in line
-
-
-@pytest.mark.parametrize(
-    ("script", "told"),
-    [
-        (
-            "#!/bin/sh\nconda activate x\n",
-            "ws/run.sh:2: a job has no login shell, and probably no `conda activate`",
-        ),
-        ("#!/bin/bash\nset -e\nmodule load cuda\n", "ws/run.sh:3: "),
-        ("#!/bin/bash\n. /opt/conda/etc/profile.d/conda.sh\nconda activate x\n", ""),
-        ('#!/bin/bash\neval "$(conda shell.bash hook)"\nconda activate x\n', ""),
-        ("#!/bin/bash\nsource activate x\n", "ws/run.sh:2: "),
-        ("#!/bin/bash -l\nmodule load cuda\n", ""),
-    ],
-)
-def test_a_command_that_only_login_shells_have_is_reported(
-    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, told: str
-) -> None:
-    (tmp_path / "ws").mkdir()
-    (tmp_path / "ws" / "run.sh").write_text(script)
-    monkeypatch.chdir(tmp_path)
-    lines = opening(planned(LOCAL, "--entry=run.sh")).splitlines()[2:]
-    assert [line.partition(told)[0] for line in lines] == (["WARNING: "] if told else [])
-
-
 def test_a_stopped_job_with_kept_files_says_how_to_continue(planned: Planned) -> None:
     kept = planned(LOCAL, "--mode=collective", "--keep_as=run7", "--hosts=local").settings
     assert "--keep_as=run7" in resume_hint(kept)[0]

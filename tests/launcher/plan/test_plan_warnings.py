@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warnings about a workspace's files, which a job prints before its nodes are connected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paddle_cluster.plan.plan_text import opening
+from tests.launcher.planning import LOCAL, Planned
+
+
+@pytest.mark.parametrize(
+    ("script", "module", "is_reported"),
+    [
+        ("import torch\n", "", True),
+        ("import torch, nets\n", "import torch.nn\n", True),
+        ("import torch, nets\n", "import torch.distributed as dist\n", False),
+        ("import torch, os\nrank = os.environ['RANK']\n", "", False),
+        ("import nets\n", "", False),
+        ("import torch\nprint(", "", False),
+    ],
+)
+def test_a_torch_script_whose_ranks_never_meet_is_reported(
+    planned: Planned,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    module: str,
+    is_reported: bool,
+) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/train.py").write_text(script)
+    (tmp_path / "ws/nets.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    text = opening(planned(LOCAL, "--mode=collective"))
+    assert ("3 ranks will train alone" in text) == is_reported
+    assert "train alone" not in opening(planned(LOCAL, "--mode=collective", "--nnodes=1"))
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "told"),
+    [
+        (
+            "print(1)\n",
+            ["-N2"],
+            "train.py reads no arguments, and the launcher has no option -N2",
+        ),
+        ("print(1)\n", [], ""),
+        ("import sys\nprint(sys.argv)\n", ["-N2"], ""),
+        ("from paddle import v2\n", ["-N2"], ""),
+    ],
+)
+def test_arguments_that_nobody_reads_are_reported(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    script: str, arguments: list[str], told: str,
+) -> None:  # fmt: skip
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/train.py").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    lines = opening(planned("", "--mode=collective", "--hosts=local,local", *arguments)).splitlines()[2:]
+    assert len(lines) == bool(told)
+    assert told in "".join(lines)
+
+
+def test_a_file_that_hides_a_package_is_reported(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ws").mkdir()
+    for name in ("train.py", "torch.py"):
+        (tmp_path / "ws" / name).touch()
+    monkeypatch.chdir(tmp_path)
+    (line,) = opening(planned(LOCAL)).splitlines()[2:]
+    assert "ws/torch.py" in line
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (
+            "#!/bin/sh\nconda activate x\n",
+            "ws/run.sh:2: a job has no login shell, and probably no `conda activate`",
+        ),
+        ("#!/bin/bash\nset -e\nmodule load cuda\n", "ws/run.sh:3: "),
+        ("#!/bin/bash\n. /opt/conda/etc/profile.d/conda.sh\nconda activate x\n", ""),
+        ('#!/bin/bash\neval "$(conda shell.bash hook)"\nconda activate x\n', ""),
+        ("#!/bin/bash\nsource activate x\n", "ws/run.sh:2: "),
+        ("#!/bin/bash -l\nmodule load cuda\n", ""),
+    ],
+)
+def test_a_command_that_only_login_shells_have_is_reported(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, told: str
+) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws" / "run.sh").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    lines = opening(planned(LOCAL, "--entry=run.sh")).splitlines()[2:]
+    assert [line.partition(told)[0] for line in lines] == (["WARNING: "] if told else [])
