@@ -279,7 +279,8 @@ def test_trainers_average_the_parameters_that_they_receive(places: int) -> None:
     assert len(names) == 4 * 7 + 1
     for name in names:
         got = job.scopes["trainer 1"].get(name)
-        np.testing.assert_allclose(got, scope.get(name), rtol=1e-4, atol=1e-6, err_msg=name)
+        # Adam turns the rounding of a gradient near its epsilon into a part of a step of 0.05: on some CPUs 2e-5.
+        np.testing.assert_allclose(got, scope.get(name), rtol=1e-4, atol=1e-4, err_msg=name)
 
 
 def rows_of_all() -> Any:
