@@ -267,7 +267,7 @@ def tokens(named: Mapping[str, Any]) -> list[str]:
             hint = f"did you mean {near[0]!r}?" if near else f"its options are {', '.join(known)}"
             raise TypeError(f"run() has no option named {name!r}: {hint}")
         option = LONG["job_dispatch_package" if name == "package" else name]
-        if not option.metavar and not isinstance(value, bool):
+        if not option.metavar and not isinstance(value, bool | None):
             raise TypeError(f"run(): {name} is True or False, got {value!r}")
         if not option.metavar:
             found += [f"--{option.name}"] if value else []

@@ -53,13 +53,13 @@ _ADVICE = {
     "num_nodes num_machines max_nodes": "give --nnodes=N",
     "min_nodes min_np": "give --min_trainers=N, the number of trainers with which a job continues",
     "node_rank machine_rank master_addr main_process_ip rdzv_endpoint rdzv_id rdzv_backend": f"{_SET}; {_HOSTS}",
-    "master_port main_process_port standalone multi_gpu same_network force_multi": f"{_SET}; leave it out",
+    "master_port main_process_port standalone same_network force_multi": f"{_SET}; leave it out",
     "bind_to map_by rank_by oversubscribe allow_run_as_root mca": (
         "leave it out; with --engine=openmpi, OMPI_MCA_* variables set the parameters of Open MPI"
     ),
     "x": "give --env=NAME, or --env=NAME=VALUE",
     "server_num num_servers num_pservers worker_num num_trainers": _ROLES,
-    "script m no_python module": "give --entry=FILE, or --entry=-mpackage.module",
+    "script m no_python": "give --entry=FILE, or --entry=-mpackage.module",
     "gres qos": "give --engine=slurm, and SLURM_OPTIONS in conf.py",
     "redirects tee output_filename": "leave it out; the logs of all processes are copied to log/ in the workspace",
     "restart_policy": "give --max_restarts=N",
@@ -219,7 +219,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
     """Return the launcher's options as name -> text, and the other tokens as runs of adjacent tokens."""
     given: dict[str, list[str]] = {}
     runs: list[list[str]] = [[]]
-    engine = next((one for one in (t.removeprefix("--engine=") for t in tokens) if one in _OF_ENGINE), "")
+    engine = next((one for one in _OF_ENGINE if f"--engine={one}" in "=".join(tokens)), "")
     problems: list[str] = []
     position = 0
     option: Option | None = None

@@ -32,6 +32,9 @@ from paddle_cluster.text.sizes import counted
 from paddle_node.contract.classes import regex, replace
 from paddle_node.contract.flags import PSERVER_FLAGS, value_of
 
+_LISTS = regex(
+    r"/|(?:hosts|nodes|machines|inventory)$|(?:host|node|machine)s?_?(?:file|list)|\.(?:txt|ini|cfg)$"
+)
 _SEVERAL = regex(r"=.*,[A-Z][A-Z0-9_]*=")
 _CONFIG = regex(r"--?config(=|$)")
 _IN_CONF = frozenset(row.flag for row in BY_KEY.values())  # checked with the names in conf.py
@@ -48,7 +51,7 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
         ConfError: a layer contains errors; the message has one line per error, with file:line, variable or option.
     """
     only = ",".join(arguments["hosts"] or ())
-    if os.path.isfile(only):
+    if os.path.isfile(only) and _LISTS.search(only):  # a file can also have the name of a host
         raise ConfError("--hosts", f"{only} is a file; give --hostfile={only}")
     path = conf_path(arguments, environ)
     arguments = _with_mode(arguments)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from paddle_cluster.config import entry as entries
@@ -32,24 +32,36 @@ _OF_RANKS = (
 )
 _OTHER_LIBRARIES = r"ccelerat|ightning|transformers|deepspeed|horovod|fabric|\bray\b|colossalai|megatron"
 
+SAMPLES = (
+    "every rank reads the same samples: give DataLoader a sampler=DistributedSampler(dataset) and call its "
+    "set_epoch(epoch), unless the script divides the data itself"
+)
+ADDRESS = (
+    "ranks of other nodes cannot find rank 0 at an address in the script: remove the line, because the launcher sets "
+    "MASTER_ADDR and MASTER_PORT"
+)
+_IS_STARTED = (  # the script asks whether a launcher started it
+    r"[\"'](?:(?:LOCAL_)?RANK|WORLD_SIZE|MASTER_(?:ADDR|PORT))[\"'](?:\)\s*is\b|\s*(?:not\s+)?in\b)"
+    r"|environ\.get\([\"']MASTER_|getenv\([\"']MASTER_|is_torchelastic_launched"
+)
 _HABITS = tuple(
     (regex(present.encode()), regex(f"{absent}|{_OTHER_LIBRARIES}".encode()), text)
     for present, absent, text in (
         (
             r"\bDataLoader\(",
-            r"[Ss]ampler|Iterable|[Ss]hard|[Ss]plit|Subset|rank\s*::|\[\s*rank|seed\([^)]*rank|world_size\s*[:)\]]",
-            "every rank reads the same samples: give DataLoader a sampler=DistributedSampler(dataset) and call its "
-            "set_epoch(epoch), unless the script divides the data itself",
+            r"[Ss]ampler|Iterable|[Ss]hard|[Ss]plit|Subset|rank\s*::|\[\s*rank|seed\([^)]*rank|world_size\s*[:)\]]"
+            r"|DeviceMesh|device_mesh|parallelize|[Pp]ipelin",
+            SAMPLES,
         ),
         (
-            r"environ\[[\"']MASTER_(?:ADDR|PORT)[\"']\]\s*=(?!=)|init_method\s*=\s*f?[\"']tcp://(?:localhost|127\.)",
-            r"[\"']MASTER_(?:ADDR|PORT)[\"']\s*(?:not\s+)?in\b",
-            "ranks of other nodes cannot find rank 0 at an address in the script: remove the line, because the "
-            "launcher sets MASTER_ADDR and MASTER_PORT",
+            r"environ\[[\"']MASTER_ADDR[\"']\]\s*=\s*[\"'](?:localhost|127\.)"
+            r"|init_method\s*=\s*f?[\"']tcp://(?:localhost|127\.)",
+            _IS_STARTED,
+            ADDRESS,
         ),
         (
             r"\b(?:mp|multiprocessing)\.spawn\(",
-            r"\bNODE_RANK\b|\bLOCAL_WORLD_SIZE\b",
+            rf"\bNODE_RANK\b|\bLOCAL_WORLD_SIZE\b|rank\s*\*|\*\s*(?:args\.)?(?:node_?)?rank\b|{_IS_STARTED}",
             "each rank of the job starts ranks of its own: call the function without mp.spawn, with the rank in RANK, "
             "and let --nproc_per_node=N start the processes of a node",
         ),
@@ -69,14 +81,18 @@ _READS_ARGUMENTS = regex(
 _MEETS = b"init_process_group"
 
 
-def harmful(entry: Entry, package: Path) -> Iterator[tuple[str, str]]:
-    """Yield "FILE:LINE" and a warning for each habit of a script, or its modules, that calls init_process_group."""
+def harmful(entry: Entry, package: Path, harmless: Container[str]) -> Iterator[tuple[str, str]]:
+    """Yield "FILE:LINE" and a warning for each habit of a script, or its modules, that calls init_process_group.
+
+    Args:
+        harmless: warnings about what is correct in this job.
+    """
     imported, files = sources(entry, package)
     everything = b"\n".join(files.values())
     if "torch" not in imported or _MEETS not in everything:
         return
     for present, absent, text in _HABITS:
-        if absent.search(everything):
+        if text in harmless or absent.search(everything):
             continue
         found = ((file, source, match) for file, source in files.items() if (match := present.search(source)))
         for file, source, match in found:

@@ -65,8 +65,11 @@ _TORCHRUN = regex(  # matches a script line that starts it, without a variable a
 _JOINED = regex(r"--rdzv[-_]endpoint\b")
 _OTHER_NODES = regex(r"nnodes|rdzv|standalone|master|PET_")
 _OURS = b"paddle"
-_IS_LOGIN = regex(r"\s(?:-\w*l|--login)")
-_DEFINES = regex(r"\s*(?:source|\.|eval|(?:export\s+)?PATH=)(?!\s*activate)")
+_IS_LOGIN = regex(r"\s(?:-\w*[il]|--login)")
+_DEFINES = regex(  # also a function, and a test of whether the command exists
+    r"(?:^|[\s;&|{])(?:source|\.|eval|command\s+-v|type|hash)\s(?!\s*activate)"
+    r"|\bPATH=|\b(?:conda|module|ml)\s*\(\)"
+)
 _OF_LOGIN = regex(r"\s*(conda activate|source activate|module load|module add|ml load)\b")
 _CONDA = "/opt/conda/etc/profile.d/conda.sh"
 _FILES = {"conda": _CONDA, "source": _CONDA} | dict.fromkeys(("module", "ml"), "/etc/profile.d/modules.sh")
@@ -323,7 +326,7 @@ def unprepared_commands(entry: Entry, package: Path) -> Iterator[tuple[str, str,
     if not lines or _IS_LOGIN.search(lines[0]):
         return
     for number, line in enumerate(lines, 1):
-        if _DEFINES.match(line):
+        if _DEFINES.search(line.partition("#")[0]):
             return
         if found := _OF_LOGIN.match(line):
             yield f"{package / entry.path}:{number}", found[1], _FILES[found[1].split()[0]]

@@ -334,11 +334,15 @@ def unmatched(roster: Roster, patterns: Sequence[str]) -> list[str]:
 
 
 def unsaved(roster: Roster, settings: Settings) -> list[str]:
-    """Return a warning, as lines, if trainers trained fewer batches than the period of the pservers' checkpoints."""
+    """Return a warning, as lines, if trainers trained fewer batches than the period of the pservers' checkpoints.
+
+    A trainer that was started again has counted only a part of its batches.
+    """
     flags = dict(settings.job.flags) if settings.job.mode.has_pserver_command else {}
     steps = sum(one.facts.progress.step for one in roster.trainers() if one.facts.progress)
     period = int(flags.get("checkpoint_period", "0"))
-    if not 0 < steps < period:  # without synchronization, the batches of all trainers count
+    started = [one.restarts for one in roster.trainers()]
+    if any(started) or not 0 < steps < period:  # without synchronization, the batches of all trainers count
         return []
     return [
         f"WARNING: no checkpoint was written: --checkpoint_period={period}, but trainers trained only "

@@ -287,7 +287,7 @@ REMEDIES = tuple(
             "the script's lines end in CR LF: sed -i 's/\\r$//' FILE",
         ),
         (
-            r": (conda|mamba|micromamba|module|ml|spack|workon|nvm)(?:: command)?:? not found$",
+            r"(?:\d|sh): (conda|mamba|micromamba|module|ml|spack|workon|nvm): (?:command )?not found$",
             "a job's shell is not a login shell, which has {0}: let the script first read the file that defines it, "
             "such as /opt/conda/etc/profile.d/conda.sh or /etc/profile.d/modules.sh",
         ),
@@ -303,7 +303,8 @@ REMEDIES = tuple(
             'conf.py, for "$PADDLE_PYTHON" train.py',
         ),
         (
-            r": (\S+?)(?:: command)?:? not found$",
+            r"(?:\d|sh): (?:exec: )?(\S+): (?:command )?not found$"
+            r"|^\S*env: ['‘]([^'’]+)['’]: No such file or directory$",
             "{0} is not in PATH on that node, where a job has no login shell: install it there, or name its directory "
             "with --env=PATH=DIR:/usr/bin:/bin",
         ),

@@ -56,7 +56,7 @@ class Watch:
         self._enter = enter
         self._note = context.console.note
         self._paths = PathWatch(context)
-        self._quiet_at = 0.0  # when a job without output is reported
+        self._began = self._quiet_at = 0.0  # when a job without output is reported
         self._silent_s = SILENT_S
 
     def run(self) -> None:
@@ -96,7 +96,8 @@ class Watch:
 
     def _watch(self) -> None:
         self._enter("run")
-        self._quiet_at = time.monotonic() + QUIET_S
+        self._began = time.monotonic()
+        self._quiet_at = self._began + QUIET_S
         while True:
             self._loop.until(lambda: self._check() or self._recovery.is_due() or self._is_done())
             if self._roster.failures:
@@ -116,7 +117,7 @@ class Watch:
     def _check(self) -> bool:
         self._paths.check()
         if (now := time.monotonic()) >= self._quiet_at:
-            said, since = silence(self._roster.trainers(), self._silent_s, now)
+            said, since = silence(self._roster.trainers(), self._silent_s, now, self._began)
             if said:
                 self._note(said)
                 since, self._silent_s = now, 2 * self._silent_s
@@ -229,13 +230,13 @@ def _ready(endpoints: Sequence[Endpoints]) -> str:
     return f"{counted(len(endpoints), 'pserver')} ready at {named}{more}"
 
 
-def silence(trainers: Sequence[ProcessRecord], limit_s: float, now: float) -> tuple[str, float]:
+def silence(trainers: Sequence[ProcessRecord], limit_s: float, now: float, began: float) -> tuple[str, float]:
     """Return a notice if no trainer has written a line or reported a step for this time, or ever, and the last time."""
     last = max((max(record.wrote_at, record.stepped_at) for record in trainers), default=0.0)
     if last and now - last < limit_s:
         return "", last
     return (
-        f"no trainer has written a line or completed a step in {now - last if last else QUIET_S:.0f} s: they may be "
+        f"no trainer has written a line or completed a step in {now - (last or began):.0f} s: they may be "
         f"reading data, may wait for one another or may hang. `{PROGRAM} dashboard` shows their stacks, and Ctrl+C "
         "stops the job"
     ), last

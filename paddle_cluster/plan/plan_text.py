@@ -11,6 +11,8 @@ from paddle_cluster.config.conf_file import shown_path
 from paddle_cluster.config.engines import ENGINES
 from paddle_cluster.config.options import Mode
 from paddle_cluster.config.script_habits import (
+    ADDRESS,
+    SAMPLES,
     fixed_world_sizes,
     harmful,
     ignores_arguments,
@@ -105,7 +107,9 @@ def opening(plan: Plan) -> str:
                 "never calls torch.distributed.init_process_group"
             )
         if ranks > 1:
-            habits = harmful(plan.settings.job.entry, package)
+            harmless = {SAMPLES} if plan.settings.job.shard_dirs else set[str]()
+            harmless |= {ADDRESS} if len(plan.nodes) == 1 else set()
+            habits = harmful(plan.settings.job.entry, package, harmless)
             lines += [f"WARNING: {place}: {text}" for place, text in habits]
     return "\n".join(lines)
 

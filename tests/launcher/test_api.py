@@ -157,6 +157,7 @@ def test_keywords_become_the_command_line() -> None:
         "env": {"A": "1", "B": "x y"},
         "bootstrap": True,
         "keep_links": False,
+        "queue": None,
     }
     assert api.tokens(named) == [
         "--job_dispatch_package=ws",

@@ -189,10 +189,13 @@ def test_a_near_miss_of_an_option_is_not_passed_on(misspelt: str, meant: str) ->
         "--job_name=worker",
         "--data_dirs=x",
         "--conv=3",
+        "--module=x",
+        "--multi_gpu",
     ],
 )
 def test_an_option_that_scripts_really_have_is_passed_on(honest: str) -> None:
     assert parse([PACKAGE, honest]).passthrough == (honest,)
+    assert parse(["-p", "slurm", honest]).passthrough == (honest,)
 
 
 @pytest.mark.parametrize(

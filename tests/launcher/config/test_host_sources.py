@@ -202,6 +202,19 @@ def test_hosts_are_said_once(given: list[str]) -> None:
         arguments.parse(["-p", "ws", *given])
 
 
+def test_a_hostfile_given_as_hosts_is_refused_but_not_a_host_with_the_name_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("gpu1", "hostfile"):
+        Path(name).write_text("x\n")
+    assert [
+        host.name for host in resolve(arguments.parse(["-p", "ws", "--hosts=gpu1"]), {}).cluster.hosts
+    ] == ["gpu1"]
+    with pytest.raises(ConfError, match="give --hostfile=hostfile"):
+        resolve(arguments.parse(["-p", "ws", "--hosts=hostfile"]), {})
+
+
 @pytest.mark.parametrize("argv", [["--hosts=x,y"], ["--hostfile=machines"]])
 def test_hosts_of_the_command_line_need_no_conf(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str]

@@ -241,6 +241,8 @@ def test_a_period_that_no_training_reaches_is_reported(
     assert [
         f"--checkpoint_period={period}, but trainers trained only 29 batches" in one for one in lines
     ] == ([True] * is_told)
+    job.roster.processes["trainer-1"].restarts = 1
+    assert unsaved(job.roster, settings) == []  # the earlier batches are unknown
 
 
 def test_the_last_screen_names_the_few_who_lost_most(tmp_path: Path) -> None:

@@ -108,6 +108,8 @@ def test_a_hidden_package_a_syntax_error_and_a_lost_peer_are_advised_on(line: st
         ("CondaError: Run 'conda init' before 'conda activate'", "PYTHON in conf.py"),
         ("./run.sh: line 2: /v/bin/activate: No such file or directory", "must exist on every node"),
         ("./run.sh: line 2: exec: uv: not found", "uv is not in PATH"),
+        ("sh: uv: not found", "uv is not in PATH"),
+        ("/usr/bin/env: ‘uv’: No such file or directory", "uv is not in PATH"),
         ("./run.sh: line 3: $'\\r': command not found", "CR LF"),
         ("./run.sh: line 3: SLURM_PROCID: unbound variable", "--env=SLURM_PROCID=VALUE"),
         ("/usr/bin/python: can't open file '/j/JOB1/trian.py': [Errno 2] No such file", "trian.py is not in"),
@@ -149,6 +151,15 @@ def test_a_long_traceback_shows_the_script_and_the_error_without_calls_of_librar
     assert "m3.py" not in shown
     assert "epoch 1" in shown
     assert "it was 3" in shown
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["ValueError: vocab not found", "RuntimeError: dataset: mnist not found", "OSError: 404: file not found"],
+)
+def test_an_error_of_a_script_is_not_explained_as_one_of_a_shell(error: str) -> None:
+    tail = ("Traceback (most recent call last):", '  File "train.py", line 1', error)
+    assert remedy(Failure(FailureKind.EXIT, "node-a", "trainer-0", "exit code 1", tail, code=1)) == ""
 
 
 def test_a_traceback_that_follows_a_prompt_is_found() -> None:

@@ -136,14 +136,15 @@ def test_a_job_whose_trainers_neither_write_nor_step_is_told_of_until_one_does(
     running: StagedJob, word: str
 ) -> None:
     now = time.monotonic()
-    assert "they may be reading data" in silence(running.roster.trainers(), 300.0, now)[0]
+    said, _ = silence(running.roster.trainers(), 300.0, now, now - 320.0)
+    assert "completed a step in 320 s: they may be reading data" in said
     fields = {"pass_id": 0, "batch_id": 1, "cost": 1.0} if word == "progress" else {"partial": False}
     running.agents[1].say(word, proc="trainer-1", **fields)
     running.settle()
-    said, last = silence(running.roster.trainers(), 300.0, now)
+    said, last = silence(running.roster.trainers(), 300.0, now, now)
     assert said == ""
     assert last >= now
-    assert "completed a step in 301 s" in silence(running.roster.trainers(), 300.0, last + 301.0)[0]
+    assert "completed a step in 301 s" in silence(running.roster.trainers(), 300.0, last + 301.0, now)[0]
 
 
 def test_a_node_may_name_thousands_of_processes_that_it_cannot_end(job: StagedJob) -> None:

@@ -87,6 +87,11 @@ def test_a_file_that_hides_a_package_is_reported(
         ('#!/bin/bash\neval "$(conda shell.bash hook)"\nconda activate x\n', ""),
         ("#!/bin/bash\nsource activate x\n", "ws/run.sh:2: "),
         ("#!/bin/bash -l\nmodule load cuda\n", ""),
+        ("#!/bin/bash -i\nconda activate x\n", ""),
+        ("#!/bin/bash\n[ -f /m.sh ] && . /m.sh\nmodule load cuda\n", ""),
+        ("#!/bin/bash\nmodule() { eval `modulecmd bash $*`; }\nmodule load cuda\n", ""),
+        ("#!/bin/bash\nif command -v module; then\n  module load cuda\nfi\n", ""),
+        ("#!/bin/bash\n# source it first\nexport A=1\nmodule load cuda\n", "ws/run.sh:4: "),
     ],
 )
 def test_a_command_that_only_login_shells_have_is_reported(

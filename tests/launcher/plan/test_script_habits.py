@@ -33,6 +33,17 @@ WRAPPED = BODY + "model = nn.parallel.DistributedDataParallel(model)\n"
         ),
         (WRAPPED + "if 'MASTER_ADDR' not in os.environ:\n    os.environ['MASTER_ADDR'] = 'a'\n", ""),
         (WRAPPED + "mp.spawn(main, nprocs=2)\n", "train.py:6: each rank of the job starts ranks of its own"),
+        (WRAPPED + "if 'RANK' not in os.environ:\n    os.environ['MASTER_ADDR'] = 'localhost'\n", ""),
+        (WRAPPED + "if os.environ.get('RANK') is None:\n    os.environ['MASTER_ADDR'] = '127.0.0.1'\n", ""),
+        (
+            WRAPPED + "os.environ['MASTER_ADDR'] = os.environ.get('MASTER_ADDR', 'localhost')\n",
+            "",
+        ),
+        (WRAPPED + "os.environ['MASTER_ADDR'] = first_host(os.environ['SLURM_NODELIST'])\n", ""),
+        (WRAPPED + "os.environ['MASTER_PORT'] = '29500'\n", ""),
+        (WRAPPED + "if 'LOCAL_RANK' in os.environ:\n    main()\nelse:\n    mp.spawn(main)\n", ""),
+        (WRAPPED + "args.rank = args.rank * gpus_of_a_node + gpu\nmp.spawn(main)\n", ""),
+        (WRAPPED + "mesh = init_device_mesh('cpu', (2,))\ndata = DataLoader(dataset)\n", ""),
         (BODY.replace("torch", "nets"), ""),
     ],
 )
