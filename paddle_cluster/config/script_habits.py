@@ -76,7 +76,8 @@ _HABITS = tuple(
 )
 """Pattern of a habit, pattern of what makes it harmless, anywhere in the script or its modules -> the warning."""
 _READS_ARGUMENTS = regex(
-    rb"\b(?:sys|click|fire|hydra|absl|typer|tyro)\b|arg[sv]|[Pp]ars|[Ff]lags|FLAGS|[a-z]opt\b|CLI|paddle"
+    rb"\b(?:sys|click|fire|hydra|absl|typer|tyro|plac|gin|chz|pyrallis|draccus|runpy|unittest)\b|arg[sv]|[Pp]ars"
+    rb"|[Ff]lags|FLAGS|[a-z]opts?\b|CLI|cli\b|paddle"
 )
 _MEETS = b"init_process_group"
 

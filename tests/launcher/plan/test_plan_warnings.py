@@ -50,6 +50,9 @@ def test_a_torch_script_whose_ranks_never_meet_is_reported(
         ("print(1)\n", [], ""),
         ("import sys\nprint(sys.argv)\n", ["-N2"], ""),
         ("from paddle import v2\n", ["-N2"], ""),
+        ("conf = OmegaConf.from_cli()\n", ["--lr=2"], ""),
+        ("import pyrallis\n", ["--lr=2"], ""),
+        ("import runpy\nrunpy.run_path('main.py')\n", ["--lr=2"], ""),
     ],
 )
 def test_arguments_that_nobody_reads_are_reported(
