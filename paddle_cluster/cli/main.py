@@ -113,11 +113,10 @@ def named(argv: Sequence[str]) -> str | None:
             rest = shlex.join([one for one in argv if one != late])
             raise UsageError(f"the command must come first: {PROGRAM} {late} {rest}")
         return None
-    if argument == "job" and argv[1:]:  # of Ray: job submit, job stop
-        argument = argv[1]
-    near = _MEANT.get(argument) or nearest(argument, tuple(COMMANDS))
+    meant = argv[1] if argument == "job" and argv[1:] else argument  # of Ray: job submit, job stop
+    near = _MEANT.get(meant) or nearest(meant, tuple(COMMANDS))
     hint = f"did you mean {near}?" if near else f"the commands are {', '.join(COMMANDS)}"
-    if argument in ("resume", "restart"):
+    if meant in ("resume", "restart"):
         hint += " Run the job's command again; --resume=latest continues from its checkpoints in --checkpoint_dir."
     example = shlex.quote(argument) if os.path.isdir(argument) else "DIR"
     raise UsageError(f"unknown command {argument!r}: {hint} (A job needs --job_dispatch_package={example}.)")

@@ -370,10 +370,10 @@ def test_options_and_words_beside_a_job_are_the_jobs(argv: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("word", "near"),
-    [("stauts", "status"), ("resume J", "run.*--resume=l"), ("job kill", "stop"), ("version", "--version")],
+    [("stauts", "status"), ("resume J", "run.*--resume=l"), ("job stop", "stop"), ("version", "--version")],
 )
 def test_a_misspelt_command_is_told_the_right_one(word: str, near: str) -> None:
-    with pytest.raises(UsageError, match=f"did you mean {near}"):
+    with pytest.raises(UsageError, match=f"'{word.split()[0]}': did you mean {near}"):
         main.named(word.split())
 
 
