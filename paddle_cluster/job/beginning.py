@@ -20,7 +20,7 @@ from paddle_cluster.connection.link import EventQueue
 from paddle_cluster.engines.engine import entry
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.files.payload import Payload
-from paddle_cluster.nodes.connector import Connected, Connector, make_room, prepare
+from paddle_cluster.nodes.connector import PREPARED_S, Connected, Connector, make_room, prepare
 from paddle_cluster.nodes.phases import PhaseClock
 from paddle_cluster.plan import plan as planning
 from paddle_cluster.plan.plan import Plan
@@ -30,8 +30,6 @@ from paddle_cluster.system.workspace_lock import locked, named
 
 if TYPE_CHECKING:
     from paddle_cluster.control.control import Control
-
-PREPARED_S = 10.0
 
 
 def run(settings: Settings, console: Console, first: socket.socket | None = None) -> ExitCode:

@@ -8,6 +8,7 @@ first login (a library, the packed agent) while the launcher does other work.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import queue
 import resource
@@ -31,6 +32,7 @@ from paddle_cluster.system.digests import MEMORIES
 from paddle_node.contract.classes import dataclass
 
 A_NODE = 4  # a local agent: three pipes and their epoll; others need fewer
+PREPARED_S = 10.0
 OURS = 128  # files of the workspace being sent, collected logs, the terminal, the control socket
 
 
@@ -241,4 +243,7 @@ def prepare(plan: Plan, engine: Engine) -> threading.Thread:
 
     thread = threading.Thread(target=work, name="prepare", daemon=True)
     thread.start()
+    atexit.register(
+        thread.join, PREPARED_S
+    )  # native modules abort the process if it exits while they are imported
     return thread
