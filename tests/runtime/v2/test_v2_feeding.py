@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from paddle.v2 import data_type, event
+from paddle.v2 import data_type, event, layer
 from paddle.v2.training.feeder import DataFeeder
 
 TYPES = [("x", data_type.dense_vector(2)), ("y", data_type.integer_value(5))]
@@ -33,6 +33,18 @@ def test_feeding_of_another_type_is_refused() -> None:
         DataFeeder(TYPES, "xy")
     with pytest.raises(ValueError, match="'y'"):
         DataFeeder(TYPES, {"x": 0})
+    with pytest.raises(ValueError, match=r"correct \['Y'\]"):
+        DataFeeder(TYPES, {"x": 0, "Y": 1})
+
+
+def test_a_reader_without_batch_is_answered_with_batch() -> None:
+    with pytest.raises(TypeError, match=r"wrap it in paddle\.batch"):
+        DataFeeder(TYPES)((np.ones(2), 1))  # type: ignore[arg-type]
+
+
+def test_a_type_that_is_not_called_is_answered_with_the_call() -> None:
+    with pytest.raises(TypeError, match=r"call it, such as paddle\.data_type\.dense_vector\(10\)"):
+        layer.data(name="x", type=data_type.dense_vector)
 
 
 @pytest.mark.parametrize("column", ["0", -5, 1.0, None])
@@ -147,7 +159,7 @@ def test_a_number_for_a_sequence_is_named(kind: data_type.InputType) -> None:
 def test_samples_without_a_batch_around_them_are_recognised() -> None:
     with pytest.raises(TypeError, match=r"paddle\.batch"):
         DataFeeder(TYPES)([3, 4])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match=r"got NoneType; .* yields tuples"):
+    with pytest.raises(TypeError, match=r"got NoneType; .* as a tuple"):
         DataFeeder(TYPES)([None, None])  # type: ignore[list-item]
     for batch in (np.ones((4, 2)), None, (sample for sample in [([1, 2], 0)])):
         with pytest.raises(TypeError, match=r"a batch must be a list or tuple .*paddle\.batch"):
@@ -169,7 +181,7 @@ def test_columns_out_of_range_are_refused(sample: list[int]) -> None:
 
 
 def test_a_column_of_an_unknown_data_layer_is_named() -> None:
-    with pytest.raises(ValueError, match=r"\['s'\].*\['words'\] are not"):
+    with pytest.raises(ValueError, match=r"\['s'\].*\['words'\], which are not"):
         DataFeeder([("s", data_type.dense_vector(1))], {"words": 0})
 
 

@@ -54,7 +54,8 @@ class DataFeeder:
         if not isinstance(batch[0], (list, tuple)):
             raise UsageTypeError(
                 f"a sample must be a tuple or list with one item per data layer, got {type(batch[0]).__name__}; "
-                "give paddle.batch a reader that yields tuples, such as (x, y) or (x,)"
+                "if the reader yields single samples, wrap it in paddle.batch(reader, 32); otherwise write each sample "
+                "as a tuple, such as (x, y) or (x,)"
             )
         feed: Feed = {}
         for name, kind, column in self._layers:
@@ -175,10 +176,8 @@ def _columns(names: list[str], feeding: Feeding) -> dict[str, int]:
     missing = [name for name in names if name not in columns]
     if missing:
         unknown = [name for name in columns if name not in names]
-        raise UsageError(
-            f"feeding does not name the data layers {missing}; it names {list(columns)}"
-            + (f"; {unknown} are not names of data layers" if unknown else ". Add their columns")
-        )
+        hint = f"correct {unknown}, which are not names of data layers" if unknown else "add their columns"
+        raise UsageError(f"feeding does not name the data layers {missing}; it names {list(columns)}; {hint}")
     for name in names:
         if not isinstance(columns[name], (int, np.integer)) or columns[name] < 0:
             raise UsageError(
