@@ -33,6 +33,7 @@ _NOT_PYTHON = (".yaml", ".yml", ".toml", ".json", ".ini", ".txt")
 CONF_VARIABLE = "PADDLE_CLUSTER_CONF"
 DEFAULT = "default"
 _CONF_NAME = regex(r"[A-Z][A-Z0-9_]*")
+_JOINED = regex(rb"""(?:[rRuU]?(?:"[^"',\s]+"|'[^"',\s]+')\s*){2,}""")  # two strings without a comma
 _CODING = regex(rb"(?:[ \t\f]*(?:#.*)?\r?\n)?[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
 
 
@@ -46,6 +47,7 @@ class ConfFile:
         others: the other names it assigns.
         lines: name -> line of its last assignment at any depth.
         element_lines: name -> lines of the elements, if the value is written as a list or a dictionary.
+        unused: those of `others` that the file never reads.
     """
 
     shown: str = CONF_NAME
@@ -53,6 +55,7 @@ class ConfFile:
     others: tuple[str, ...] = ()
     lines: Mapping[str, int] = field(default_factory=dict)
     element_lines: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
 
     def where(self, name: str, index: int | None = None) -> str:
         """Return "file:line" of a name or of an element of its value, for messages; only the file if unknown."""
@@ -89,12 +92,17 @@ def read_conf(path: Path) -> ConfFile:
         ConfError: the file cannot be read, parsed or executed; the message contains the line.
     """
     shown = shown_path(path)
-    tree = _parse(path, shown)
-    lines, element_lines = _assigned_lines(tree, shown)
+    source = _source(path, shown)
+    tree = _parse(source, path, shown)
+    lines, element_lines = _assigned_lines(tree, shown, source.splitlines())
     namespace = _run(tree, path, shown)
     assigned = {name: value for name, value in namespace.items() if _CONF_NAME.fullmatch(name)}
     others = tuple(name for name in namespace if name not in assigned and not name.startswith("_"))
-    return ConfFile(shown, assigned, others, lines, element_lines)
+    loaded = {
+        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    unused = tuple(name for name in others if name in lines and name not in loaded)
+    return ConfFile(shown, assigned, others, lines, element_lines, unused)
 
 
 def shown_path(path: Path) -> str:
@@ -121,14 +129,14 @@ def _source(path: Path, shown: str) -> bytes:
             f"--hosts=HOST[,HOST] (`{COMMAND} init DIR` writes one for this machine)",
         ) from None
     except OSError as error:
-        raise ConfError(
-            shown,
-            f"cannot be read: {error.strerror}; give a Python file that your user can read, with --conf=FILE",
-        ) from error
+        inside = path / CONF_NAME
+        hint = "give a Python file that your user can read, with --conf=FILE"
+        if lexists(inside):
+            hint = f"did you mean --conf={shown_path(inside)}?"
+        raise ConfError(shown, f"cannot be read: {error.strerror}; {hint}") from error
 
 
-def _parse(path: Path, shown: str) -> ast.Module:
-    source = _source(path, shown)
+def _parse(source: bytes, path: Path, shown: str) -> ast.Module:
     if b"\0" in source:  # called "Unicode" by Windows editors
         raise ConfError(shown, "contains null bytes, as UTF-16 text does; expected a Python file in UTF-8")
     _check_encoding(source, shown)
@@ -161,14 +169,19 @@ def _quoted(line: str | None) -> str:
     return f": {line.strip()[:80]!r}" if line and line.strip() else ""
 
 
-def _check_commas(parts: Sequence[ast.expr | None], shown: str) -> None:
-    """Refuse a host that extends over two lines: Python joins two strings without a comma between them."""
+def _check_commas(parts: Sequence[ast.expr | None], shown: str, source: Sequence[bytes]) -> None:
+    """Refuse a host written as two strings: Python joins two strings without a comma between them."""
     for part in parts:
-        if isinstance(part, ast.Constant) and part.end_lineno != part.lineno:
+        if isinstance(part, ast.Constant) and (
+            part.end_lineno != part.lineno
+            or _JOINED.fullmatch(source[part.lineno - 1][part.col_offset : part.end_col_offset])
+        ):
             raise ConfError(f"{shown}:{part.lineno}", f"HOSTS: a comma is missing in {part.value!r:.80}")
 
 
-def _assigned_lines(tree: ast.Module, shown: str) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
+def _assigned_lines(
+    tree: ast.Module, shown: str, source: Sequence[bytes]
+) -> tuple[dict[str, int], dict[str, tuple[int, ...]]]:
     lines: dict[str, int] = {}
     elements: dict[str, tuple[int, ...]] = {}
     for node in ast.walk(tree):
@@ -181,7 +194,7 @@ def _assigned_lines(tree: ast.Module, shown: str) -> tuple[dict[str, int], dict[
                 if isinstance(target, ast.Name) and len(found) == len(parts):  # excludes **other
                     elements[target.id] = found
                 if isinstance(target, ast.Name) and target.id == "HOSTS":
-                    _check_commas(parts, shown)
+                    _check_commas(parts, shown, source)
     return lines, elements
 
 
@@ -271,6 +284,10 @@ class Layers:
                 if name.lower() in LONG:
                     hint = f"it is an option of the command line: --{name.lower()}"
                 self.add(self.conf.where(name), f"unknown name {name}; {hint}")
+        for name in self.conf.unused:
+            row = CONF_NAMES.get(name.upper())
+            if row and row.default is not REQUIRED and row.conf not in self.conf.values:
+                self.add(self.conf.where(name), f"{name} has no effect; did you mean {name.upper()}?")
         found = {key: self._read(key, BY_KEY[key]) for key in keys}
         self.raise_any()
         return found

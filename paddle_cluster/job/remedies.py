@@ -215,6 +215,11 @@ REMEDIES = tuple(
             "to every node and name it by its absolute path",
         ),
         (
+            r"^FileNotFoundError: \[Errno 2\] No such file or directory: '((?:\./)?output/[^']*)'",
+            "output/ is not sent to the nodes: to read {0}, move it to another directory; to write it, "
+            f"create its directory first; to resume, see `{COMMAND} help checkpoints`",
+        ),
+        (
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'][^']*)'",
             (
                 "{0} is not in the job's directory on the node, which is a copy of the workspace "

@@ -41,6 +41,8 @@ WRONG = [
     ),
     ("HOSTS = ['a', 'b', 'a']", "conf.py:1: HOSTS: 'a' is listed 2 times; list every host once"),
     ("HOSTS = ['u@a',\n'u@b'\n'u@c']", "conf.py:2: HOSTS: a comma is missing in 'u@bu@c'"),
+    ("HOSTS = ['u@b' 'u@c']", "conf.py:1: HOSTS: a comma is missing in 'u@bu@c'"),
+    (HOSTS + "root_dir = '/scratch'", "conf.py:2: root_dir has no effect; did you mean ROOT_DIR?"),
     ("HOSTS = ['u@a[1-8]']", "ranges belong in --hosts"),
     (HOSTS + "PADDLE_TRAINER_COUNT = 4", "conf.py:2: unknown name PADDLE_TRAINER_COUNT; write names"),
     (
@@ -233,6 +235,19 @@ def test_a_conf_file_in_another_language_is_named(tmp_path: Path) -> None:
         read_conf(tmp_path / "conf.yaml")
     with pytest.raises(ConfError, match=r"no such file, and conf\.yaml is not read"):
         read_conf(tmp_path / "conf.py")
+
+
+def test_a_directory_in_place_of_the_conf_file_is_answered_with_its_conf_file(tmp_path: Path) -> None:
+    (tmp_path / "conf.py").write_text("HOSTS = ['a']\n")
+    with pytest.raises(ConfError, match=r"did you mean --conf=\S+/conf\.py\?"):
+        read_conf(tmp_path)
+
+
+def test_lower_case_names_that_conf_reads_are_its_own(tmp_path: Path) -> None:
+    (tmp_path / "conf.py").write_text(
+        "root_dir = '/a'\npython = root_dir\nport = 1\nHOSTS = ['a' + root_dir]\n"
+    )
+    assert read_conf(tmp_path / "conf.py").unused == ("python", "port")
 
 
 @pytest.mark.parametrize("raw", [b"HOSTS = ['\xff']", b"HOSTS = ['a']\0", b"(" * 5000, b"\xef\xbb\xbf]"])

@@ -80,6 +80,7 @@ def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_rai
         ("ModuleNotFoundError: paddle.nn is not supported: use paddle.fluid or paddle.v2", "2.0"),
         ("torch.distributed.DistNetworkError: The address already in use", "mp.spawn"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '../data/a.pt'", "outside"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'output/a.pt'", "output/ is not sent"),
         ("paddle.errors.ConfigError: pservers: endpoint '10.0.0.1': expected 'ip:port'", "PORT_LIST"),
         (
             "paddle.fluid.errors.FluidError: '10.0.0.2:1' is not one of the servers: 10.0.0.1:6174",
