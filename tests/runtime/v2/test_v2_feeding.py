@@ -43,8 +43,8 @@ def test_a_reader_without_batch_is_answered_with_batch() -> None:
 
 
 def test_a_type_that_is_not_called_is_answered_with_the_call() -> None:
-    with pytest.raises(TypeError, match=r"call it, such as paddle\.data_type\.dense_vector\(10\)"):
-        layer.data(name="x", type=data_type.dense_vector)
+    with pytest.raises(TypeError, match=r"of a call, such as paddle\.data_type\.dense_vector\(10\)"):
+        layer.data(name="x", type=data_type.dense_vector)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("column", ["0", -5, 1.0, None])

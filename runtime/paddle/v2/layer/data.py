@@ -32,9 +32,10 @@ def data(
         layer_attr: dropout of dense values; device has no effect.
     """
     if not isinstance(type, InputType):
-        given = getattr(type, "__name__", None)
-        hint = f": call it, such as paddle.data_type.{given}(10)" if given else ""
-        raise UsageTypeError(f"data layer {name!r}: type takes paddle.data_type.*(...), got {type!r}{hint}")
+        raise UsageTypeError(
+            f"data layer {name!r}: type takes the result of a call, such as paddle.data_type.dense_vector(10), got "
+            f"{type!r}"
+        )
     if type.dim < 1:
         raise UsageError(f"data layer {name!r}: the dimension must be at least 1, got {type.dim}")
     return declare_input(name, type.dim, type, (depth or 1, height or 0, width or 0), layer_attr)
