@@ -40,7 +40,7 @@ def runtime(tmp_path: Path) -> Path:
     kernels = tmp_path / "paddle" / "kernels"
     shutil.copytree(RUNTIME / "paddle/kernels", kernels, ignore=shutil.ignore_patterns("*.c", "built"))
     shutil.copy(RUNTIME / "paddle/kernels/level.c", kernels)
-    for name in ("__init__.py", "version.py"):
+    for name in ("__init__.py", "second_names.py", "version.py"):
         shutil.copy(RUNTIME / "paddle" / name, tmp_path / "paddle")
     return tmp_path
 
