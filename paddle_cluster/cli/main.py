@@ -32,7 +32,7 @@ _SYNONYMS = {
     "hosts": "nodes inventory",
     "init": "new setup",
     "help": "man docs",
-    "--version": "version -V",
+    "--version": "version",
 }
 """Command, or option -> its names in other programs."""
 _MEANT = {name: command for command, names in _SYNONYMS.items() for name in names.split()}

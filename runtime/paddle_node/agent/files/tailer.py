@@ -95,7 +95,7 @@ class Tailer:
         Names of directories end with a slash.
         """
         new = sorted(self._names() - self._old_names - {path + "/" for path in self._dirs})
-        new = [path + " (a link)" for path in self._led_away] + new
+        new = [path + " (a link)" for path in self._led_away if os.path.islink(self._absolute(path))] + new
         return {
             "rest": None if self.sender.is_verified else self._job_dir,
             "uncollected": [visible_line(name)[:_MOST_OF_A_NAME] for name in new[:_MOST_NAMES]],
