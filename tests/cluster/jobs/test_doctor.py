@@ -94,13 +94,13 @@ def test_everything_comes_as_data_too(cluster: Cluster, job: JobRunner, oracle: 
     assert routes == {(a, b): True for a in "abc" for b in "abc" if a != b}
 
 
-def test_a_host_in_a_black_hole_is_named_within_ten_seconds(
+def test_a_host_in_a_black_hole_is_named_after_one_timeout(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
     cluster["node-b"].blackhole()
     launch = doctor(job)
     oracle.check(launch, 3, r"node-b", r"PROBLEM: .*node-b", never=(r"PROBLEM: .*node-[ac]",))
-    assert launch.age_s < 10
+    assert launch.age_s < 30  # 5 s on an idle machine; TCP alone would wait for two minutes
 
 
 def test_a_silent_way_between_two_hosts_is_told_with_both_ends(
@@ -109,7 +109,7 @@ def test_a_silent_way_between_two_hosts_is_told_with_both_ends(
     cluster["node-a"].part(cluster["node-c"].address)
     launch = doctor(job, "--json")
     oracle.check(launch, 3)
-    assert launch.age_s < 10
+    assert launch.age_s < 30  # 5 s on an idle machine; TCP alone would wait for two minutes
     found = data(launch)
     failed = {(route["from"], route["to"]) for route in found["ways"] if not route["ok"]}
     assert failed == {("root@node-a", "root@node-c"), ("root@node-c", "root@node-a")}
