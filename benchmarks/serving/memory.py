@@ -49,7 +49,7 @@ class Copies(NamedTuple):
 def copies(
     start: Callable[[int], Processes], sizes: tuple[int, int], model_bytes: Callable[[int], int]
 ) -> Copies:
-    """Return the trainer's peaks as copies of the model beyond its values and gradients,.
+    """Return the trainer's peaks as copies of the model beyond its values and gradients.
 
     Args:
         start: starts a server and one trainer with a model of the given size.

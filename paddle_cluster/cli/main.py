@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from paddle_cluster.cli.command_arguments import OF_JOBS
 from paddle_cluster.cli.commands import COMMANDS, run, usage
+from paddle_cluster.config.entry import SCRIPTS
 from paddle_cluster.config.values import near_miss, nearest
 from paddle_cluster.errors import ExitCode, LauncherError, ThreadLimitError, UsageError
 from paddle_cluster.screen.writer import answer, show
@@ -95,7 +96,7 @@ def named(argv: Sequence[str]) -> str | None:
     argument = argv[0] if argv else "-"
     if argument in COMMANDS:
         return argument
-    if not argument or argument.partition("=")[0] in OF_JOBS or argument.endswith((".py", ".sh")):
+    if not argument or argument.partition("=")[0] in OF_JOBS or argument.endswith(SCRIPTS):
         return None
     ours = _before_dashes(argv)
     if any(token.partition("=")[0] in OF_JOBS for token in ours):

@@ -25,7 +25,6 @@ _KNOWN_FLAGS = INIT_FLAGS.keys() | PSERVER_FLAGS.keys()
 LAUNCHER_FLAGS = frozenset({"trainer_id", "pservers", "num_gradient_servers"})
 """Flags whose values follow from the plan; users must not set them."""
 _ESCAPE = " (To pass it to your script, put it after --.)"
-_SCRIPTS = (".py", ".sh")
 _DASHES = (
     "\u2010",
     "\u2011",
@@ -294,7 +293,7 @@ def _check_job_options(given: Mapping[str, list[str]], loose: str) -> None:
             )
             + _suggestion(loose)
         )
-    if loose.endswith(_SCRIPTS) and "entry" not in given:
+    if loose.endswith(entry.SCRIPTS) and "entry" not in given:
         raise UsageError(f"unknown argument {loose!r}; to run it, give --entry={loose}" + _ESCAPE)
 
 
@@ -302,7 +301,7 @@ def _suggestion(word: str) -> str:
     """Return advice for an argument that is a directory or a script; "" for any other."""
     if not word:
         return ""
-    folder, _, script = word.rpartition("/") if word.endswith(_SCRIPTS) else (word, "", "")
+    folder, _, script = word.rpartition("/") if word.endswith(entry.SCRIPTS) else (word, "", "")
     named = f" --entry={script}" if script not in ("", entry.DEFAULT) else ""
     return f"; the equivalent of {word!r} is: -p {folder or '.'}{named}"
 

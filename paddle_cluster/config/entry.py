@@ -20,7 +20,7 @@ from paddle_node.contract.text import module_files
 
 DEFAULT = "train.py"
 _MODULE = regex(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-_SCRIPTS = (".py", ".sh")
+SCRIPTS = (".py", ".sh")
 _PYTHON_SUFFIXES = (".py", ".pyz")
 _PROGRAM_HEADS = (b"#!", b"\x7fELF")
 _HEAD_BYTES = 256
@@ -89,7 +89,7 @@ def check(entry: Entry, package: Path) -> None:
         words = entry.path.split()  # of "ws/train.py", "python train.py --lr 0.1" or "train"
         names = [text.rpartition("/")[2] for word in words for text in (word, f"{word}.py")]
         name = next((name for name in names if (package / name).is_file()), "")
-        scripts = [file.name for file in package.iterdir() if file.suffix in _SCRIPTS]
+        scripts = [file.name for file in package.iterdir() if file.suffix in SCRIPTS]
         name = name or nearest(entry.path, scripts) or ("".join(scripts) if len(scripts) == 1 else "")
         raise WorkspaceError(
             f"{package} has no file {entry.path}; "

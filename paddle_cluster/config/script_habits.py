@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings about PyTorch scripts whose ranks would not train together: habits of scripts for one machine."""
+"""Warnings about PyTorch scripts whose ranks would not train together: habits of scripts for one machine.
+
+The packages that a script imports, and the sources, are those of `workspace.sources`.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator, Mapping
 from pathlib import Path
 
 from paddle_cluster.config import entry as entries
 from paddle_cluster.config.entry import Entry
-from paddle_cluster.config.workspace import LIMIT, joined, sources
+from paddle_cluster.config.workspace import LIMIT
 from paddle_cluster.system.state_dir import read_bounded
 from paddle_node.contract.classes import regex
 
@@ -82,13 +85,14 @@ _READS_ARGUMENTS = regex(
 _MEETS = b"init_process_group"
 
 
-def harmful(entry: Entry, package: Path, harmless: Container[str]) -> Iterator[tuple[str, str]]:
+def harmful(
+    imported: Collection[str], files: Mapping[Path, bytes], harmless: Container[str]
+) -> Iterator[tuple[str, str]]:
     """Yield "FILE:LINE" and a warning for each habit of a script, or its modules, that calls init_process_group.
 
     Args:
         harmless: warnings about what is correct in this job.
     """
-    imported, files = sources(entry, package)
     everything = b"\n".join(files.values())
     if "torch" not in imported or _MEETS not in everything:
         return
@@ -102,16 +106,14 @@ def harmful(entry: Entry, package: Path, harmless: Container[str]) -> Iterator[t
             break
 
 
-def trains_alone(entry: Entry, package: Path) -> bool:
+def trains_alone(imported: Collection[str], files: Mapping[Path, bytes]) -> bool:
     """Return whether a script and its modules import torch, but mention neither ranks nor a library that uses them."""
-    imported, source = joined(entry, package)
-    return "torch" in imported and not any(word in source for word in _OF_RANKS)
+    return "torch" in imported and not any(word in source for source in files.values() for word in _OF_RANKS)
 
 
-def ignores_arguments(entry: Entry, package: Path) -> bool:
+def ignores_arguments(files: Mapping[Path, bytes]) -> bool:
     """Return whether neither a Python script nor its modules read the command line."""
-    source = joined(entry, package)[1]
-    return bool(source) and not _READS_ARGUMENTS.search(source)
+    return any(files.values()) and not any(map(_READS_ARGUMENTS.search, files.values()))
 
 
 def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:

@@ -28,7 +28,6 @@ from paddle_cluster.errors import UsageError, WorkspaceError
 from paddle_cluster.system.state_dir import read_bounded
 from paddle_node.contract.classes import regex
 
-_SCRIPTS = (".py", ".sh")
 _ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".bz2", ".xz", ".whl")
 _URL = regex(r"\w+:/|\w+@[\w.-]+:")  # a Path has only one slash of the two
 _SHADOWS = ("paddle.py", "paddle")
@@ -129,7 +128,7 @@ def check_directory(package: Path, following: Sequence[str] = ()) -> None:
         )
     if not package.is_dir():
         hint = f"give the directory that contains it: --job_dispatch_package={package.parent}"
-        if package.suffix in _SCRIPTS:
+        if package.suffix in entries.SCRIPTS:
             hint += f" --entry={package.name}"
         elif package.suffix in _ARCHIVES:
             hint = "unpack it, and give the new directory"
@@ -240,7 +239,7 @@ def equivalent_options(settings: Settings) -> list[str]:
     """Return the options of paddle.py that start the same processes without the launcher that the script uses."""
     given = [word for word in settings.job.passthrough if word != "--"]
     found = (
-        (at, word) for at, word in enumerate(given) if word.endswith((".py", ".sh")) or word in _IS_MODULE
+        (at, word) for at, word in enumerate(given) if word.endswith(entries.SCRIPTS) or word in _IS_MODULE
     )
     at, first = next(found, (len(given), ""))
     is_module = first in _IS_MODULE
@@ -273,14 +272,9 @@ def foreign_framework(entry: Entry, package: Path) -> str:
     Returns:
         The name of the framework; "" if there is none or a source file cannot be read.
     """
-    imported, source = joined(entry, package)
-    return "" if _OURS in source else next((name for name in imported if name in FRAMEWORKS), "")
-
-
-def joined(entry: Entry, package: Path) -> tuple[list[str], bytes]:
-    """Return the result of `sources`, with the sources as one text."""
     imported, files = sources(entry, package)
-    return imported, b"\n".join(files.values())
+    is_ours = any(_OURS in source for source in files.values())
+    return "" if is_ours else next((name for name in imported if name in FRAMEWORKS), "")
 
 
 def sources(entry: Entry, package: Path) -> tuple[list[str], dict[Path, bytes]]:

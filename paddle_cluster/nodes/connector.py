@@ -243,7 +243,6 @@ def prepare(plan: Plan, engine: Engine) -> threading.Thread:
 
     thread = threading.Thread(target=work, name="prepare", daemon=True)
     thread.start()
-    atexit.register(
-        thread.join, PREPARED_S
-    )  # native modules abort the process if it exits while they are imported
+    # Native modules abort the process if it exits while they are imported.
+    atexit.register(thread.join, PREPARED_S)
     return thread

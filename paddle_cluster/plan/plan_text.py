@@ -6,7 +6,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from paddle_cluster.config import requirements
+from paddle_cluster.config import requirements, workspace
 from paddle_cluster.config.conf_file import shown_path
 from paddle_cluster.config.engines import ENGINES
 from paddle_cluster.config.options import Mode
@@ -88,20 +88,22 @@ def opening(plan: Plan) -> str:
         for place, command, file in (unprepared_commands(plan.settings.job.entry, package) if package else ())
     ]
     job = plan.settings.job
-    if job.passthrough and package is not None and ignores_arguments(job.entry, package):
+    ranks = len(plan.trainer_nodes) if plan.mode is Mode.COLLECTIVE else 1
+    is_read = package is not None and (job.passthrough or ranks > 1)
+    imported, files = workspace.sources(job.entry, package) if is_read and package else ([], {})
+    if job.passthrough and ignores_arguments(files):
         lines.append(
             f"WARNING: {entry} reads no arguments, and the launcher has no option {given[:_MOST_GIVEN]}: "
             f"`{PROGRAM} run --help` lists its options, such as --nnodes, --nproc_per_node, --include and --dry_run"
         )
     if plan.mode is Mode.COLLECTIVE and package is not None:
-        ranks = len(plan.trainer_nodes)
         lines += [
             f"WARNING: {place}: world_size={size}, but the job has {counted(ranks, 'rank')}: leave out world_size and "
             "rank, which PyTorch reads from WORLD_SIZE and RANK"
             for place, size in fixed_world_sizes(plan.settings.job.entry, package)
             if size != ranks
         ]
-        if ranks > 1 and trains_alone(plan.settings.job.entry, package):
+        if ranks > 1 and trains_alone(imported, files):
             lines.append(
                 f"WARNING: each of {ranks} ranks will train alone: {plan.settings.job.entry.text} imports torch, but "
                 "never calls torch.distributed.init_process_group"
@@ -109,7 +111,7 @@ def opening(plan: Plan) -> str:
         if ranks > 1:
             harmless = {SAMPLES} if plan.settings.job.shard_dirs else set[str]()
             harmless |= {ADDRESS} if len(plan.nodes) == 1 else set()
-            habits = harmful(plan.settings.job.entry, package, harmless)
+            habits = harmful(imported, files, harmless)
             lines += [f"WARNING: {place}: {text}" for place, text in habits]
     return "\n".join(lines)
 

@@ -117,7 +117,7 @@ def _item(field: int, value: object) -> bytes:
 
 
 def _survives(value: float) -> bool:
-    """Whether a value is unchanged after it was written as a float32 and read."""
+    """Return whether a value is unchanged after it was written as a float32 and read."""
     with np.errstate(over="ignore"):
         stored = np.float32(value)
     return float(str(stored)) == value or value != value
