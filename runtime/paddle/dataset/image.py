@@ -201,10 +201,18 @@ def _by_pillow(pillow: Any, raw: bytes, is_color: bool) -> Image | None:
     try:
         with pillow.open(io.BytesIO(raw)) as image:
             image.draft(mode, None)  # a JPEG file stores gray values, so no conversion is needed
-            pixels = np.asarray(image.convert(mode))
+            upright = importlib.import_module("PIL.ImageOps").exif_transpose(image)  # as cv2 does
+            pixels = np.asarray(of_8_bits(pillow, upright).convert(mode))
     except (OSError, SyntaxError):  # raised by Pillow for bytes that are not an image
         return None
     return pixels[:, :, ::-1] if is_color else pixels
+
+
+def of_8_bits(pillow: Any, image: Any) -> Any:
+    """Reduce 16-bit gray values of a Pillow image to 8 bits; `convert` would clip them, which makes most white."""
+    if not image.mode.startswith("I"):
+        return image
+    return pillow.fromarray(np.clip(np.asarray(image) >> 8, 0, 255).astype(np.uint8))
 
 
 def _resized(im: NDArray[np.float64], size: int, axis: int) -> NDArray[np.float64]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from paddle.dataset.image import of_8_bits
 from paddle.errors import ConfigError, NotAvailableError
 from paddle.v2.errors import ModelFileError
 
@@ -36,7 +37,7 @@ def load_image(img_path: str | os.PathLike[str], is_color: bool = True) -> Any:
     pillow = _pillow()
     try:
         with pillow.open(img_path) as image:
-            return image.convert("RGB" if is_color else "L")
+            return of_8_bits(pillow, image).convert("RGB" if is_color else "L")
     except OSError as error:
         raise ConfigError(f"cannot read the image {img_path}: {error.strerror or error}") from error
 

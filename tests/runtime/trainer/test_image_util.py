@@ -89,3 +89,11 @@ def test_files_are_read_and_resized_by_pillow(tmp_path: Path) -> None:
     assert np.array(image_util.load_image(tmp_path / "picture.png", is_color=False)).shape == (6, 8)
     with pytest.raises(ConfigError, match="10 bytes"):
         image_util.decode_jpeg(raw[:10])
+
+
+def test_16_bit_grays_keep_their_upper_byte(tmp_path: Path) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    grays = np.random.default_rng(0).integers(0, 1 << 16, (6, 8), np.uint16)
+    pillow.fromarray(grays).save(tmp_path / "picture.png")
+    image = image_util.load_image(tmp_path / "picture.png", is_color=False)
+    np.testing.assert_array_equal(np.array(image), grays >> 8)

@@ -160,8 +160,32 @@ def test_files_are_read_by_pillow_where_cv2_is_not(monkeypatch: pytest.MonkeyPat
     pillow.fromarray(im).save(file, "PNG")
     np.testing.assert_array_equal(image.load_image_bytes(file.getvalue()), im[:, :, ::-1])
     assert image.load_image_bytes(file.getvalue(), is_color=False).shape == (6, 8)
-    with pytest.raises(ConfigError, match=r"a file of 40 bytes holds no image that PIL\.Image can read"):
+    with pytest.raises(ConfigError, match=r"a file of 40 bytes is not an image that PIL\.Image can read"):
         image.load_image_bytes(file.getvalue()[:40])
+
+
+def _encoded(picture: Any, form: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, form, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("is_color", [True, False])
+def test_pillow_keeps_the_upper_byte_of_16_bit_grays(monkeypatch: pytest.MonkeyPatch, is_color: bool) -> None:
+    pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    grays = _RNG.integers(0, 1 << 16, (6, 8), dtype=np.uint16)
+    found = image.load_image_bytes(_encoded(pillow.fromarray(grays), "PNG"), is_color)
+    np.testing.assert_array_equal(found, np.dstack([grays >> 8] * 3) if is_color else grays >> 8)
+
+
+def test_pillow_turns_photographs_upright_as_cv2_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    im, exif = _picture(6, 8, 3), pillow.Exif()
+    exif[0x0112] = 6  # the camera was turned: the first row is the right edge
+    found = image.load_image_bytes(_encoded(pillow.fromarray(im), "PNG", exif=exif))
+    np.testing.assert_array_equal(found, np.rot90(im, -1)[:, :, ::-1])
 
 
 def test_without_a_library_that_reads_images_it_is_told_what_to_install(
