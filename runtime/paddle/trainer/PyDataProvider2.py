@@ -245,7 +245,7 @@ def provider(
         input_types: a type for each column, a dict from data layers to types, or one type; or `init_hook` sets them.
         should_shuffle: whether samples are shuffled in each pass; None means only in training.
         pool_size: number of samples in memory from which a batch is drawn; -1 means all.
-        min_pool_size: minimum number of samples in the pool before a batch is drawn; -1 means the size of the pool.
+        min_pool_size: has no effect: the pool is filled before a batch is drawn, so samples are always shuffled.
         can_over_batch_size: whether a sample may make a batch larger than `batch_size`.
         calc_batch_size: returns a sample's contribution to the size of a batch; 1 by default.
         cache: CacheType.CACHE_PASS_IN_MEM reads files in the first pass only.

@@ -89,12 +89,11 @@ class SampleSource:
 
     def _shuffled(self) -> Iterator[Sample]:
         """Yield all samples, each drawn from a pool."""
-        limits = [size for size in (self._provider.pool_size, self._provider.min_pool_size) if size >= 0]
-        wanted = min(limits) if limits else None
+        size = self._provider.pool_size
         pool: list[Sample] = []
         samples = self._samples()
         while True:
-            pool.extend(samples if wanted is None else islice(samples, max(wanted, 1) - len(pool)))
+            pool.extend(samples if size < 0 else islice(samples, max(size, 1) - len(pool)))
             if not pool:
                 return
             at = self._random.randrange(len(pool))

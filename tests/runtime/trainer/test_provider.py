@@ -86,10 +86,18 @@ def test_each_pass_has_an_order_of_its_own_that_the_seed_decides(workspace: Path
 
 
 def test_a_small_pool_shuffles_only_near_samples(workspace: Path) -> None:
-    found = joined(source(workspace, "pool_size=50, min_pool_size=3").batches(5))
+    found = joined(source(workspace, "pool_size=3").batches(5))
     for name in range(2):
         places = [number for number, file in found if file == name]
         assert all(number <= at + 3 for at, number in enumerate(places))
+
+
+@pytest.mark.parametrize("options", ["min_pool_size=0", "pool_size=50, min_pool_size=1"])
+def test_a_small_minimum_of_the_pool_shuffles_as_well(workspace: Path, options: str) -> None:
+    found = joined(source(workspace, options).batches(5))
+    for name in range(2):
+        places = [number for number, file in found if file == name]
+        assert sorted(places) == list(range(10)) != places
 
 
 @pytest.mark.parametrize(("may", "sizes"), [(True, [2, 2, 1]), (False, [1, 1, 1, 1, 1])])
