@@ -220,6 +220,12 @@ REMEDIES = tuple(
             f"create its directory first; to resume, see `{COMMAND} help checkpoints`",
         ),
         (
+            r"the directory of parameters ((?:\./)?output/\S+) does not exist"
+            r"|--start_pass=\d+ needs ((?:\./)?output/[^,]+),",
+            "output/ is not sent to the nodes: copy {0} to another directory of the workspace, such as start/, and "
+            "add --init_model_path=start",
+        ),
+        (
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'][^']*)'",
             (
                 "{0} is not in the job's directory on the node, which is a copy of the workspace "

@@ -271,11 +271,10 @@ __all__ += list(_INSTEAD)
 
 def _run(path: Path) -> None:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        text = path.read_bytes()
+    except OSError as error:
         near = "" if path.exists() or path.is_absolute() else f"; it was searched for in {Path.cwd()}"
-        raise UsageError(f"cannot read the configuration {path}: {why}{near}") from error
+        raise UsageError(f"cannot read the configuration {path}: {error.strerror}{near}") from error
     folder = str(path.parent.absolute())
     if folder not in sys.path:  # for modules in the same directory
         sys.path.insert(0, folder)

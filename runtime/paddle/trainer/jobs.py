@@ -201,16 +201,20 @@ def time(session: Session, log: Logger, *, is_local: bool) -> None:
     trainer.train(reader, 1, handler, session.columns)
     trainer.close()
     steps = np.diff(began[_WARM_UP - 1 :]) * 1e3
-    if steps.size:
-        log.info(
-            "FwdBwd batches=%d samples=%d total=%.3fms avg=%.3fms max=%.3fms min=%.3fms",
-            steps.size,
-            steps.size * len(first),
-            steps.sum(),
-            steps.mean(),
-            steps.max(),
-            steps.min(),
+    if not steps.size:
+        raise UsageError(
+            f"--job=time: a pass has only {len(began)} batches, and the first {_WARM_UP} are not measured; omit "
+            "--feed_data to use the first batch again"
         )
+    log.info(
+        "FwdBwd batches=%d samples=%d total=%.3fms avg=%.3fms max=%.3fms min=%.3fms",
+        steps.size,
+        steps.size * len(first),
+        steps.sum(),
+        steps.mean(),
+        steps.max(),
+        steps.min(),
+    )
 
 
 def checkgrad(session: Session, log: Logger, *, is_local: bool) -> None:

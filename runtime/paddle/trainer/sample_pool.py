@@ -149,7 +149,7 @@ def _listed(files: str | Sequence[str]) -> list[str]:
     if not isinstance(files, str):
         return list(files)
     try:
-        lines = Path(files).read_text(encoding="utf-8").splitlines()
+        lines = Path(files).read_text(encoding="utf-8-sig", errors="surrogateescape").splitlines()
     except OSError as error:
         raise UsageError(
             f"define_py_data_sources2: cannot read the list file {files!r}: {error.strerror}. It "

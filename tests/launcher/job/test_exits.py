@@ -81,6 +81,11 @@ def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_rai
         ("torch.distributed.DistNetworkError: The address already in use", "mp.spawn"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '../data/a.pt'", "outside"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'output/a.pt'", "output/ is not sent"),
+        (
+            "E1128 07:28:38.582268 22302 __main__.py:91] --start_pass=2 needs output/pass-00001, which is missing or "
+            "incomplete: choose a different --start_pass, or give --init_model_path",
+            "copy output/pass-00001 to another directory",
+        ),
         ("paddle.errors.ConfigError: pservers: endpoint '10.0.0.1': expected 'ip:port'", "PORT_LIST"),
         (
             "paddle.fluid.errors.FluidError: '10.0.0.2:1' is not one of the servers: 10.0.0.1:6174",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from paddle.v2.errors import UsageError
 from tests.runtime.trainer.train_runs import costs, train
 
 TAGGING_PROVIDER = """
@@ -234,6 +235,14 @@ def test_a_benchmark_configuration_is_timed_and_trains(
     found = costs(lines)
     assert found[-1] < 0.7 * found[0]
     assert not (workspace / "output").exists()
+
+
+def test_timing_the_data_of_a_pass_without_enough_batches_is_an_error(workspace: Path) -> None:
+    (workspace / "random_data.py").write_text(BENCHMARK_PROVIDER)
+    (workspace / "train.list").write_text("none\n")
+    (workspace / "bench.py").write_text(IMAGE)
+    with pytest.raises(UsageError, match=r"a pass has only \d+ batches.*--feed_data"):
+        train("--config=bench.py", "--config_args=batch_size=24", "--job=time", "--feed_data=1")
 
 
 NESTED_PROVIDER = """

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -173,6 +174,15 @@ def test_a_source_that_is_not_there_is_named(workspace: Path, given: DataSource,
     (workspace / "plain.py").write_text(PLAIN % "pool_size=-1")
     with pytest.raises(UsageError, match=why):
         SampleSource(given, ["x"], is_train=True, seed=1)
+
+
+@pytest.mark.parametrize("name", ["\u8bad.txt".encode("gbk"), "\u8bad.txt".encode()])
+def test_a_list_file_has_names_of_any_bytes(workspace: Path, name: bytes) -> None:
+    (workspace / "plain.py").write_text((PLAIN % "pool_size=-1").replace("int(name)", "0"))
+    (workspace / "all.list").write_bytes(b"\xef\xbb\xbf" + name + b"\r\n")
+    made = SampleSource(DataSource("all.list", "plain", "process", {}), ["x"], is_train=True, seed=1)
+    list(made.batches(5))
+    assert [os.fsencode(each) for each in importlib.import_module("plain").read] == [name]
 
 
 def test_a_misspelled_argument_is_told_and_a_function_without_yield_refused(

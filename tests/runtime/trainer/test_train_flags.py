@@ -271,6 +271,15 @@ def test_types_that_differ_from_the_data_layers_are_named(workspace: Path, types
         train("--config=c.py")
 
 
+@pytest.mark.parametrize(
+    ("encoding", "first"), [("utf-8-sig", ""), ("gbk", "# -*- coding: gbk -*-\n")], ids=["bom", "gbk"]
+)
+def test_a_configuration_may_say_its_encoding(workspace: Path, encoding: str, first: str) -> None:
+    text = f"{first}from paddle.trainer_config_helpers import *\noutputs(data_layer('\u8bcd', 3))\n"
+    (workspace / "c.py").write_text(text, encoding=encoding)
+    assert parse_config("c.py").model_config.output_layer_names == ["\u8bcd"]
+
+
 def test_a_configuration_that_is_missing_is_reported_with_the_directory(workspace: Path) -> None:
     with pytest.raises(UsageError, match=f"{re.escape(str(workspace))}$"):
         train("--config=absent.py")
