@@ -12,7 +12,7 @@ import gzip
 import shlex
 import subprocess
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from io import BufferedReader
@@ -138,28 +138,36 @@ class PipeReader:
             subprocess.CalledProcessError: after the last line, when the command did not exit with 0.
             EOFError: gzip data that ends too early.
         """
+        for piece in self.pieces(line_break if cut_lines else None):
+            yield from piece if cut_lines else [piece]
+
+    def pieces(self, line_break: str | None) -> Iterator[Any]:
+        """Yield the text in pieces as they arrive: lists of lines or, without `line_break`, strings; see `get_line`."""
         with _output(self._argv) as stream:
             source = gzip.GzipFile(fileobj=stream) if self._file_type == "gzip" else stream
-            pieces = codecs.iterdecode(iter(partial(source.read1, self._bufsize), b""), "utf-8")
-            yield from _lines(pieces, line_break) if cut_lines else pieces
+            found = codecs.iterdecode(iter(partial(source.read1, self._bufsize), b""), "utf-8")
+            yield from found if line_break is None else _lines(found, line_break)
 
 
 def pipe_reader(
     left_cmd: str,
-    parser: Callable[[str], T],
+    parser: Callable[[Any], Iterable[T]],
     bufsize: int = 8192,
     file_type: str = "plain",
     cut_lines: bool = True,
     line_break: str = "\n",
 ) -> Reader[T]:
-    """Return a reader of `parser(line)` for every line that `left_cmd` prints.
+    """Return a reader of the samples in the output of `left_cmd`.
 
-    The arguments are those of PipeReader.
+    Args:
+        left_cmd: the command; this and the other arguments are those of PipeReader.
+        parser: called with a list of lines or, with cut_lines=False, with a piece of text; returns a list of samples.
     """
     pipe = PipeReader(left_cmd, bufsize, file_type)
 
     def read() -> Iterator[T]:
-        return (parser(line) for line in pipe.get_line(cut_lines, line_break))
+        for piece in pipe.pieces(line_break if cut_lines else None):
+            yield from parser(piece)
 
     return read
 
@@ -183,10 +191,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait(EXIT_S)
 
 
-def _lines(pieces: Iterator[str], line_break: str) -> Iterator[str]:
+def _lines(pieces: Iterator[str], line_break: str) -> Iterator[list[str]]:
     rest = ""
     for piece in pieces:
         *lines, rest = (rest + piece).split(line_break)
-        yield from lines
+        if lines:
+            yield lines
     if rest:
-        yield rest
+        yield [rest]

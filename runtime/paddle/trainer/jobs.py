@@ -204,7 +204,7 @@ def time(session: Session, log: Logger, *, is_local: bool) -> None:
     if not steps.size:
         raise UsageError(
             f"--job=time: a pass has only {len(began)} batches, and the first {_WARM_UP} are not measured; omit "
-            "--feed_data to use the first batch again"
+            "feed_data to use the first batch again"
         )
     log.info(
         "FwdBwd batches=%d samples=%d total=%.3fms avg=%.3fms max=%.3fms min=%.3fms",

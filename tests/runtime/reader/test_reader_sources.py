@@ -99,9 +99,14 @@ def test_nothing_in_a_command_is_run_by_a_shell(tmp_path: Path) -> None:
     assert not canary.exists()
 
 
-def test_pipe_reader_parses_every_line_and_can_be_read_again() -> None:
-    read = pipe_reader("seq 3", int)
-    assert list(read()) == list(read()) == [1, 2, 3]
+def test_pipe_reader_parses_lists_of_lines_and_can_be_read_again() -> None:
+    read = pipe_reader("seq 300", lambda lines: [int(line) for line in lines], bufsize=7)
+    assert list(read()) == list(read()) == list(range(1, 301))
+
+
+def test_pipe_reader_parses_pieces_of_text() -> None:
+    read = pipe_reader("echo abcdef", lambda text: [text.strip()], bufsize=3, cut_lines=False)
+    assert list(read()) == ["abc", "def", ""]
 
 
 def test_an_unknown_file_type_and_an_empty_command_are_refused() -> None:

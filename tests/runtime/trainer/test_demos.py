@@ -241,7 +241,7 @@ def test_timing_the_data_of_a_pass_without_enough_batches_is_an_error(workspace:
     (workspace / "random_data.py").write_text(BENCHMARK_PROVIDER)
     (workspace / "train.list").write_text("none\n")
     (workspace / "bench.py").write_text(IMAGE)
-    with pytest.raises(UsageError, match=r"a pass has only \d+ batches.*--feed_data"):
+    with pytest.raises(UsageError, match=r"a pass has only \d+ batches.*feed_data"):
         train("--config=bench.py", "--config_args=batch_size=24", "--job=time", "--feed_data=1")
 
 
