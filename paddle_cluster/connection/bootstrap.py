@@ -63,6 +63,7 @@ RARE = (
     "paddle_node.agent.reconnect",
     "paddle_node.agent.relay.",
     "paddle_node.agent.resident",
+    "paddle_node.contract.collected",
     "paddle_node.contract.flags",
     "paddle_node.contract.to_launcher",
 )

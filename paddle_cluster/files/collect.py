@@ -17,43 +17,20 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
+from paddle_cluster.files.collect_limits import CollectLimits, NodeShare
 from paddle_cluster.files.collected_copy import Copy, date, fitting, is_its_name, link_target
+from paddle_cluster.files.collected_folders import Folders, is_of_an_earlier_job
 from paddle_cluster.files.collected_paths import SAVED, check, check_link, check_move, within
 from paddle_cluster.files.ledger import Difference, Ledger, ListedRow, rows_of
 from paddle_cluster.text.sizes import counted, size_text
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.collected import Directory, File, Link, Listed, Moved, Removed
 from paddle_node.contract.names import LOG, OUTPUT
-from paddle_node.contract.to_launcher import File, Link, Listed, Moved, Removed
 
 MAX_OPEN = 64
 MOST_REPORTED = 20  # files that are named; only the number of further ones is reported
-WARN_AT = 0.8
 PLACES = 65_536  # maximum number of files in the cache
 
-Collected = File | Link | Moved | Removed | Listed
-
-
-@dataclass(frozen=True)
-class CollectLimits:
-    """The limits on the data collected from one node: the number of files, and of bytes without holes."""
-
-    most_bytes: int = 100 << 30
-    most_files: int = 1_000_000
-
-
-@dataclass
-class _Node:
-    """The files collected from one node.
-
-    Attributes:
-        left_there: the first file beyond the limit; `chunks_left` counts the chunks of all such files.
-    """
-
-    files: int = 0
-    size: int = 0
-    warned: bool = False
-    left_there: str = ""
-    chunks_left: int = 0
+Collected = File | Directory | Link | Moved | Removed | Listed
 
 
 class Collector:
@@ -70,10 +47,12 @@ class Collector:
         self._links: dict[Path, str] = {}
         self._folders: set[Path] = set()  # no component of their path is a file or a link
         self._open: OrderedDict[Path, Copy] = OrderedDict()
-        self._nodes: dict[int, _Node] = {}
+        self._made = Folders()
+        self._nodes: dict[int, NodeShare] = {}
         self._ledgers: dict[int, Ledger] = {}
         self._renamed = 0
         self._losses = 0
+        self._is_permitted = True  # no file has other permissions than on its node
         self._place = functools.lru_cache(maxsize=PLACES)(
             self._placed
         )  # queries the disk; a log arrives in many chunks
@@ -86,7 +65,10 @@ class Collector:
         """
         match what:
             case File():
-                return self.store(node_id, what.path, what.offset, what.reset, body, what.eof, what.mtime)
+                about = (what.eof, what.mtime, what.mode)
+                return self.store(node_id, what.path, what.offset, what.reset, body, *about)
+            case Directory():
+                return self.make_folder(node_id, what)
             case Link():
                 return self.link(node_id, what.path, what.target, what.mtime)
             case Moved():
@@ -106,6 +88,7 @@ class Collector:
         body: bytes,
         eof: bool = True,
         mtime_ns: int | None = None,
+        mode: int = 0o600,
     ) -> str:
         """Store one chunk of a collected file.
 
@@ -115,6 +98,7 @@ class Collector:
             reset: whether the file starts again from scratch.
             eof: whether the chunk reaches the current end of the file.
             mtime_ns: the file's modification time; not used for logs, whose copies have the time of their last line.
+            mode: the file's permission bits.
 
         Returns:
             A message for the user when data is lost for the first time, otherwise "".
@@ -124,10 +108,10 @@ class Collector:
         """
         check(node_id, path, offset)
         target, whole_only = self._place(node_id, path)
-        node = self._nodes.setdefault(node_id, _Node())
+        node = self._share(node_id)
         copy = self._copies.get(target)
-        if copy is None and node.files >= self._limits.most_files:
-            return self._leave_there(node_id, node, path)
+        if copy is None and node.is_full:
+            return node.leave(node_id, path)
         if copy is None or reset:
             if copy is not None:
                 copy.close()
@@ -140,7 +124,7 @@ class Collector:
         is_whole = eof and whole_only
         if not is_whole:
             self._make_room(target, copy)
-        copy.write(offset, reset, body, room=max(0, self._limits.most_bytes - node.size))
+        copy.write(offset, reset, body, node.room, mode)
         node.size += copy.stored - before
         if eof:
             copy.publish(mtime_ns)
@@ -149,7 +133,31 @@ class Collector:
         if copy.lost and not was_lost and self._losses < MOST_REPORTED:
             self._losses += 1
             return f"{target}: {copy.problem}; the copy here is incomplete, the node still has the file"
-        return self._warning(node_id, node) or self._other_name(path, target, reset)
+        if not copy.is_permitted and self._is_permitted:
+            self._is_permitted = False
+            return f"{target}: this file system cannot store the permissions of collected files (here {mode:04o})"
+        return node.warning(node_id) or self._other_name(path, target, reset)
+
+    def make_folder(self, node_id: int, folder: Directory) -> str:
+        """Create a directory; return a message for the user if that is not possible, otherwise "".
+
+        Raises:
+            RecordError: the path is outside the allowed directories.
+        """
+        check(node_id, folder.path)
+        target, _ = self._place(node_id, folder.path)
+        node = self._share(node_id)
+        if target not in self._made:
+            if node.is_full:
+                return node.leave(node_id, folder.path)
+            node.files += 1
+        self._make_way(node, target)
+        try:
+            self._made.make(target, folder)
+        except OSError as error:
+            node.files -= 1
+            return f"{target}: this directory cannot be created here: {error.strerror or error}"
+        return ""
 
     def link(self, node_id: int, path: str, to: str, mtime_ns: int | None = None) -> str:
         """Create a symbolic link in output/; return a message for the user if that is not possible, otherwise "".
@@ -159,9 +167,9 @@ class Collector:
         """
         check_link(node_id, path, to)
         target, _ = self._place(node_id, path)
-        node = self._nodes.setdefault(node_id, _Node())
-        if target not in self._links and node.files >= self._limits.most_files:
-            return self._leave_there(node_id, node, path)
+        node = self._share(node_id)
+        if target not in self._links and node.is_full:
+            return node.leave(node_id, path)
         top = self._root / OUTPUT
         self._drop(node, target)
         self._remove_blocking(node, target)
@@ -185,7 +193,7 @@ class Collector:
         return ""
 
     def remove(self, node_id: int, path: str) -> str:
-        """Remove the copy of a link or of a partly sent file that was removed on its node; return a message, or "".
+        """Remove the copy of a link, an empty directory or a partly sent file that was removed on its node.
 
         Raises:
             RecordError: the path is outside the allowed directories.
@@ -194,8 +202,15 @@ class Collector:
         target, whole_only = self._place(node_id, path)
         copy = self._copies.get(target)
         if target in self._links or (copy is not None and whole_only and copy.is_partial):
-            self._drop(self._nodes.setdefault(node_id, _Node()), target)
+            self._drop(self._share(node_id), target)
+        elif self._made.remove(target):
+            self._share(node_id).files -= 1
         return ""
+
+    def _share(self, node_id: int) -> NodeShare:
+        if node_id not in self._nodes:
+            self._nodes[node_id] = NodeShare(self._limits)
+        return self._nodes[node_id]
 
     def _placed(self, node_id: int, path: str) -> tuple[Path, bool]:
         """Return the local path of a node's file, and whether it must appear only when complete."""
@@ -210,7 +225,7 @@ class Collector:
         """Rename the local copy of a log; a copy that already has the new name is replaced."""
         check_move(node_id, path, to)
         (source, _), (target, _) = self._place(node_id, path), self._place(node_id, to)
-        node = self._nodes.setdefault(node_id, _Node())
+        node = self._share(node_id)
         copy = self._copies.pop(source, None)
         for name in (source, target):
             known = self._open.pop(name, None)
@@ -269,15 +284,16 @@ class Collector:
             made = self._links.get(self._place(node_id, row.path)[0])
             return None if made == row.text else Difference("cannot create this link")
         target, _ = self._place(node_id, row.path)
+        if row.kind == "directory":
+            return None if target in self._made else self._missing(node_id, "cannot create this directory")
         copy = self._copies.get(target)
         if copy is None:
-            node = self._nodes.get(node_id)
-            if node is not None and node.left_there:
-                return Difference(
-                    f"more than COLLECT_LIMIT_FILES = {self._limits.most_files} files", again=False
-                )
-            return Difference("not received")
+            return self._missing(node_id, "not received")
         return copy.verify(row.size, row.text, self._free_bytes() if copy.lost else 0)
+
+    def _missing(self, node_id: int, why: str) -> Difference:
+        node = self._share(node_id)
+        return Difference(node.limit_text, again=False) if node.left_there else Difference(why)
 
     def _free_bytes(self) -> int:
         try:
@@ -301,6 +317,7 @@ class Collector:
                     f"{target}: incomplete: its end was not received; the received part is in {copy.partial.name}"
                 )
         self._open.clear()
+        self._made.close()
         if len(missing) > MOST_REPORTED:
             missing[MOST_REPORTED:] = [
                 f"and {counted(len(missing) - MOST_REPORTED, 'more file')} are incomplete"
@@ -309,33 +326,11 @@ class Collector:
             missing
             + [
                 f"node {node_id}: {node.chunks_left} pieces of files were not collected, such as {node.left_there}: "
-                f"more than COLLECT_LIMIT_FILES = {self._limits.most_files} files"
+                f"{node.limit_text}"
                 for node_id, node in sorted(self._nodes.items())
                 if node.left_there and not self.ledger(node_id).is_complete
             ]
             + [line for node_id, ledger in sorted(self._ledgers.items()) for line in ledger.lines(node_id)]
-        )
-
-    def _leave_there(self, node_id: int, node: _Node, path: str) -> str:
-        node.chunks_left += 1
-        if node.left_there:
-            return ""
-        node.left_there = path[:80]
-        return (
-            f"node {node_id}: COLLECT_LIMIT_FILES = {self._limits.most_files} is reached: further "
-            "files stay on the node"
-        )
-
-    def _warning(self, node_id: int, node: _Node) -> str:
-        limits = self._limits
-        is_near = node.size >= WARN_AT * limits.most_bytes or node.files >= WARN_AT * limits.most_files
-        if node.warned or not is_near:
-            return ""
-        node.warned = True
-        return (
-            f"node {node_id}: {node.size / (1 << 30):.3g} GB in {node.files} files were collected; the node keeps "
-            f"files beyond COLLECT_LIMIT_GB ({limits.most_bytes / (1 << 30):.3g}) or "
-            f"COLLECT_LIMIT_FILES ({limits.most_files})"
         )
 
     def _other_name(self, path: str, target: Path, reset: bool) -> str:
@@ -344,33 +339,33 @@ class Collector:
         self._renamed += 1
         return f"{path[:80]}...: the name is too long for this machine; saved as {target}"
 
-    def _remove_blocking(self, node: _Node, target: Path) -> None:
+    def _remove_blocking(self, node: NodeShare, target: Path) -> None:
         """Remove what blocks the path to a file: non-folders among its parents, and a received folder in its place."""
         if target in self._folders:
             self._folders.clear()
         if target.parent in self._folders and target not in self._links:
             return
-        self._folders.update(within(target.parent, self._root))
-        for place in within(target, self._root):
-            if place in self._links or (place in self._copies and place != target):
-                self._drop(node, place)
-            elif not self._is_of_an_earlier_job(place, place == target):
-                continue
+        self._make_way(node, target.parent)
+        if target in self._links:
+            self._drop(node, target)
+        elif is_of_an_earlier_job(target, self._root / OUTPUT, is_target=True):
             with contextlib.suppress(OSError):
-                place.unlink()
+                target.unlink()
         if target.is_dir() and not target.is_symlink() and target.is_relative_to(self._root / OUTPUT):
             self._clear_folder(node, target)
 
-    def _is_of_an_earlier_job(self, place: Path, is_target: bool) -> bool:
-        """Return whether a file occupies the place of a folder in output/, or a link there would redirect a file."""
-        top = self._root / OUTPUT
-        if not str(place).startswith(f"{top}/"):
-            return False
-        if place.is_symlink():  # a link out of output/ belongs to the user, for example to a larger disk
-            return place.resolve().is_relative_to(top.resolve())
-        return not is_target and place.is_file()
+    def _make_way(self, node: NodeShare, folder: Path) -> None:
+        """Remove the files and links in the place of a folder and of its parents."""
+        self._folders.update(within(folder, self._root))
+        for place in within(folder, self._root):
+            if place in self._links or place in self._copies:
+                self._drop(node, place)
+            elif not is_of_an_earlier_job(place, self._root / OUTPUT, is_target=False):
+                continue
+            with contextlib.suppress(OSError):
+                place.unlink()
 
-    def _clear_folder(self, node: _Node, folder: Path) -> None:
+    def _clear_folder(self, node: NodeShare, folder: Path) -> None:
         """Remove the files that the node sent into a folder, and then the folder if it is empty."""
         for place in [place for place in (*self._copies, *self._links) if folder in place.parents]:
             if place in self._links or self._nodes.get(self._copies[place].node_id) is node:
@@ -378,10 +373,11 @@ class Collector:
                 with contextlib.suppress(OSError):
                     place.unlink()
         for path, _, _ in os.walk(folder, topdown=False):
+            node.files -= self._made.forget(Path(path))
             with contextlib.suppress(OSError):
                 os.rmdir(path)
 
-    def _drop(self, node: _Node, target: Path) -> None:
+    def _drop(self, node: NodeShare, target: Path) -> None:
         copy = self._copies.pop(target, None)
         self._open.pop(target, None)
         if copy is not None:

@@ -11,12 +11,15 @@ import os
 from pathlib import Path
 
 from paddle_cluster.files.ledger import Difference
+from paddle_cluster.files.permissions import permit, permitted
 from paddle_cluster.text.sizes import size_text
 from paddle_node.contract.fingerprint import DIGEST_SIZE, Fingerprint
 
 LONG_PATHS = "long-paths"
 PATH_LIMIT = 4000  # bytes; PATH_MAX minus the suffix of a partial file
 NAME_LIMIT = 255  # bytes; if the file system does not report its limit
+_READABLE = 0o400  # the owner can always read the copy
+_WRITABLE = 0o600  # and write it until it is complete
 _FULL = "more than COLLECT_LIMIT_GB of this node"
 
 
@@ -87,6 +90,7 @@ class Copy:
         problem: why bytes could not be written.
         partial: the path of the copy until it is complete.
         is_verified: whether the copy matches the node's list.
+        is_permitted: whether the copy has the permissions that it should have.
     """
 
     __slots__ = (
@@ -94,6 +98,7 @@ class Copy:
         "_fd",
         "_gap",
         "_is_foreign",
+        "_mode",
         "_next",
         "_received",
         "_size",
@@ -101,6 +106,7 @@ class Copy:
         "_whole_only",
         "_written",
         "is_partial",
+        "is_permitted",
         "is_verified",
         "lost",
         "node_id",
@@ -124,16 +130,20 @@ class Copy:
         self._written: tuple[int, ...] = ()  # the status of the file after the last write
         self._is_foreign = False  # another process changed it at that time
         self.is_verified = False
+        self.is_permitted = True
+        self._mode = _WRITABLE  # on the node
         self._next = start  # offset on the node
         self._size = 0  # expected local size of a log
         self._fd: int | None = None
 
-    def write(self, offset: int, reset: bool, body: bytes, room: int) -> None:
+    def write(self, offset: int, reset: bool, body: bytes, room: int, mode: int) -> None:
         """Write a chunk to the copy; count the bytes that cannot be written, without raising.
 
         Args:
             room: number of bytes that may be stored.
+            mode: the file's permission bits on its node.
         """
+        is_same_mode, self._mode = mode == self._mode, mode
         hole, self._next = max(0, offset - self._next), offset + len(body)
         self.is_verified = False
         self._received.skip_to(offset)
@@ -146,6 +156,8 @@ class Copy:
         before = self.stored
         try:
             fd = self._descriptor(reset)
+            if not is_same_mode:
+                self._permit(fd, _WRITABLE)
             if self._gap and not self._whole_only and room:
                 self._append(fd, b"\n[bytes are missing here]\n")
                 self._gap = False
@@ -172,9 +184,11 @@ class Copy:
         self._target, self.partial = target, _beside(target)
 
     def publish(self, mtime_ns: int | None) -> None:
-        """Move a complete copy to its final name, and set the modification time that the file has on its node."""
+        """Move a complete copy to its final name, and set the permissions and time that the file has on its node."""
         if not self._whole_only or self._broken:
             return
+        if self._fd is not None and not self._mode & 0o200:
+            self._permit(self._fd, _READABLE)
         if mtime_ns is not None and self._fd is not None:
             date(self._fd, mtime_ns)
             self._written = _identity(os.fstat(self._fd))
@@ -277,6 +291,9 @@ class Copy:
         if not self._whole_only:
             self._size += hole
 
+    def _permit(self, fd: int, least: int) -> None:
+        self.is_permitted = permit(fd, permitted(self._mode) | least)
+
     def _descriptor(self, reset: bool) -> int:
         if self._fd is not None and not self._whole_only:
             status = os.fstat(self._fd)
@@ -287,11 +304,17 @@ class Copy:
             path = self.partial if self.is_partial else self._target
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if self._whole_only else os.O_APPEND)
             flags |= os.O_TRUNC if reset else 0
+            mode = self._mode | _WRITABLE
             try:
-                self._fd = os.open(path, flags, 0o644)
+                self._fd = os.open(path, flags, mode)
             except FileNotFoundError:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._fd = os.open(path, flags, 0o644)
+                self._fd = os.open(path, flags, mode)
+            except PermissionError:  # a complete copy of a read-only file, or another user's file
+                with contextlib.suppress(OSError):
+                    path.chmod(_WRITABLE)
+                self._fd = os.open(path, flags, mode)
+            self._permit(self._fd, _WRITABLE)
             status = os.fstat(self._fd)
             self._is_foreign = self._is_foreign or (
                 bool(self._written) and _identity(status) != self._written

@@ -15,13 +15,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from paddle_cluster.files.collect import Collected, CollectLimits, Collector
+from paddle_cluster.files.collect import Collected, Collector
+from paddle_cluster.files.collect_limits import CollectLimits
 from paddle_cluster.files.ledger import Ledger
 from paddle_cluster.system.queue_thread import QueueThread
 from paddle_node.contract.classes import dataclass
+from paddle_node.contract.collected import Listed
 from paddle_node.contract.frames import WINDOW, cost
 from paddle_node.contract.records import RecordError
-from paddle_node.contract.to_launcher import Listed
 
 ACK_SIZE = 256 << 10  # bytes; far less than may be sent unacknowledged
 PATIENCE_S = 300.0  # without a successful write

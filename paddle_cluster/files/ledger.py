@@ -20,12 +20,12 @@ class ListedRow(NamedTuple):
     """A row in a node's list of collected files.
 
     Attributes:
-        kind: "file", "link", or "lost": an item that the node cannot send completely.
-        text: the file's digest, the link's target, or the reason.
+        kind: "file", "directory", "link", or "lost": an item that the node cannot send completely.
+        text: the file's digest, the link's target, the reason, or empty.
     """
 
     path: str
-    kind: Literal["file", "link", "lost"]
+    kind: Literal["file", "directory", "link", "lost"]
     size: Bytes
     text: str
 

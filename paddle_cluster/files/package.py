@@ -61,7 +61,7 @@ class TreeEntry(NamedTuple):
         path: relative to the top, with slashes.
         mode: permission bits; setuid, setgid and sticky are never sent.
         size, digest, source, content: of a regular file; source is the path to read, unless there is content.
-        changed_ns: modification time of a regular file, if it is preserved.
+        changed_ns: modification time of a regular file or directory, if it is preserved.
         target: target of a symlink.
         is_dir: whether it is a directory.
     """
@@ -84,9 +84,9 @@ class TreeEntry(NamedTuple):
         """Return the entry as the list that the agent parses."""
         if self.target:  # an absolute one is preserved, and does not count as leaving the tree
             return [self.path, "l", self.target, *([True] if self.target.startswith("/") else [])]
-        if self.is_dir:
-            return [self.path, "d", self.mode]
         times = [] if self.changed_ns is None else [max(0, self.changed_ns)]
+        if self.is_dir:
+            return [self.path, "d", self.mode, *times]
         return [self.path, "f", self.mode, self.size, self.digest, *times]
 
 
@@ -341,7 +341,7 @@ def _entry(
         if stat.S_ISLNK(status.st_mode):
             return TreeEntry(path, target=os.readlink(found.path))
         if stat.S_ISDIR(status.st_mode):
-            return TreeEntry(path, mode, is_dir=True)
+            return TreeEntry(path, mode, changed_ns=status.st_mtime_ns, is_dir=True)
         if stat.S_ISREG(status.st_mode):
             files[path] = status
             return TreeEntry(path, mode, source=found.path)  # the digest is computed later, with all others

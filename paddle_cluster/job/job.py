@@ -19,7 +19,7 @@ from paddle_cluster.config.settings import Settings
 from paddle_cluster.control.control import Control
 from paddle_cluster.control.views import shortened
 from paddle_cluster.errors import ExitCode, LauncherError, PreflightError
-from paddle_cluster.files.collect import CollectLimits
+from paddle_cluster.files.collect_limits import CollectLimits
 from paddle_cluster.files.collector_thread import CollectorThread
 from paddle_cluster.files.payload import Payload
 from paddle_cluster.job import checkpoint_choice, failure_report

@@ -115,7 +115,6 @@ class DispatchHandlers:
         return text + (f", relayed to {counted(relayed_to, 'node')}" if relayed_to else "")
 
 
-COLLECTED = frozenset(("file", "moved", "link", "removed", "listed"))
 MOST_LINES = 1 << 20  # bytes that an agent sends at one time: a read, and the incomplete line before it
 
 

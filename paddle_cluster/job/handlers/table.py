@@ -11,7 +11,7 @@ from __future__ import annotations
 from paddle_cluster.connection.link import LinkBroken, LinkLost
 from paddle_cluster.files.collector_thread import Compared, FilesRefused, Stored
 from paddle_cluster.job.context import JobContext
-from paddle_cluster.job.handlers.files import COLLECTED, DispatchHandlers, FileHandlers
+from paddle_cluster.job.handlers.files import DispatchHandlers, FileHandlers
 from paddle_cluster.job.handlers.nodes import NodeHandlers
 from paddle_cluster.job.handlers.processes import ProcessHandlers, StallHandlers
 from paddle_cluster.job.handlers.stop import StopHandlers
@@ -19,6 +19,7 @@ from paddle_cluster.nodes.connector import Connected, ConnectFailed, Reconnected
 from paddle_cluster.nodes.loop import Handlers
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.system.signals import SignalEvent, ThreadFailed
+from paddle_node.contract.collected import COLLECTED
 from paddle_node.contract.facts import REPORTS
 
 

@@ -155,11 +155,12 @@ class Manifest(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """A directory in a tree's manifest, with its permission bits."""
+    """A directory in a tree's manifest, with its permission bits; `changed_ns` as in `File`."""
 
     path: RelativePath
     kind: Literal["d"]
     mode: Mode
+    changed_ns: Whole = 0
 
 
 class File(NamedTuple):

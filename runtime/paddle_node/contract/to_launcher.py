@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Type
 
 from paddle_node.contract.classes import NamedTuple
+from paddle_node.contract.collected import COLLECTED
 from paddle_node.contract.facts import REPORTS, NodeUsage, read_report
 from paddle_node.contract.job_file import JobFound
 from paddle_node.contract.probed import Busy, Facts, Gpus, NodeAddress, Part, Route, Saves
@@ -22,7 +23,6 @@ from paddle_node.contract.records import (
     Pid,
     Port,
     PortOrZero,
-    RelativePath,
     Seconds,
     Whole,
     read,
@@ -176,46 +176,6 @@ class Exited(NamedTuple):
     out_of_memory: OneLine = ""
 
 
-class File(NamedTuple):
-    """A chunk of a collected file, in the body, from byte `offset` on; a gap after the previous chunk is a hole.
-
-    `reset`: the file is sent again from its beginning; `eof`: the chunk reaches its end; `mtime` in ns since 1970.
-    """
-
-    path: RelativePath
-    offset: Bytes
-    reset: bool = False
-    eof: bool = True
-    mtime: Optional[int] = None
-
-
-class Link(NamedTuple):
-    """A collected symbolic link, with its target and its modification time in nanoseconds since 1970."""
-
-    path: RelativePath
-    target: str
-    mtime: Optional[int] = None
-
-
-class Removed(NamedTuple):
-    """Reports that a link, or a file of which only a part was sent, was removed on the node."""
-
-    path: RelativePath
-
-
-class Moved(NamedTuple):
-    """Reports that a log was renamed on the node, from `path` to `to`."""
-
-    path: RelativePath
-    to: RelativePath
-
-
-class Listed(NamedTuple):
-    """Part of the final list of collected files and links, as rows in the body; `last` marks the last part."""
-
-    last: bool = True
-
-
 class Stopped(NamedTuple):
     """The answer to `stop`: all processes have ended, except those in `left` as (process ID, command)."""
 
@@ -329,6 +289,7 @@ class Verified(NamedTuple):
 
 TO_LAUNCHER: Mapping[str, Type[Any]] = {
     **{kind: record for kind, record in REPORTS.items() if kind != "alive"},
+    **COLLECTED,
     "hello": Hello,
     "probed": Probed,
     "reached": Reached,
@@ -343,11 +304,6 @@ TO_LAUNCHER: Mapping[str, Type[Any]] = {
     "stacks": Stacks,
     "line": Line,
     "exited": Exited,
-    "file": File,
-    "link": Link,
-    "removed": Removed,
-    "moved": Moved,
-    "listed": Listed,
     "stopped": Stopped,
     "failed": Failed,
     "notice": Notice,

@@ -277,6 +277,35 @@ def squat(host: Host, ports: range) -> subprocess.Popen[bytes]:
     return squatter
 
 
+KEEPS = """
+import os, stat
+found = {name: oct(stat.S_IMODE(os.stat(name).st_mode)) for name in ("tool.sh", "key", "empty")}
+assert found == {"tool.sh": "0o755", "key": "0o600", "empty": "0o750"}, found
+if os.environ["RANK"] == "0":
+    os.makedirs("output/empty/inside")
+    os.rename("tool.sh", "output/tool.sh")
+    os.rename("key", "output/key")
+    os.chmod("output/empty", 0o750)
+    os.utime("output/empty/inside", (10**9, 10**9))
+"""
+
+
+@scenarios.add
+def permissions_times_and_empty_directories_travel_both_ways(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    put(job, "train.py", KEEPS)
+    put(job, "tool.sh", "#!/bin/sh\n", 0o755)
+    put(job, "key", "secret", 0o600)
+    (job.workspace / "empty").mkdir(mode=0o750)
+    job.conf["JOB_UMASK"] = 0o022
+    oracle.check(job.start("--mode=collective"), 0)
+    output = job.workspace / "output"
+    found = {name: oct((output / name).stat().st_mode & 0o7777) for name in ("tool.sh", "key", "empty")}
+    assert found == {"tool.sh": "0o755", "key": "0o600", "empty": "0o750"}
+    assert (output / "empty/inside").stat().st_mtime == 10**9
+
+
 @pytest.mark.parametrize("scenario", scenarios)
 def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
     outcomes.of(scenario)

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from paddle_cluster.files.collect import MAX_OPEN, CollectLimits, Collector
+from paddle_cluster.files.collect import MAX_OPEN, Collector
+from paddle_cluster.files.collect_limits import CollectLimits
 from paddle_cluster.files.collected_paths import check_link, check_move
 from paddle_cluster.files.collector_thread import ACK_SIZE, CollectorThread, Stored
 from paddle_cluster.text.sizes import size_text
+from paddle_node.contract.collected import File
 from paddle_node.contract.frames import cost
 from paddle_node.contract.records import RecordError
-from paddle_node.contract.to_launcher import File
 
 
 @pytest.fixture

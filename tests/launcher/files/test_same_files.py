@@ -12,7 +12,8 @@ import pytest
 
 from paddle_cluster.config.arguments import parse
 from paddle_cluster.config.resolve import resolve
-from paddle_cluster.files.collect import CollectLimits, Collector
+from paddle_cluster.files.collect import Collector
+from paddle_cluster.files.collect_limits import CollectLimits
 from tests.launcher.control_jobs import Bench
 from tests.launcher.files.test_verification import digest, listed, row
 

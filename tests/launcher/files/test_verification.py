@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.files.collect import CollectLimits, Collector
+from paddle_cluster.files.collect import Collector
+from paddle_cluster.files.collect_limits import CollectLimits
 from paddle_cluster.files.ledger import ListedRow, bodies_of, rows_of
 from paddle_node.contract.fingerprint import BLOCK, DIGEST_SIZE, Fingerprint
 from paddle_node.contract.records import RecordError

@@ -128,12 +128,14 @@ class Builder:
             os.makedirs(aside + "/" + folder, exist_ok=True)
         for path, content in files.items():
             disk.write_text(aside + "/" + path, content)
-        self._set_modes(aside, entries)
+        self._finish_folders(aside, entries)
 
-    def _set_modes(self, aside: str, entries: Dict[str, Entry]) -> None:
-        """Set modes, directories last and deepest first: a mode may forbid writing into its directory."""
+    def _finish_folders(self, aside: str, entries: Dict[str, Entry]) -> None:
+        """Set times and modes of directories, deepest first: new files change the time, and a mode may forbid them."""
         for path, entry in sorted(entries.items(), reverse=True):
             if isinstance(entry, Folder):
+                if entry.changed_ns:
+                    os.utime(aside + "/" + path, ns=(entry.changed_ns, entry.changed_ns))
                 os.chmod(aside + "/" + path, entry.mode & self._kept)
 
     def _place(self, target: str, entry: File) -> Iterator[None]:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends the files and links that the tailer finds, at most WINDOW bytes ahead of the launcher's writes to disk.
 
-Both sides count every frame, including those without a body. Links, renames and removals are sent before chunks, in
-order. Holes are skipped. After `finish`, the rest is sent, files that have changed are read again, and all files are
-listed. The launcher requests the files that differ; these are sent and listed once more.
+Both sides count every frame, including those without a body. Directories, links, renames and removals are sent before
+chunks, in order. Holes are skipped. After `finish`, the rest is sent, files that have changed are read again, and all
+files are listed. The launcher requests the files that differ; these are sent and listed once more.
 
-Each row of the list is [path, kind, size, text]: "file" with its digest, "link" with its target, or "lost" with the
-reason why the file cannot be collected completely.
+Each row of the list is [path, kind, size, text]: "file" with its digest, "directory", "link" with its target, or "lost"
+with the reason why the file cannot be collected completely.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import stat
 from collections import deque
 from typing import Any, Callable, Deque, Dict, FrozenSet, Iterator, List, Optional, Tuple
 
-from paddle_node.agent.files.sent_files import Tailed, inode, new_fingerprint
+from paddle_node.agent.files.sent_files import Tailed, inode, new_fingerprint, permissions, without_list
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.link.outbox import Outbox
 from paddle_node.contract.fingerprint import data_from
@@ -47,6 +47,7 @@ class Sender:
 
     Attributes:
         files: the files, by the path under which they are sent.
+        folders: the directories, with their stat results.
         links: the links in output/, with their targets.
         problems: the paths that cannot be read.
         is_verified: whether the launcher has compared the list and requested nothing more.
@@ -55,6 +56,7 @@ class Sender:
 
     def __init__(self, loop: Loop, outbox: Outbox, absolute: Callable[[str], str]) -> None:
         self.files: Dict[str, Tailed] = {}
+        self.folders: Dict[str, os.stat_result] = {}
         self.links: Dict[str, str] = {}
         self.problems: Dict[str, str] = {}
         self.is_verified = self.is_held = False
@@ -83,13 +85,19 @@ class Sender:
 
     @property
     def has_orders(self) -> bool:
-        """Return whether a link, a removal or a rename is waiting to be sent."""
+        """Return whether a directory, a link, a removal or a rename is waiting to be sent."""
         return bool(self._orders)
 
     def order(self, kind: str, **fields: Any) -> None:
-        """Queue a frame (a link, a removal or a rename) that is sent before the next chunk of any file."""
+        """Queue a frame (a directory, a link, a removal or a rename) that is sent before the next chunk of any file."""
         self._orders.append(encode(kind, fields))
         self._outbox.soon()
+
+    def send_folder(self, path: str, status: os.stat_result) -> None:
+        """Queue a directory with its permissions and modification time to be sent."""
+        self.folders[path] = status
+        mode = without_list(self._absolute(path), permissions(status))
+        self.order("directory", path=path, mode=mode, mtime=_changed(status))
 
     def send_link(self, path: str) -> None:
         """Queue a symbolic link to be sent."""
@@ -119,19 +127,22 @@ class Sender:
         self._outbox.pump()
 
     def verified(self, last: bool, body: bytes) -> None:
-        """Handle `verified`: send the given files and links again and list them; if there are none, finish.
+        """Handle `verified`: send the given items again and list them; if there are none, finish.
 
         Raises:
             ValueError: the body is malformed.
         """
         paths = read_text(Paths, body, "verified", "the launcher").paths
-        self._again += [path for path in paths if path in self.files or path in self.links]
+        known = (self.files, self.folders, self.links)
+        self._again += [path for path in paths if any(path in items for items in known)]
         if not last or self._stage != _Stage.LISTING:
             return
         self.is_verified = not self._again
         for path in self._again:
             if path in self.links:
                 self.send_link(path)
+            elif path in self.folders:
+                self.send_folder(path, self.folders[path])
             else:
                 self.files[path].rewind()
                 self.enqueue(path)
@@ -218,6 +229,9 @@ class Sender:
                 yield [path, "lost", 0, tailed.problem or "the file could not be sent completely"]
             else:
                 yield [path, "file", tailed.size, tailed.sent.hexdigest()]
+        for path in self.folders:
+            if not again or path in again:
+                yield [path, "directory", 0, ""]
         for path, target in self.links.items():
             if not again or path in again:
                 yield [path, "link", 0, target]
@@ -248,13 +262,15 @@ class Sender:
             offset = min(data_from(fd, before, end), max(before, end))
             body = os.pread(fd, min(CHUNK, max(0, end - offset)), offset)
             tailed.add(fd, offset, body, status)
+            mode = permissions(status)
+            sent_mode = without_list(fd, mode)
         except OSError as error:
             tailed.problem = error.strerror or str(error)
             self._outbox.notice("cannot read %s: %s" % (path, tailed.problem))
             return None
         finally:
             os.close(fd)
-        if not body and offset == before and not tailed.reset:
+        if not body and offset == before and not tailed.reset and mode == tailed.mode:
             return None
         fields = {
             "path": path,
@@ -262,7 +278,9 @@ class Sender:
             "reset": tailed.reset,
             "eof": tailed.offset >= end,
             "mtime": _changed(status),
+            "mode": sent_mode,
         }
+        tailed.mode = mode
         tailed.reset, tailed.is_partial, tailed.problem = False, not fields["eof"], ""
         if not fields["eof"]:
             self.enqueue(path)

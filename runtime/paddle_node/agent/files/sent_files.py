@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from typing import Dict, Optional, Sequence, Tuple
+from typing import Dict, Optional, Sequence, Tuple, Union
 
 from paddle_node.agent.files.digests import blake2b
 from paddle_node.contract.classes import NamedTuple
@@ -37,6 +37,7 @@ class Tailed:
         is_old: whether the file existed before the job started and is unchanged.
         problem: the reason why the file could not be read, or empty.
         late_changes: number of times that the file changed after the job's processes had exited.
+        mode: the permission bits that were sent with the file.
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class Tailed:
         "is_old",
         "is_partial",
         "late_changes",
+        "mode",
         "problem",
         "reset",
         "sent",
@@ -59,6 +61,7 @@ class Tailed:
         self.is_partial = False
         self.is_old = False
         self.late_changes = 0
+        self.mode = permissions(status)
         self.restart(status)
 
     def restart(self, status: os.stat_result) -> None:
@@ -71,6 +74,10 @@ class Tailed:
         """Record the file's size and times."""
         self.changed, self.size = status.st_mtime_ns, status.st_size
         self._touched = status.st_ctime_ns  # no program can set it
+
+    def was_touched(self, status: os.stat_result) -> bool:
+        """Return whether an old file has changed, even if its size and modification time are equal."""
+        return self.is_old and status.st_ctime_ns != self._touched
 
     def rewind(self) -> None:
         """Start sending the same file again, from its beginning."""
@@ -140,16 +147,18 @@ class Tailed:
 
 
 class Listing(NamedTuple):
-    """A list of the files and links to send, by path relative to the job directory.
+    """A list of the files, directories and links to send, by path relative to the job directory.
 
     Attributes:
         files: every file, listed once, with its stat result.
+        folders: every directory below the listed ones, with its stat result.
         links: the links that are sent as links, with their targets relative to their directory.
         problems: the paths that could not be read, and why.
         left_out: links to targets that are not collected, with the targets; and special files.
     """
 
     files: Dict[str, os.stat_result]
+    folders: Dict[str, os.stat_result]
     links: Dict[str, str]
     problems: Dict[str, str]
     left_out: Dict[str, str]
@@ -161,12 +170,12 @@ class Listing(NamedTuple):
 
 
 def listing(job_dir: str, dirs: Sequence[str]) -> Listing:
-    """List all files and links in directories; links in logs stand for the files that they lead to.
+    """List all files, directories and links in directories; links in logs stand for the files that they lead to.
 
     Args:
         job_dir: a path without symbolic links.
     """
-    found = Listing({}, {}, {}, {})
+    found = Listing({}, {}, {}, {}, {})
     plain: Dict[str, Tuple[str, os.stat_result]] = {}
     linked = set()
     todo = [
@@ -184,6 +193,7 @@ def listing(job_dir: str, dirs: Sequence[str]) -> Listing:
             try:
                 if entry.is_dir(follow_symlinks=False):
                     todo.append((top, path))
+                    found.folders[path] = entry.stat(follow_symlinks=False)
                 elif entry.is_symlink():
                     target = os.path.realpath(entry.path)
                     is_there = os.path.exists(target)
@@ -204,6 +214,22 @@ def listing(job_dir: str, dirs: Sequence[str]) -> Listing:
         if absolute not in linked:
             found.files[path] = status
     return found
+
+
+def permissions(status: os.stat_result) -> int:
+    """Return a file's permission bits; setuid, setgid and sticky are not sent."""
+    return status.st_mode & 0o777
+
+
+def without_list(file: Union[int, str], mode: int) -> int:
+    """Return a file's permission bits; without the group's if it has an access list, as these show the list's mask."""
+    if mode & 0o070:
+        try:
+            os.getxattr(file, "system.posix_acl_access")
+            return mode & ~0o070
+        except OSError:
+            pass  # no list
+    return mode
 
 
 def new_fingerprint() -> Fingerprint:

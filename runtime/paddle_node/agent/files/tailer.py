@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches the collected directories for new and changed files, and passes them to the sender.
+"""Watches the collected directories for new and changed files and directories, and passes them to the sender.
 
 A renamed log is recognized by its inode and the digests of the sent bytes: `moved` reports the new name, and sending
 continues at the same position. Any other file that is replaced, shrinks, or is rewritten in place is sent again from
@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from paddle_node.agent.files.saved_files import SavedFiles
 from paddle_node.agent.files.sender import Sender
-from paddle_node.agent.files.sent_files import Listing, Tailed, inode, listing
+from paddle_node.agent.files.sent_files import Listing, Tailed, inode, listing, permissions
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.link.outbox import Outbox
 from paddle_node.contract.names import LOG, OUTPUT
@@ -57,6 +57,7 @@ class Tailer:
         self._poke_timer: Optional[Timer] = None
         self._poked: Dict[str, None] = {}
         self._led_away: Dict[str, None] = {}
+        self._folders: Dict[str, os.stat_result] = {}
         self._links: Dict[str, str] = {}
         self._left_out: Dict[str, str] = {}
         self._was_left_out: Dict[str, str] = {}
@@ -68,7 +69,7 @@ class Tailer:
         self._dirs = dirs
         self._old_names = self._names()
         there = self._listing()
-        self._links = there.links
+        self._folders, self._links = there.folders, there.links
         self._was_left_out = there.left_out
         for path, status in there.files.items():
             tailed = self._files[path] = Tailed(status)
@@ -85,6 +86,7 @@ class Tailer:
         """Scan one last time, after all processes of the job have exited."""
         if self.sender.is_watching:
             self.scan()
+            self._date_folders()
             self._tell_lost(now=True)
             self._report_left_out()
         self.sender.finish()
@@ -128,15 +130,22 @@ class Tailer:
         return changed
 
     def _scan(self) -> bool:
-        listed, links, self.sender.problems, self._left_out = self._listing()
+        listed, folders, links, self.sender.problems, self._left_out = self._listing()
         self._tell_of_links()
         self._follow(listed)
+        self._remove_links(links)
+        removed = self._send_folders(folders)
         self._send_links(links)
         changed = self.sender.has_orders
         for path, status in listed.items():
-            changed = self._compare(path, status) or changed
+            if self._compare(path, status):
+                changed = True
+                self._send_folder_of(path)
         for path in [path for path in self._files if path not in listed]:
             self._lose(path)
+        for path in removed:
+            if path not in listed and path not in links:
+                self.sender.order("removed", path=path)
         self._tell_lost()
         return changed
 
@@ -171,10 +180,37 @@ class Tailer:
                 ),
             )
 
-    def _send_links(self, links: Dict[str, str]) -> None:
+    def _send_folders(self, folders: Dict[str, os.stat_result]) -> List[str]:
+        """Send new directories and new permissions; return sent directories that were removed, subdirectories first."""
+        for path, status in folders.items():
+            known = self._folders.get(path)
+            if known is None or permissions(known) != permissions(status):
+                self.sender.send_folder(path, status)
+        removed = sorted(self.sender.folders.keys() - folders.keys(), reverse=True)
+        for path in removed:
+            del self.sender.folders[path]
+        self._folders = folders
+        return removed
+
+    def _send_folder_of(self, path: str) -> None:
+        """Send the directory of a file if it existed before the job and has not been sent."""
+        folder = path.rpartition("/")[0]
+        if folder in self._folders and folder not in self.sender.folders:
+            self._send_folder_of(folder)
+            self.sender.send_folder(folder, self._folders[folder])
+
+    def _date_folders(self) -> None:
+        """Send the final times of directories, which change with every new file."""
+        for path, sent in self.sender.folders.items():
+            if sent.st_mtime_ns != self._folders[path].st_mtime_ns:
+                self.sender.send_folder(path, self._folders[path])
+
+    def _remove_links(self, links: Dict[str, str]) -> None:
         for path in [path for path in self._links if path not in links]:
             self.sender.links.pop(path, None)
             self.sender.order("removed", path=path)
+
+    def _send_links(self, links: Dict[str, str]) -> None:
         for path, target in links.items():
             if self._links.get(path) != target:
                 self.sender.links[path] = target
@@ -274,11 +310,12 @@ class Tailer:
         elif status.st_size < tailed.offset:
             tailed.restart(status)
             self._tell_of_log(path, "was truncated; it is sent again from its start")
-        elif status.st_mtime_ns != tailed.changed and (
-            tailed.reset or self._was_rewritten(path, tailed, status)
-        ):
+        elif (
+            status.st_mtime_ns != tailed.changed
+            and (tailed.reset or self._was_rewritten(path, tailed, status))
+        ) or tailed.was_touched(status):
             tailed.restart(status)
-        elif status.st_size == tailed.offset:
+        elif status.st_size == tailed.offset and permissions(status) == tailed.mode:
             tailed.check(status)
             return False
         tailed = self._files[path]

@@ -158,6 +158,7 @@ class Node:
                 self.files[event.fields["to"]] = self.files.pop(event.fields["path"])
             if isinstance(event, Heard) and event.kind in (
                 "file",
+                "directory",
                 "moved",
                 "link",
                 "removed",
