@@ -137,8 +137,7 @@ class LayerHelper:
         persistable: bool = False,
         stop_gradient: bool = True,
     ) -> Variable:
-        """Add a variable to block 0 of the main program and return it."""
-        name = name or unique_name.generate(f"{self.name}.tmp")
+        """Add a variable to block 0 of the main program and return it; without a name, `_generated_var_<n>`."""
         return self.main_program.global_block().create_var(
             name, shape, dtype, persistable=persistable, stop_gradient=stop_gradient
         )

@@ -13,6 +13,7 @@ from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.shaping import topk
 from paddle.fluid.layers.plain import layer
 from paddle.fluid.program.variable import Variable
+from paddle.graph import unique_name
 
 __all__ = ["accuracy", "auc"]
 
@@ -59,8 +60,9 @@ def auc(
     """
     warn_of_curve(curve)
     helper = LayerHelper("auc")
+    of_all, of_last = (unique_name.generate(f"{helper.name}.tmp") for _ in range(2))
     areas, stats = [], []
-    for steps in (slide_steps, 0):
+    for steps, name in ((slide_steps, of_last), (0, of_all)):
         counts = [
             helper.create_global_variable(
                 None, (max(steps, 1), num_thresholds + 1), "int64", persistable=True
@@ -73,7 +75,7 @@ def auc(
             "auc",
             {"Predict": input, "Label": label, "StatPos": counts[0], "StatNeg": counts[1]},
             {"curve": curve, "num_thresholds": num_thresholds, "slide_steps": steps},
-            {"StatPosOut": counts[0], "StatNegOut": counts[1]},
+            {"AUC": name, "StatPosOut": counts[0], "StatNegOut": counts[1]},
             ["AUC"],
         )
         areas.append(area)

@@ -76,3 +76,17 @@ def test_an_activation_follows_the_named_output_and_both_are_fetched_by_name() -
     apart, cost = fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=["apart", "loss"])
     assert apart.tolist() == [[-2.0, -1.0, 0.0, 1.0]]
     assert cost.tolist() == [0.25]
+
+
+def test_counts_of_auc_and_global_variables_have_the_originals_names_in_files_and_scripts() -> None:
+    chosen = layers.fc(_row(), 2, act="softmax")
+    of_all, of_last, counts = layers.auc(chosen, layers.data("label", [1], dtype="int64"), slide_steps=3)
+    assert (of_all.name, of_last.name) == ("auc_0.tmp_0", "auc_0.tmp_1")
+    assert {each.name: each.shape[0] for each in counts} == {
+        "_generated_var_0": 3,
+        "_generated_var_1": 3,
+        "_generated_var_2": 1,
+        "_generated_var_3": 1,
+    }
+    kept = layers.create_global_var([1], 2.0, "float32", persistable=True)
+    assert kept.name == "_generated_var_4"
