@@ -14,10 +14,10 @@ from paddle.fluid.program.operator import Operator
 from paddle.fluid.transpiler.global_norm import NormGroup
 from paddle.optim.rules.table import FLUID
 
-_SERVED = {row.op_type: row for _, row in FLUID if row.served}
+_RULES = {row.op_type: row for _, row in FLUID}
 
 # What these compute for each slice of a gradient or parameter is a slice of what they compute for the whole.
-_SLICED = {op_type for op_type, row in _SERVED.items() if row.served == "slices"} | {
+_SLICED = {op_type for op_type, row in _RULES.items() if row.served == "slices"} | {
     "assign", "clip", "elementwise_add", "elementwise_mul", "elementwise_sub", "fill_constant", "scale", "sign", "sum",
 }  # fmt: skip
 
@@ -80,11 +80,6 @@ def check_apart(
         own = [op for op in updates if op.role_vars and op.role_vars[0] == param and op not in shared]
         known = {param, grad, *common}
         for op in own:
-            if "Param" in op.inputs and op.type not in _SERVED:
-                raise FluidError(
-                    f"optimizer {op.type!r} is not supported for distributed training: expected one of "
-                    f"{', '.join(sorted(_SERVED))}"
-                )
             for name in op.reads:
                 variable = block.find(name)
                 if name in known or variable is None or variable.persistable:
@@ -111,5 +106,5 @@ def _is_state(block: Block, name: str, param: str) -> bool:
 
 def sliced_states(op: Operator) -> frozenset[str]:
     """Return the state variables of an update that are cut into slices like its parameter."""
-    kept = _SERVED[op.type].kept if op.type in _SERVED else ()
+    kept = _RULES[op.type].kept if op.type in _RULES else ()
     return frozenset(name for each in kept for name in op.inputs.get(each.slot, ()))

@@ -49,7 +49,6 @@ class Adadelta(Rule):
             StateArray("D", "AvgSquaredUpdate", "_avg_squared_update"),
         ),
         rate=lambda number: 1.0,
-        served="",
     ),
 )
 class FluidAdadelta(Adadelta):

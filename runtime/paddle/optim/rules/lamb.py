@@ -25,7 +25,7 @@ from paddle.optim.rules.table import Fluid, StateArray, rule
         (StateArray("m", "Moment1", "moment1"), StateArray("v", "Moment2", "moment2")),
         arguments={"weight_decay": "lamb_weight_decay"},
         powers=("beta1", "beta2"),
-        served="",
+        served="whole",
     ),
 )
 class Lamb(Rule):

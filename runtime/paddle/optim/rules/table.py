@@ -51,8 +51,7 @@ class Fluid(NamedTuple):
         powers: fields whose powers are in separate slots and are multiplied after the update.
         rate: returns η, including bias correction; called with a function that returns the number in a slot.
         rows: whether a sparse gradient updates only its rows, or the name of an attribute that decides it.
-        served: the part of a parameter that a server can update: "slices", only the "whole", or "" if no server
-            supports the rule.
+        served: the part of a parameter that a server can update: "slices" or only the "whole".
         compiled: returns the arguments after η for the loop in `ops.base.kernels` with the operator's name; None means
             no loop.
     """

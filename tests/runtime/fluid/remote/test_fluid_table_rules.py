@@ -27,6 +27,7 @@ RULES: dict[str, Callable[[Any], Any]] = {
     "adagrad": lambda rate: fluid.optimizer.Adagrad(rate, initial_accumulator_value=0.1),
     "adam": lambda rate: fluid.optimizer.Adam(rate, lazy_mode=True),
     "ftrl": lambda rate: fluid.optimizer.Ftrl(rate, l1=0.001, l2=0.01),
+    "adadelta": fluid.optimizer.Adadelta,
 }
 
 
@@ -42,7 +43,7 @@ def alone(rule: Callable[[Any], Any], lazy: bool) -> tuple[list[float], dict[str
     return [float(exe.run(main, feed, [loss], scope=scope)[0][0]) for feed in feeds], first
 
 
-@pytest.mark.parametrize("name", ["sgd", "adagrad", "adam", "ftrl"])
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "adam", "ftrl", "adadelta"])
 def test_two_trainers_and_two_servers_follow_one_machine_by_each_rule(name: str) -> None:
     # On one machine Ftrl moves all rows: those without a gradient to 0 at first, and then where the rate changes.
     lazy = name != "ftrl"
