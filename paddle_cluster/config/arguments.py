@@ -110,6 +110,16 @@ _OF_ENGINE = {
 
 _WRONG_VALUES = (
     ("engine", regex(r"local\w*|none|single"), "for processes on this machine alone, give --hosts=local"),
+    (
+        "engine",
+        regex(r"docker|podman|containers?|compose"),
+        "to run in containers, start sshd in them and list them in HOSTS, or give --engine=kubernetes",
+    ),
+    (
+        "engine",
+        regex(r"(\w+)"),
+        "the launcher does not start jobs through {0}; omit --engine to log in to the machines over SSH",
+    ),
     ("entry", regex(r"-m"), "write the module without a space: --entry=-mpackage.module"),
     ("keep_as", regex(r".*/.*"), "it is a name, below ROOT_DIR on the nodes"),
     (
@@ -167,7 +177,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     if "--help" in ours or "-h" in ours:
         return Arguments({"help": True})
     texts, rest = _take_own(ours)
-    if "version" in texts:
+    if "version" in texts or "-V" in ours[:1]:
         return Arguments({"version": True})
     loose = next((run[0] for run in rest if run and not run[0].startswith("-")), "")
     _check_job_options(texts, loose)

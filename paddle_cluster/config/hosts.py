@@ -33,6 +33,8 @@ _PORT = regex(r"[1-9][0-9]{0,4}")
 _COMMA = regex(r",(?![^\[]*\])")
 _NUMBERS = regex(r"([0-9]{1,9})(?:[-:]([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")
 _LETTERS = regex(r"([a-z])[-:]([a-z])|([A-Z])[-:]([A-Z])")
+_SPAN = regex(r"((?:[0-9]+\.){3})([0-9]+)-(?:(?:[0-9]+\.){3})?([0-9]+)")  # of addresses
+_NETWORK = regex(r"[0-9.]+/[0-9.]+|[0-9a-fA-F:]+/[0-9]+")
 _ZONE = regex(r"[A-Za-z0-9_.-]{1,15}")
 
 
@@ -158,6 +160,8 @@ def parse_host(text: str) -> Host:
     if text == LOCAL:
         return Host(text, None, LOCAL, None, is_local=True)
     if "/" in text and "[" not in text:
+        if _NETWORK.fullmatch(text):
+            raise HostError("this is a network, not a host; list its machines, such as --hosts=10.0.0.[1-3]")
         raise HostError(
             "a host is not a URL and has no path; expected [user@]host[:port]. The directory on "
             "the host is ROOT_DIR in conf.py"
@@ -342,6 +346,12 @@ def _name(text: str) -> str:
         raise HostError(
             f"{text!r} is not a host name: expected letters, digits, '-', '_' and single dots"
             + ("; ranges belong in --hosts or a hostfile; conf.py can compute HOSTS" if "[" in text else "")
+        )
+    if span := _SPAN.fullmatch(name):
+        first, last = span[2], span[3]
+        raise HostError(
+            f"a range of addresses is written {span[1]}[{first}-{last}] in --hosts or a hostfile; in conf.py: "
+            f"HOSTS = [f'{span[1]}{{i}}' for i in range({int(first)}, {int(last) + 1})]"
         )
     if not name.strip("0123456789."):
         try:

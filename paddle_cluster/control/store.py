@@ -315,6 +315,7 @@ def find(where: StatePlaces, word: str) -> KnownJob:
             word, [job.record.name for job in jobs if job.record.name]
         )
         hint = f"did you mean {near}? " if near else ""
+        hint += "no job of this directory is known on this machine. " * (os.path.isdir(word) and not of_place)
         raise UsageError(
             f"unknown job {word!r}; {hint}`{PROGRAM} status` lists the known jobs, and `{PROGRAM} "
             "status --nodes` queries the nodes in conf.py"

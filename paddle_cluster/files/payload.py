@@ -268,6 +268,11 @@ def _workspace(root: Path, plan: Plan, note: Callable[[str], object]) -> Package
     return package
 
 
+_SELDOM_NEEDED = {
+    *(".venv", "venv", ".tox", "node_modules", ".cache", ".svn"),
+    *("wandb", "mlruns", "lightning_logs", "checkpoints"),
+}
+_WORTH_BYTES = 10 << 20
 SHOWN = 20  # maximum number of files with one line each
 LARGEST = 5  # number of files listed if there are more
 FOLDERS = 10
@@ -290,7 +295,7 @@ def of_workspace(root: Path, withheld: Collection[str], shard_dirs: Sequence[str
         lines += _rows(sorted(files))
     else:
         lines += [*_folders(files), "  the largest:", *_rows(largest(files), "    ")]
-    return [*lines, *omitted_file_lines(left_out)]
+    return [*lines, *_unneeded(files), *omitted_file_lines(left_out)]
 
 
 def warning(files: Sequence[Sized], node: str, limit_mb: int, left_out: Sequence[LeftOut]) -> list[str]:
@@ -299,8 +304,21 @@ def warning(files: Sequence[Sized], node: str, limit_mb: int, left_out: Sequence
         f"{node} is missing {_total(files)}, more than WARN_SIZE_MB = {limit_mb}; the largest:",
         *_rows(largest(files)),
         *omitted_file_lines(left_out),
-        f"  (files named in {IGNORE_FILE} are not sent)",
+        *(list(_unneeded(files)) or [f"  (files named in {IGNORE_FILE} are not sent)"]),
     ]
+
+
+def _unneeded(files: Sequence[Sized]) -> Iterator[str]:
+    """Yield a line about directories that jobs seldom need, and how to leave them out."""
+    sizes = Counter[str]()
+    for one in files:
+        for name in set(one.path.split("/")[:-1]) & _SELDOM_NEEDED:
+            sizes[name] += one.size
+    large = {name: size for name, size in sizes.most_common(LARGEST) if size >= _WORTH_BYTES}
+    if large:
+        found = ", ".join(f"{name}/ ({size_text(size)})" for name, size in large.items())
+        patterns = "".join(f"{name}/\\n" for name in large)
+        yield f"  unless the job reads {found}, run in the workspace: printf '{patterns}' >> {IGNORE_FILE}"
 
 
 def largest(files: Sequence[Sized]) -> list[Sized]:

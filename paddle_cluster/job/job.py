@@ -339,10 +339,12 @@ def unsaved(roster: Roster, settings: Settings) -> list[str]:
     A trainer that was started again has counted only a part of its batches.
     """
     flags = dict(settings.job.flags) if settings.job.mode.has_pserver_command else {}
-    steps = sum(one.facts.progress.step for one in roster.trainers() if one.facts.progress)
+    # without synchronization, the batches of all trainers count; pservers then report their pushes
+    count = sum if any(one.facts.pushes for one in roster.processes.values()) else max
+    steps = count([one.facts.progress.step for one in roster.trainers() if one.facts.progress] or [0])
     period = int(flags.get("checkpoint_period", "0"))
     started = [one.restarts for one in roster.trainers()]
-    if any(started) or not 0 < steps < period:  # without synchronization, the batches of all trainers count
+    if any(started) or not 0 < steps < period:
         return []
     return [
         f"WARNING: no checkpoint was written: --checkpoint_period={period}, but trainers trained only "

@@ -67,53 +67,61 @@ def describe(plan: Plan, files: Sequence[str] = ()) -> str:
 
 
 def opening(plan: Plan) -> str:
-    """Return the first lines that a job prints: the source of its hosts, and the trainers' command-line arguments."""
+    """Return the first lines that a job prints: the source of its hosts, the trainers' arguments, and warnings."""
+    entry = plan.settings.job.entry.text
+    return "\n".join([host_sources_text(plan), f"{entry} gets {_given(plan)}", *_warnings(plan)])
+
+
+def _given(plan: Plan) -> str:
+    """Return the trainers' command-line arguments, shortened."""
     given = visible(shlex.join(plan.settings.job.passthrough)) or "no arguments"
     more = f" ... ({len(given) - _MOST_GIVEN} more characters)" if len(given) > _MOST_GIVEN else ""
-    entry = plan.settings.job.entry.text
-    lines = [host_sources_text(plan), f"{entry} gets {given[:_MOST_GIVEN]}{more}"]
-    if not plan.mode.has_pserver_command and "resume" in dict(plan.settings.job.flags):
-        lines.append(
+    return given[:_MOST_GIVEN] + more
+
+
+def _warnings(plan: Plan) -> Iterator[str]:
+    """Yield a line about each habit of the workspace or the arguments that probably has an unwanted effect."""
+    job = plan.settings.job
+    entry, package = job.entry.text, job.package
+    if not plan.mode.has_pserver_command and "resume" in dict(job.flags):
+        yield (
             f"--resume is only passed on to {entry}: in {plan.mode} mode, the script itself loads what it saved in "
             "PADDLE_CHECKPOINT_DIR; --keep_as=NAME keeps those files on the nodes"
         )
-    package = plan.settings.job.package
-    lines += [
-        f"WARNING: {file} hides the package {file.stem} from every process of the job: rename the file"
-        for file in (hiding_files(package) if package is not None else ())
-    ]
-    lines += [
-        f"WARNING: {place}: a job has no login shell, and probably no `{command}`: add a line before it that reads the "
-        f"file which defines it, such as `. {file}`"
-        for place, command, file in (unprepared_commands(plan.settings.job.entry, package) if package else ())
-    ]
-    job = plan.settings.job
+    if package is None:
+        return
+    for file in hiding_files(package):
+        yield f"WARNING: {file} hides the package {file.stem} from every process of the job: rename the file"
+    for place, command, definition in unprepared_commands(job.entry, package):
+        yield (
+            f"WARNING: {place}: a job has no login shell, and probably no `{command}`: add a line before it that reads "
+            f"the file which defines it, such as `. {definition}`"
+        )
     ranks = len(plan.trainer_nodes) if plan.mode is Mode.COLLECTIVE else 1
-    is_read = package is not None and (job.passthrough or ranks > 1)
-    imported, files = workspace.sources(job.entry, package) if is_read and package else ([], {})
+    is_read = job.passthrough or ranks > 1
+    imported, files = workspace.sources(job.entry, package) if is_read else ([], {})
     if job.passthrough and ignores_arguments(files):
-        lines.append(
-            f"WARNING: {entry} reads no arguments, and the launcher has no option {given[:_MOST_GIVEN]}: "
+        yield (
+            f"WARNING: {entry} reads no arguments, and the launcher has no option {_given(plan)}: "
             f"`{PROGRAM} run --help` lists its options, such as --nnodes, --nproc_per_node, --include and --dry_run"
         )
-    if plan.mode is Mode.COLLECTIVE and package is not None:
-        lines += [
-            f"WARNING: {place}: world_size={size}, but the job has {counted(ranks, 'rank')}: leave out world_size and "
-            "rank, which PyTorch reads from WORLD_SIZE and RANK"
-            for place, size in fixed_world_sizes(plan.settings.job.entry, package)
-            if size != ranks
-        ]
-        if ranks > 1 and trains_alone(imported, files):
-            lines.append(
-                f"WARNING: each of {ranks} ranks will train alone: {plan.settings.job.entry.text} imports torch, but "
-                "never calls torch.distributed.init_process_group"
+    if plan.mode is Mode.COLLECTIVE:
+        for place, size in fixed_world_sizes(job.entry, package):
+            if size != ranks:
+                yield (
+                    f"WARNING: {place}: world_size={size}, but the job has {counted(ranks, 'rank')}: leave out "
+                    "world_size and rank, which PyTorch reads from WORLD_SIZE and RANK"
+                )
+    if ranks > 1:
+        if trains_alone(imported, files):
+            yield (
+                f"WARNING: each of {ranks} ranks will train alone: {entry} imports torch, but never calls "
+                "torch.distributed.init_process_group"
             )
-        if ranks > 1:
-            harmless = {SAMPLES} if plan.settings.job.shard_dirs else set[str]()
-            harmless |= {ADDRESS} if len(plan.nodes) == 1 else set()
-            habits = harmful(imported, files, harmless)
-            lines += [f"WARNING: {place}: {text}" for place, text in habits]
-    return "\n".join(lines)
+        harmless = {SAMPLES} if job.shard_dirs else set[str]()
+        harmless |= {ADDRESS} if len(plan.nodes) == 1 else set()
+        for place, text in harmful(imported, files, harmless):
+            yield f"WARNING: {place}: {text}"
 
 
 def host_sources_text(plan: Plan) -> str:
@@ -146,6 +154,7 @@ def _head(plan: Plan) -> Iterator[str]:
     yield from _bootstrap(plan)
     for node in plan.nodes:
         yield f"node {node.node_id}  {node.host.describe()}  {node.job_dir}"
+    yield from _warnings(plan)
 
 
 def _bootstrap(plan: Plan) -> Iterator[str]:

@@ -16,12 +16,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from paddle_cluster.config.hosts import Host, parse_host
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.connection.bootstrap import Bootstrap
 from paddle_cluster.connection.shell import agent_command
-from paddle_cluster.ssh.config_reader import Options
+from paddle_cluster.ssh.config_reader import LISTS, Options
 from paddle_cluster.ssh.logins import STEPS_OF_A_LOGIN, Logins, TurnedAwayError
 from paddle_cluster.ssh.openssh_messages import FailedLogin, SshOutput, explain
 from paddle_cluster.ssh.openssh_query import argv, ask, config_text, not_started, readable
@@ -237,10 +238,15 @@ class OpenSshLogins(Logins):
             command = argv(settings, config, host, jump=settings.jump if node is None else "")
             return ask(command[1:], (node or host).text)
 
+    def _known_hosts(self, host: Host) -> list[Path]:
+        """Return the files in which `ssh` searches a host's key, those of the user first."""
+        found = self._options_of(host)
+        return [Path(path).expanduser() for name in LISTS for path in found[name]]
+
     def _log_in(self, host: Host, python: str, bootstrap: Bootstrap, is_fresh: bool) -> OpenSshStream:
         limit_s = STEPS_OF_A_LOGIN * self._settings.connect_timeout_s
         attempt = FailedLogin(
-            host.text, self._settings.connect_timeout_s, known_hosts=self._settings.known_hosts
+            host.text, self._settings.connect_timeout_s, known_hosts=[self._settings.known_hosts]
         )
         with readable(self._fresh_config if is_fresh else self._config) as config:
             command = argv(
@@ -261,6 +267,8 @@ class OpenSshLogins(Logins):
                 stream.end()
                 raise
             stream.end()
+        if stream.output.lacks_key and not stream.output.is_proxied:
+            attempt = replace(attempt, known_hosts=self._known_hosts(host))
         explained, is_busy = explain(stream.output, attempt)
         raise TurnedAwayError(explained) if is_busy and not self._is_closed else explained
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paddle_cluster.errors import ConnectError
@@ -30,6 +30,7 @@ _NOISE = regex(
     r"(?:Connection closed by|Connection to) UNKNOWN port .*|"
     r"kex_exchange_identification: Connection closed by remote host|stdio forwarding failed"
 )
+_NO_KEY = regex(r"^No (\S+) host key is known for ", re.MULTILINE)
 _PROXY_ENDED = regex(r".*UNKNOWN port 65535")
 _BUSY = "Exceeded MaxStartups"
 CONFIG_MISTAKE = r"^.+ line [0-9]+: .*$|^Can't open user config.*$"
@@ -78,6 +79,11 @@ class SshOutput:
                 self._take(line[-LONGEST_LINE:].rstrip(b"\r").decode("utf-8", "replace"))
             else:
                 self._others = (self._others + line + b"\n")[-KEPT:]
+
+    @property
+    def lacks_key(self) -> bool:
+        """Return whether `ssh` knows no host key of a server."""
+        return any(_NO_KEY.search(line) for line in self.own)
 
     @property
     def others(self) -> str:
@@ -139,13 +145,13 @@ class FailedLogin:
     Attributes:
         node: the node as the user wrote it.
         timeout_s: the timeout of a connection; limit_s: that of the whole login, if it has expired.
-        known_hosts: the file to which new host keys are added.
+        known_hosts: the files of known host keys; new ones are added to the first.
     """
 
     node: str
     timeout_s: float
     limit_s: float | None = None
-    known_hosts: Path = reasons.KNOWN_HOSTS
+    known_hosts: Sequence[Path] = (reasons.KNOWN_HOSTS,)
 
 
 def explain(output: SshOutput, attempt: FailedLogin) -> tuple[ConnectError, bool]:
@@ -196,13 +202,6 @@ def _late(output: SshOutput, attempt: FailedLogin) -> Reason | None:
             f"the login was not complete within {attempt.limit_s:g} s.",
             "Check the name servers (/etc/resolv.conf), and `Match exec` and ProxyCommand in your ssh config.",
         )
-    if output.is_let_in and not output.target:
-        return Reason(
-            f"{where(output.server)} accepted the login, but ssh did not request a command within "
-            f"{attempt.limit_s:g} s.",
-            "Remove SessionType and ForkAfterAuthentication for this host from your ssh config: they keep ssh from "
-            "running commands.",
-        )
     if output.host_key and not output.is_let_in:
         return Reason(
             f"{where(output.server)} answers, but the authentication was not complete within {attempt.limit_s:g} s.",
@@ -212,8 +211,8 @@ def _late(output: SshOutput, attempt: FailedLogin) -> Reason | None:
 
 
 def _unknown_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
-    own = [attempt.known_hosts] if attempt.known_hosts != reasons.KNOWN_HOSTS else []
-    return reasons.unknown_key(output.server, output.host_key or found[1], attempt.known_hosts, own)
+    own, *others = attempt.known_hosts
+    return reasons.unknown_key(output.server, output.host_key or found[1], own, (own, *others))
 
 
 def _changed_key(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
@@ -312,7 +311,7 @@ _TABLE: tuple[tuple[str, Callable[[SshOutput, FailedLogin, Found], Reason]], ...
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", _changed_key),
     (r"is marked as revoked|was revoked and you|revoked by file ", _revoked_key),
     (r"^Error checking host key \S+ \S+ in revoked keys file (.*)$", _unchecked_key),
-    (r"^No (\S+) host key is known for ", _unknown_key),
+    (_NO_KEY.pattern, _unknown_key),
     (r"Too many authentication failures", _too_many),
     (r"^Permissions (\S+) for '(.*)' are too open\.$", _open_key),
     (r"Permission denied \((.*)\)\.$", _refused),

@@ -44,6 +44,7 @@ ALIVE_COUNT = 2
 # As for scp and sftp: a session for a program, not a person; nothing is forwarded, and no other command is run.
 _SESSION = ("-T", "-x", "-a", "-e", "none")
 _ALONE = ("ClearAllForwardings=yes", "PermitLocalCommand=no", "RemoteCommand=none")
+_OF_8_7 = ("SessionType=default", "ForkAfterAuthentication=no", "StdinNull=no")
 
 
 def config_text(settings: SshSettings, is_fresh: bool) -> str:
@@ -86,7 +87,8 @@ def argv(settings: SshSettings, config: str, host: Host, *command: str, jump: st
         jump: the jump hosts, in the form of SSH_JUMP, or empty for the ssh config's.
     """
     words = [PROGRAM, "-F", config, *_SESSION]
-    for option in (*_ALONE, *jump_option(jump, host)):
+    has_session_options = _version(os.environ.get("PATH")) >= (8, 7)
+    for option in (*_ALONE, *(_OF_8_7 if has_session_options else ()), *jump_option(jump, host)):
         words += ["-o", option]
     own = settings.key_of(host)
     if own is not None:
@@ -130,19 +132,19 @@ def _quoted(path: Path) -> str:
 def is_usable() -> bool:
     """Return whether PATH has OpenSSH 8.0 or newer, and this user has an account, which `ssh` needs."""
     with contextlib.suppress(KeyError), _asking:  # one query, not one per thread
-        return bool(pwd.getpwuid(os.getuid())) and _is_new_enough(os.environ.get("PATH"))
+        return bool(pwd.getpwuid(os.getuid())) and _version(os.environ.get("PATH")) >= OLDEST
     return False
 
 
 @functools.cache
-def _is_new_enough(path: str | None) -> bool:
-    """Return whether the PATH of this process, the key of the cache, has a new enough version."""
+def _version(path: str | None) -> tuple[int, int]:
+    """Return the version of `ssh` in the PATH of this process, the key of the cache; (0, 0) if it is unknown."""
     try:
         done = subprocess.run([PROGRAM, "-V"], stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_S)
     except (OSError, subprocess.TimeoutExpired):
-        return False
+        return 0, 0
     found = _VERSION.search((done.stderr + done.stdout).decode("utf-8", "replace"))
-    return found is not None and (int(found[1]), int(found[2])) >= OLDEST
+    return (int(found[1]), int(found[2])) if found is not None else (0, 0)
 
 
 def ask(words: Sequence[str], about: str) -> Options:

@@ -64,9 +64,14 @@ def run(argv: Sequence[str]) -> ExitCode:
     try:
         job = store.find(where, given.job) if given.job is not None else store.newest(where)
     except UsageError as error:
-        if not log_lines.PROCESS.fullmatch(given.job or ""):
-            raise
-        raise UsageError(f"{error}. For a process, give --proc={given.job}") from error
+        if log_lines.PROCESS.fullmatch(given.job or ""):
+            raise UsageError(f"{error}. For a process, give --proc={given.job}") from error
+        if (given.job or "").endswith((".log", "/log")):
+            raise UsageError(
+                f"{given.job} is not a job; `{PROGRAM} logs` without a job shows the newest one, --proc=trainer-0 only "
+                "that process, and log/node_N/ in the workspace has its files"
+            ) from error
+        raise
     if not job.record.collected:
         raise UsageError(f"{job.title}: its record does not name the directory where its logs are collected")
     wanted = _wanted(job, given)

@@ -101,12 +101,12 @@ def check_disks(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]
     for reply in replies:
         if reply.error:
             continue
-        yield from _root_dir(reply)
+        yield from _root_dir(reply, demands.bootstrap)
         for disk in reply.answer.facts.disks:
             yield from _other(reply, disk)
 
 
-def _root_dir(reply: Reply) -> Iterator[Finding]:
+def _root_dir(reply: Reply, has_packages: bool) -> Iterator[Finding]:
     answer = reply.answer
     is_reported = any(what == "root_dir" for what, _ in answer.problems)
     if not answer.writable and not is_reported:
@@ -124,7 +124,9 @@ def _root_dir(reply: Reply) -> Iterator[Finding]:
             f"{root.path} is mounted noexec: libraries and programs in the workspace will not run "
             "from there; if it contains any, set a different ROOT_DIR"
         )
-        yield Finding(reply.name, "root_dir", text, serious=False)
+        if has_packages:
+            text = f"{root.path} is mounted noexec, so packages of --bootstrap cannot run; set a different ROOT_DIR"
+        yield Finding(reply.name, "root_dir", text, serious=has_packages)
 
 
 def _other(reply: Reply, disk: Disk) -> Iterator[Finding]:

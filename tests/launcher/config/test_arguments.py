@@ -134,6 +134,8 @@ def test_no_job_option_is_refused_with_both_to_choose_from(argv: list[str]) -> N
         ([PACKAGE, "--mode=V2"], "did you mean --mode=v2?"),
         ([PACKAGE, "--wire=none"], "did you mean --wire=plain?"),
         ([PACKAGE, "--engine=local"], "give --hosts=local"),
+        ([PACKAGE, "--engine=docker"], "start sshd in them and list them in HOSTS"),
+        ([PACKAGE, "--engine=ray"], "omit --engine to log in to the machines over SSH"),
         ([PACKAGE, "--entry=-m", "pkg"], "without a space: --entry=-mpackage.module"),
         ([PACKAGE, "--keep_as=/data/x"], "a name, below ROOT_DIR"),
         ([PACKAGE, "--num-nodes=2"], "give --nnodes=N"),

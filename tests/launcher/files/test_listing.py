@@ -59,3 +59,11 @@ def test_what_is_large_is_told_with_the_largest_files_first(tmp_path: Path) -> N
     assert first == "node-a is missing 19 files, 190.0 MB, more than WARN_SIZE_MB = 100; the largest:"
     assert rows[0] == "  19.0 MB  data/19"
     assert len(rows) == 6
+
+
+def test_directories_that_jobs_seldom_need_are_named_with_a_line_for_paddleignore() -> None:
+    files = [Sized(".venv/lib/a.so", 90 << 20), Sized("a/.venv/b", 10 << 20), Sized("wandb/small", 5)]
+    *_, advice = warning(files, "node-a", 1, ())
+    assert "unless the job reads .venv/ (100.0 MB), " in advice
+    assert advice.endswith("printf '.venv/\\n' >> .paddleignore")
+    assert "unless" not in "".join(warning([Sized("venv.py", 90 << 20)], "node-a", 1, ()))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster.config.options import Mode, Wire
+from paddle_cluster.nodes.checks.limits import check_disks
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.checks.versions import OLDEST, check
 from paddle_cluster.nodes.findings import finding_lines
@@ -114,3 +115,13 @@ def test_the_oldest_versions_are_those_that_the_package_asks_for() -> None:
     assert asked == {"numpy": "1.26", "pyzmq": "26"}
     assert OLDEST["numpy"] == (1, 26)
     assert OLDEST["zmq"] == (26,)
+
+
+def test_packages_of_the_job_cannot_run_on_a_disk_mounted_noexec() -> None:
+    node = Reply(
+        "a", answer=answer_to_probe(writable=True, facts={"root_dir": {"path": "/jobs", "noexec": True}})
+    )
+    assert not any(finding.serious for finding in check_disks([node], DEMANDS))
+    (found,) = check_disks([node], replace(DEMANDS, modules=(), bootstrap=True))
+    assert found.serious
+    assert "packages of --bootstrap cannot run" in found.text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.plan.plan_text import opening
+from paddle_cluster.plan.plan_text import describe, opening
 from tests.launcher.planning import LOCAL, Planned
 
 
@@ -76,6 +76,7 @@ def test_a_file_that_hides_a_package_is_reported(
     monkeypatch.chdir(tmp_path)
     (line,) = opening(planned(LOCAL)).splitlines()[2:]
     assert "ws/torch.py" in line
+    assert line in describe(planned(LOCAL)).splitlines()
 
 
 @pytest.mark.parametrize(

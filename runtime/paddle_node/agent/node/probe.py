@@ -9,6 +9,7 @@ while the job runs.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from functools import partial
@@ -159,13 +160,9 @@ class Probe:
             self._mark = facts.pop("mark")
             free = facts["free_bytes"]
             if problem:
-                text = (
-                    "cannot write to %s: %s (%s free); set ROOT_DIR in conf.py to a different directory"
-                    % (
-                        facts["parent"],
-                        problem,
-                        disk.size_text(free),
-                    )
+                text = "cannot write to %s: %s; set ROOT_DIR in conf.py to a different directory" % (
+                    facts["parent"],
+                    problem,
                 )
                 run.problems.append(["root_dir", text])
             elif unsafe:
@@ -174,7 +171,8 @@ class Probe:
                     unsafe,
                 )
                 run.problems.append(["root_dir", text])
-            if free < need:
+            has_room_problem = problem in (None, os.strerror(errno.ENOSPC))
+            if free < need and has_room_problem:
                 text = (
                     "%s has %s free, but %s are needed; free some space, or set a different ROOT_DIR in conf.py"
                     % (
@@ -185,7 +183,7 @@ class Probe:
                 )
                 run.problems.append(["disk", text])
             inodes = facts["free_inodes"]
-            if inodes is not None and inodes < need_files:
+            if inodes is not None and inodes < need_files and has_room_problem:
                 text = "%s has %d free inodes, but %d are needed; remove files, or set a different ROOT_DIR"
                 run.problems.append(["disk", text % (self._root_dir, inodes, need_files)])
             run.found.update(free_bytes=free, writable=problem is None)
