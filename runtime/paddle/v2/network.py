@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from paddle import protobuf
 from paddle.proto.ModelConfig_pb2 import MESSAGES
-from paddle.proto.ParameterConfig_pb2 import MESSAGES as PARAMETERS
 from paddle.v2.data_type import DataType, InputType, SequenceType
 from paddle.v2.errors import ModelFileError, UsageError
 from paddle.v2.messages import (
@@ -165,10 +164,6 @@ def has_network(message: bytes) -> bool:
     return any(number == OWN_FIELD and isinstance(raw, bytes) for number, raw in protobuf.fields(message))
 
 
-def _parameter(config: ParameterConfig) -> Any:
-    return PARAMETERS["ParameterConfig"].FromString(config.encode())
-
-
 def fill(message: Any, values: Message) -> None:
     """Set the fields that a message has from `values`, and its missing required fields to defaults."""
     for name, field in message.FIELDS.items():
@@ -202,7 +197,7 @@ def _model_fields(network: Network, inputs: Sequence[str] | None) -> Message:
             {"name": name, "type": GROUP, "active_type": ""} if each is None else _layer(each, network)
             for name, each in with_groups(layers)
         ],
-        "parameters": [_parameter(each) for each in network.parameters.values()],
+        "parameters": [each.message() for each in network.parameters.values()],
         "input_layer_names": inputs,
         "output_layer_names": list(network.outputs),
         "evaluators": [_evaluator(each) for each in network.evaluators],

@@ -18,13 +18,13 @@ import struct
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle import protobuf
+from paddle.proto.ParameterConfig_pb2 import MESSAGES
 from paddle.v2.errors import ModelFileError, UsageTypeError
 
 NORMAL, UNIFORM = 0, 1
@@ -33,6 +33,7 @@ HEADER = struct.Struct("<IIQ")  # format, bytes per value, number of values
 CONFIG_SUFFIX = ".protobuf"
 _MAX_CONFIG_BYTES = 1 << 20
 _FLOAT32 = np.dtype("<f4")
+_MESSAGE: Any = MESSAGES["ParameterConfig"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class UpdateHook:
 class ParameterConfig:
     """The configuration of a parameter: name, shape, initial values and update settings.
 
-    The fields are in the order of the message's field numbers, which start at 1. ``initial_std`` is half of the range
+    The fields have the names of the message's fields. ``initial_std`` is half of the range
     if ``initial_strategy`` is uniform. ``dims`` may be empty.
     """
 
@@ -86,30 +87,30 @@ class ParameterConfig:
         shapes = [[size for size in config.dims if size != 1] for config in (self, other)]
         return self.size == other.size and (not self.dims or not other.dims or shapes[0] == shapes[1])
 
+    def message(self) -> Any:
+        """Return the configuration as a message of `paddle.proto.ParameterConfig_pb2`."""
+        values = asdict(self).items()
+        return _MESSAGE(**{name: each for name, each in values if name in _ALWAYS or each != _DEFAULTS[name]})
+
     def encode(self) -> bytes:
         """Serialize the configuration as a ParameterConfig message."""
-        out = bytearray()
-        for number, (name, kind) in _FIELDS.items():
-            value = getattr(self, name)
-            if name in _ALWAYS or value != _DEFAULTS[name]:
-                out += _encode_field(number, kind, value)
-        return bytes(out)
+        found: bytes = self.message().SerializeToString()
+        return found
 
     @classmethod
     def decode(cls, message: bytes) -> ParameterConfig:
         """Parse a ParameterConfig message; unknown fields are skipped.
 
         Raises:
-            ModelFileError: the message is damaged or lacks name or size.
+            ModelFileError: the message is damaged or lacks name or size, or the size does not match the dims.
         """
-        found: dict[str, object] = {}
-        for number, raw in protobuf.fields(message):
-            if number in _FIELDS:
-                name, kind = _FIELDS[number]
-                _decode_field(found, name, kind, raw)
-        if not isinstance(found.get("name"), str) or not isinstance(found.get("size"), int):
-            raise ModelFileError(f"a parameter configuration lacks name or size; it has {sorted(found)}")
-        config = cls(**found)  # type: ignore[arg-type]
+        found = _MESSAGE.FromString(message)
+        for name in ("dims", "update_hooks"):
+            if len(getattr(found, name)) > _MAX_ITEMS:
+                raise ModelFileError(f"{name} of a parameter configuration has more than {_MAX_ITEMS} values")
+        hooks = tuple(UpdateHook(each.type, each.sparsity_ratio) for each in found.update_hooks)
+        values = {field.name: value for field, value in found.ListFields()}
+        config = cls(**{**values, "dims": tuple(found.dims), "update_hooks": hooks})
         config._check_size()
         return config
 
@@ -225,69 +226,11 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
         raise ModelFileError(f"{where} is not a tar of parameters: {error}") from error
 
 
-# The fields are numbered in this order in the message; their types determine the encoding.
-_FIELDS: dict[int, tuple[str, str]] = {
-    number: (each.name, str(each.type)) for number, each in enumerate(fields(ParameterConfig), 1)
-}
-_SIGNED = ("device", "initial_strategy", "num_batches_regularization")
-_DIMS, _HOOKS = "tuple[int, ...]", "tuple[UpdateHook, ...]"
 _MAX_ITEMS = 32
 _ALWAYS = frozenset(
     {"name", "size", "initial_mean", "initial_std", "dims", "initial_strategy", "initial_smart"}
 )
 _DEFAULTS = {field.name: field.default for field in fields(ParameterConfig)}
-
-
-def _encode_field(number: int, kind: str, value: object) -> bytes:
-    if kind == "str":
-        return protobuf.bytes_field(number, str(value).encode("utf-8"))
-    if kind == "float":
-        return protobuf.double_field(number, float(value))  # type: ignore[arg-type]
-    if kind == _DIMS:
-        return b"".join(protobuf.varint_field(number, item) for item in value)  # type: ignore[attr-defined]
-    if kind == _HOOKS:
-        return b"".join(protobuf.bytes_field(number, _encode_hook(hook)) for hook in value)  # type: ignore[attr-defined]
-    return protobuf.varint_field(number, int(value))  # type: ignore[call-overload]
-
-
-def _encode_hook(hook: UpdateHook) -> bytes:
-    return protobuf.bytes_field(1, hook.type.encode("utf-8")) + protobuf.double_field(2, hook.sparsity_ratio)
-
-
-def _decode_field(found: dict[str, object], name: str, kind: str, raw: int | float | bytes) -> None:
-    if kind == "str" and isinstance(raw, bytes):
-        found[name] = protobuf.text(raw, f"{name} of a parameter configuration")
-    elif kind == "float" and isinstance(raw, float):
-        found[name] = raw
-    elif kind == _DIMS and isinstance(raw, int):
-        _append(found, name, (raw,))
-    elif kind == _DIMS and isinstance(raw, bytes):
-        _append(found, name, tuple(protobuf.varints(raw)))
-    elif kind == _HOOKS and isinstance(raw, bytes):
-        _append(found, name, (_decode_hook(raw),))
-    elif kind == "bool" and isinstance(raw, int):
-        found[name] = bool(raw)
-    elif kind == "int" and isinstance(raw, int):
-        found[name] = protobuf.signed(raw) if name in _SIGNED else raw
-    else:
-        raise ModelFileError(
-            f"{name} of a parameter configuration has the wrong wire type ({type(raw).__name__})"
-        )
-
-
-def _append(found: dict[str, object], name: str, items: tuple[object, ...]) -> None:
-    known: tuple[object, ...] = found.get(name, ())  # type: ignore[assignment]
-    if len(known) + len(items) > _MAX_ITEMS:
-        raise ModelFileError(f"{name} of a parameter configuration has more than {_MAX_ITEMS} values")
-    found[name] = (*known, *items)
-
-
-def _decode_hook(message: bytes) -> UpdateHook:
-    found = dict(protobuf.fields(message))
-    kind, ratio = found.get(1, b""), found.get(2, 0.6)
-    if not isinstance(kind, bytes) or not isinstance(ratio, float):
-        raise ModelFileError("an update hook of a parameter configuration is damaged")
-    return UpdateHook(kind.decode("utf-8", "replace"), ratio)
 
 
 def _check_end(stream: IO[bytes], end: int, names: list[str], where: str) -> None:

@@ -252,7 +252,7 @@ def test_init_from_tar_takes_what_both_have_and_leaves_out_the_excluded() -> Non
         ),
         (
             [("w", W_BLOB), ("w.protobuf", W_CONFIG), ("x.protobuf", b"\x0a\x02nn")],
-            r"tar: x\.protobuf .*'name'",
+            r"tar: x\.protobuf .* lacks required fields: size",
         ),
         (
             [("w", W_BLOB), ("w.protobuf", W_CONFIG), ("b", W_BLOB[:8]), ("b.protobuf", B_CONFIG)],
