@@ -7,6 +7,16 @@ received, and what to do next.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return "; did you mean 'NAME'?" with the known name that is most similar to an unknown one, or ""."""
+    from difflib import get_close_matches  # few programs contain an error
+
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
 
 class PaddleError(Exception):
     """Base class of all errors that the runtime explains to its user."""

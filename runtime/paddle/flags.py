@@ -7,10 +7,9 @@ value of a repeated flag wins. The error for an unknown name suggests the neares
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
-from paddle.errors import FlagError
+from paddle.errors import FlagError, did_you_mean
 from paddle_node.contract.flags import MAX_PORT, Flag, Value, value_of
 
 
@@ -22,7 +21,7 @@ def read_flags(table: Mapping[str, Flag], given: Mapping[str, object]) -> dict[s
     """
     unknown = [name for name in given if name not in table]
     if unknown:
-        raise FlagError(f"unknown command line flag '{unknown[0]}'{_suggest(unknown[0], table)}")
+        raise FlagError(f"unknown command line flag '{unknown[0]}'{did_you_mean(unknown[0], table)}")
     flags = {
         name: _read(flag, name, given[name]) if name in given else flag.default
         for name, flag in table.items()
@@ -66,7 +65,7 @@ def parse_arguments(table: Mapping[str, Flag], arguments: Sequence[str]) -> dict
         if name not in table and not equals and negated != name and _is_bool(table, negated):
             given[negated] = "false"
         elif name not in table:
-            raise FlagError(f"unknown command line flag '{name}'{_suggest(name, table)}")
+            raise FlagError(f"unknown command line flag '{name}'{did_you_mean(name, table)}")
         elif equals:
             given[name] = text
         elif _is_bool(table, name):
@@ -91,8 +90,3 @@ def describe(table: Mapping[str, Flag]) -> str:
 
 def _is_bool(table: Mapping[str, Flag], name: str) -> bool:
     return name in table and isinstance(table[name].default, bool)
-
-
-def _suggest(name: str, table: Mapping[str, Flag]) -> str:
-    near = difflib.get_close_matches(name, table, n=1)
-    return f"; did you mean '{near[0]}'?" if near else ""

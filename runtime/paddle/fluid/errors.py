@@ -6,7 +6,6 @@ Each error is also a subclass of the exception that users of Fluid expect.
 
 from __future__ import annotations
 
-import difflib
 import dis
 import sys
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from paddle import errors
-from paddle.errors import ConfigError, MissingNameError, PaddleError
+from paddle.errors import ConfigError, MissingNameError, PaddleError, did_you_mean
 
 
 class FluidError(ConfigError):
@@ -118,6 +117,5 @@ def _message(module: str, name: str) -> str:
         return f"{module}.{name} of Fluid 1.6 and newer is not available; use {NEWER[name]}"
     known = [each for each in dir(sys.modules[module]) if not each.startswith("_")]
     # Python itself asks each module for names such as __path__ at every import.
-    close = [] if name.startswith("__") else difflib.get_close_matches(name, [*known, *ABSENT], n=1)
-    hint = f": did you mean {close[0]!r}?" if close else ""
+    hint = "" if name.startswith("__") else did_you_mean(name, [*known, *ABSENT])
     return f"module {module!r} has no attribute {name!r}{hint}"

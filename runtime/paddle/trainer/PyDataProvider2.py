@@ -7,7 +7,6 @@ its ``generator(settings, file_name)`` yields samples whose columns are in the o
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from paddle.errors import did_you_mean
 from paddle.reader import pickled
 from paddle.v2.data_type import (
     DataType,
@@ -256,13 +256,11 @@ def provider(
     """
     made_by = {name: value for name, value in locals().items() if name != "outter_kwargs"}
     for name in outter_kwargs:
-        near = difflib.get_close_matches(name, made_by, n=1)
-        if near:
+        if hint := did_you_mean(name, made_by):
             getLogger("paddle.provider").warning(
-                "@provider: %r is not an argument of @provider, so it becomes a setting of your own; "
-                "did you mean %r?",
+                "@provider: %r is not an argument of @provider, so it becomes a setting of your own%s",
                 name,
-                near[0],
+                hint,
             )
     made_by["others"] = outter_kwargs
 

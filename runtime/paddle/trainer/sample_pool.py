@@ -7,7 +7,6 @@ large as the data, which is the default, this shuffles each pass.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from paddle.errors import did_you_mean
 from paddle.trainer.PyDataProvider2 import CacheType, DataProvider
 from paddle.trainer_config_helpers.configuration import DataSource
 from paddle.v2.data_type import InputType
@@ -176,8 +176,7 @@ def _provider(source: DataSource) -> Callable[..., DataProvider]:
         ) from error
     found = getattr(module, source.provider, None)
     if found is None:
-        near = difflib.get_close_matches(source.provider, dir(module), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(source.provider, dir(module))
         raise UsageError(f"the module {source.module} has no data provider {source.provider!r}{hint}")
     if not getattr(found, "is_provider", False):
         raise UsageError(

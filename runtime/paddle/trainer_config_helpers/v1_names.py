@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
+
+from paddle.errors import did_you_mean
 
 # layers whose v1 name is the v2 name plus "_layer"
 _OTHERWISE: Mapping[str, str] = {
@@ -44,6 +45,4 @@ def layer_name(name: str) -> str:
 
 def missing(module: str, name: str, known: Iterable[str]) -> AttributeError:
     """Return the AttributeError for a name that a module does not have."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
+    return AttributeError(f"module {module!r} has no attribute {name!r}{did_you_mean(name, known)}")

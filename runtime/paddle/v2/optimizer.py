@@ -7,7 +7,6 @@ replace momentum, decay or clipping of 0. As in the original, the defaults outli
 
 from __future__ import annotations
 
-import difflib
 import logging
 import math
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from inspect import Parameter, Signature, signature
 from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
 
+from paddle.errors import did_you_mean
 from paddle.optim.learning_rate import LearningRate
 from paddle.optim.rules.table import RULES, V2
 from paddle.optim.spec import OptimizerSpec
@@ -208,6 +208,6 @@ def __getattr__(name: str) -> Any:
             "module 'paddle.v2.optimizer' has no attribute 'SGD': plain gradient descent is "
             "paddle.optimizer.Momentum(momentum=0, learning_rate=...); the trainer is paddle.trainer.SGD"
         )
-    near = difflib.get_close_matches(name, __all__, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise AttributeError(f"module 'paddle.v2.optimizer' has no attribute {name!r}{hint}")
+    raise AttributeError(
+        f"module 'paddle.v2.optimizer' has no attribute {name!r}{did_you_mean(name, __all__)}"
+    )

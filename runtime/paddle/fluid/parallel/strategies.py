@@ -7,20 +7,15 @@ Other names are refused.
 
 from __future__ import annotations
 
-import difflib
 import operator
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 
 from paddle.errors import MissingNameError
 from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.signatures import advice
 
 _MERGE, _REPEATS = "multi_batch_merge_pass", "num_repeats"
-
-
-def _closest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f": did you mean {close[0]!r}?" if close else f": expected one of {', '.join(known)}"
 
 
 class ReduceStrategy(IntEnum):
@@ -56,7 +51,7 @@ class Pass:
             FluidTypeError: the value is not a whole number.
         """
         if name != _REPEATS:
-            raise FluidError(f"{_MERGE} has no setting {name!r}{_closest(name, [_REPEATS])}")
+            raise FluidError(f"{_MERGE} has no setting {name!r}; {advice(name, [_REPEATS], 'its settings')}")
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise FluidTypeError(f"{_MERGE}: {name}: expected a whole number, got {value!r}")
         if operator.index(value) < 1:
@@ -131,7 +126,9 @@ class Options:
         known = [each.name for each in fields(self)]  # type: ignore[arg-type]
         if name not in known:
             public = [each for each in known if not each.startswith("_")]
-            raise MissingNameError(f"{type(self).__name__} has no field {name!r}{_closest(name, public)}")
+            raise MissingNameError(
+                f"{type(self).__name__} has no field {name!r}; {advice(name, public, 'its fields')}"
+            )
         super().__setattr__(name, value)
 
 

@@ -25,7 +25,6 @@ All others get plain arrays, and their outputs share the LoD of the first input 
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,6 +32,7 @@ from keyword import iskeyword
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from paddle.errors import did_you_mean
 from paddle.ops.base import families
 from paddle.ops.base.attributes import COMMON_ATTRS, IDLE_ATTRS, Limit, canonical, idle_value
 from paddle.ops.base.errors import AttrError, OpError, UnknownOpError
@@ -126,13 +126,9 @@ class OpDef:
         idle = {name: value for name, value in given.items() if name in IDLE_ATTRS and name not in allowed}
         for name in given:
             if name not in allowed and name not in idle:
-                close = difflib.get_close_matches(name, [*allowed, *IDLE_ATTRS], n=1)
-                hint = (
-                    f"did you mean {close[0]!r}?"
-                    if close
-                    else f"its attributes are {', '.join(sorted(self.attrs)) or 'none'}"
-                )
-                raise AttrError(f"operator {self.type!r} has no attribute {name!r}: {hint}")
+                listed = f"; its attributes are {', '.join(sorted(self.attrs)) or 'none'}"
+                hint = did_you_mean(name, [*allowed, *IDLE_ATTRS]) or listed
+                raise AttrError(f"operator {self.type!r} has no attribute {name!r}{hint}")
         result: dict[str, object] = {}
         for name, default in self.attrs.items():
             if name in given:
@@ -252,9 +248,7 @@ def lookup(op_type: str) -> OpDef:
     """
     found = find(op_type)
     if found is None:
-        close = difflib.get_close_matches(op_type, _TABLE, n=1)
-        hint = f": did you mean {close[0]!r}?" if close else ""
-        raise UnknownOpError(f"operator {op_type!r} has not been registered{hint}")
+        raise UnknownOpError(f"operator {op_type!r} has not been registered{did_you_mean(op_type, _TABLE)}")
     return found
 
 

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
+
+from paddle.errors import did_you_mean
 
 # name in version 0.10, or of a keyword of Python 2 -> the name that 0.11 gave to the same layer
 RENAMED: Mapping[str, str] = {
@@ -28,7 +29,5 @@ def explain(name: str, known: Sequence[str]) -> AttributeError:
         return AttributeError(
             f"module 'paddle.v2.layer' has no attribute {name!r}: v2 calls this layer {now!r}"
         )
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    text = f"module 'paddle.v2.layer' has no attribute {name!r}{hint}"
+    text = f"module 'paddle.v2.layer' has no attribute {name!r}{did_you_mean(name, known)}"
     return AttributeError(text, name=name, obj=None)  # otherwise Python appends the same suggestion

@@ -234,8 +234,8 @@ def test_attributes_that_all_operators_of_the_original_have_are_accepted_and_kep
         ({"fuse_relu": True}, "True would change the result: omit it, or give False"),
         ({"downsample": 16}, "16 would change the result: omit it, or give 32"),
         ({"use_cudnn": "yes"}, "'use_cudnn': expected bool, got 'yes'"),
-        ({"use_cudn": True}, "no attribute 'use_cudn': did you mean 'use_cudnn'"),
-        ({"strids": [1, 1]}, "no attribute 'strids': did you mean 'strides'"),
+        ({"use_cudn": True}, "no attribute 'use_cudn'; did you mean 'use_cudnn'"),
+        ({"strids": [1, 1]}, "no attribute 'strids'; did you mean 'strides'"),
     ],
 )
 def test_attributes_that_would_change_the_numbers_or_are_unknown_are_refused(
