@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddle.dataset.download import DatasetError, download, fetching, members
-from paddle.dataset.records import convert as convert_reader
+from paddle.dataset.records import converting
 from paddle.reader import pickled
 from paddle.reader.decorator import Reader
 
@@ -49,12 +49,9 @@ def test100() -> Reader[Sample]:
     return _reader(CIFAR100, "test")
 
 
-def convert(path: str) -> None:
-    """Convert the data set to recordio files of 1,000 samples in the folder `path`, with the original's file names."""
-    convert_reader(path, train100(), 1000, "cifar_train100")
-    convert_reader(path, test100(), 1000, "cifar_test100")
-    convert_reader(path, train10(), 1000, "cifar_train10")
-    convert_reader(path, test10(), 1000, "cifar_test10")
+convert = converting(
+    1000, cifar_train100=train100, cifar_test100=test100, cifar_train10=train10, cifar_test10=test10
+)
 
 
 def _reader(source: tuple[str, str], part: str) -> Reader[Sample]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paddle.dataset.download import DatasetError, download, fetching, members, reporting_damage
-from paddle.dataset.records import convert as convert_reader
+from paddle.dataset.records import converting
 from paddle.reader.decorator import Reader
 
 DATA = ("http://www.cs.upc.edu/~srlconll/conll05st-tests.tar.gz", "387719152ae52d60422c016e92a742fc")
@@ -66,10 +66,7 @@ def test() -> Reader[tuple[list[int], ...]]:
     return read
 
 
-def convert(path: str) -> None:
-    """Convert the data set to recordio files of 1,000 samples in the folder `path`, with the original's file names."""
-    convert_reader(path, test(), 1000, "conl105_train")
-    convert_reader(path, test(), 1000, "conl105_test")
+convert = converting(1000, conl105_train=test, conl105_test=test)
 
 
 def _sample(

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from paddle.dataset.download import DatasetError, download, fetching, members
 from paddle.dataset.image import load_image_bytes, simple_transform
-from paddle.dataset.records import convert as convert_reader
+from paddle.dataset.records import converting
 from paddle.reader.decorator import Reader, map_readers
 from paddle.reader.parallel import xmap_readers
 
@@ -76,11 +76,7 @@ def valid(mapper: Mapper = test_mapper, buffered_size: int = 1024, use_xmap: boo
     return _reader(VALID_FLAG, mapper, buffered_size, use_xmap)
 
 
-def convert(path: str) -> None:
-    """Convert the data set to recordio files of 1,000 samples in the folder `path`."""
-    convert_reader(path, train(), 1000, "flowers_train")
-    convert_reader(path, test(), 1000, "flowers_test")
-    convert_reader(path, valid(), 1000, "flowers_valid")
+convert = converting(1000, flowers_train=train, flowers_test=test, flowers_valid=valid)
 
 
 def _reader(flag: str, mapper: Mapper, buffered_size: int, use_xmap: bool) -> Reader[Any]:

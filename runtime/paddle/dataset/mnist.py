@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddle.dataset.download import DatasetError, download, reporting_damage
-from paddle.dataset.records import convert as convert_reader
+from paddle.dataset.records import converting
 from paddle.reader.decorator import Reader
 
 URL_PREFIX = "http://yann.lecun.com/exdb/mnist/"
@@ -45,10 +45,7 @@ def fetch() -> None:
         download(URL_PREFIX + name, "mnist", md5)
 
 
-def convert(path: str) -> None:
-    """Convert the data set to recordio files of 1,000 samples in the folder `path`, with the original's file names."""
-    convert_reader(path, train(), 1000, "minist_train")
-    convert_reader(path, test(), 1000, "minist_test")
+convert = converting(1000, minist_train=train, minist_test=test)
 
 
 def _reader(images: tuple[str, str], labels: tuple[str, str]) -> Reader[Sample]:

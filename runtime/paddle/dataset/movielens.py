@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddle.dataset.download import DatasetError, download, reporting_damage
-from paddle.dataset.records import convert as convert_reader
+from paddle.dataset.records import converting
 from paddle.reader.decorator import Reader
 
 URL = "http://files.grouplens.org/datasets/movielens/ml-1m.zip"
@@ -112,10 +112,7 @@ def fetch() -> None:
     _path()
 
 
-def convert(path: str) -> None:
-    """Convert the data set to recordio files of 1,000 samples in the folder `path`, with the original's file names."""
-    convert_reader(path, train(), 1000, "movielens_train")
-    convert_reader(path, test(), 1000, "movielens_test")
+convert = converting(1000, movielens_train=train, movielens_test=test)
 
 
 def _path() -> str:

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddle.dataset.download import DatasetError, download
-from paddle.dataset.records import convert as convert_reader
+from paddle.dataset.records import converting
 from paddle.errors import ConfigError
 
 URL = (
@@ -188,10 +188,7 @@ def fetch() -> str:
     return download(URL, "MQ2007", MD5)
 
 
-def convert(path: str) -> None:
-    """Convert the pairs of both parts to recordio files of 1,000 samples in the folder `path`."""
-    convert_reader(path, train, 1000, "mq2007_train")
-    convert_reader(path, test, 1000, "mq2007_test")
+convert = converting(1000, mq2007_train=lambda: train, mq2007_test=lambda: test)
 
 
 def _read(

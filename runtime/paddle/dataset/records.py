@@ -2,21 +2,17 @@
 """Files of samples: functions that write a reader's samples to numbered files, and read each trainer's own part.
 
 As in the original, the files contain pickles, but nothing is unpickled: they are parsed as data, and samples can
-contain the types that `reader.pickled` lists. JSON files of earlier versions can also be read.
+contain the types that `reader.pickled` lists.
 """
 
 from __future__ import annotations
 
-import base64
 import glob
-import json
 import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
-
-import numpy as np
 
 from paddle.dataset.download import DatasetError
 from paddle.errors import ConfigError
@@ -46,8 +42,7 @@ def dump(samples: list[Any], file: BinaryIO) -> None:
 def load(file: BinaryIO) -> list[Any]:
     """Read the samples that `dump` wrote to a binary file; the default loader of `cluster_files_reader`."""
     try:
-        raw = file.read()
-        samples = _unpacked(json.loads(raw)) if raw.startswith(b"[") else pickled.loads(raw)
+        samples = pickled.loads(file.read())
         if not isinstance(samples, list):
             raise TypeError(f"expected a list of samples, got {type(samples).__name__}")
     except (ValueError, KeyError, TypeError, SyntaxError, RecursionError) as error:
@@ -138,21 +133,19 @@ def convert(output_path: str, reader: Reader[Any], line_count: int, name_prefix:
     return paths
 
 
+def converting(line_count: int, **parts: Callable[[], Reader[Any]]) -> Callable[[str], None]:
+    """Return the function `convert` of a data set: prefix of file names -> the function that returns the reader."""
+
+    def convert_parts(path: str) -> None:
+        """Convert the data set to recordio files in the folder `path`, which `reader.creator.recordio` reads."""
+        for name_prefix, part in parts.items():
+            convert(path, part(), line_count, name_prefix)
+
+    return convert_parts
+
+
 def _numbered(suffix: str, number: int) -> str:
     try:
         return suffix % number
     except (TypeError, ValueError) as error:
         raise ConfigError(f"split: suffix must contain one number, such as %05d, got {suffix!r}") from error
-
-
-def _unpacked(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_unpacked(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if "tuple" in value:
-        return tuple(_unpacked(item) for item in value["tuple"])
-    if "bytes" in value:
-        return base64.b64decode(value["bytes"])
-    flat = np.frombuffer(base64.b64decode(value["array"]), dtype=np.dtype(value["dtype"]))
-    return flat.reshape(value["shape"]).copy()

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from paddle.dataset.download import DatasetError, download, fetching, reporting_damage
-from paddle.dataset.records import convert as convert_reader
+from paddle.dataset.records import converting
 
 URL = "https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora/movie_reviews.zip"
 MD5 = "155de2b77c6834dd8eea7cbe88e93acb"
@@ -46,10 +46,7 @@ def test() -> Iterator[Sample]:
     yield from _samples()[NUM_TRAINING_INSTANCES:]
 
 
-def convert(path: str) -> None:
-    """Convert both parts to recordio files of 1,000 samples in the folder `path`, with the original's file names."""
-    convert_reader(path, train, 1000, "sentiment_train")
-    convert_reader(path, test, 1000, "sentiment_test")
+convert = converting(1000, sentiment_train=lambda: train, sentiment_test=lambda: test)
 
 
 def _reviews() -> dict[str, list[list[str]]]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from paddle.dataset.download import DatasetError, download, fetching, reporting_damage
 from paddle.dataset.image import load_image_bytes
-from paddle.dataset.records import convert as convert_reader
+from paddle.dataset.records import converting
 from paddle.reader.decorator import Reader
 
 VOC_URL = "http://host.robots.ox.ac.uk/pascal/VOC/voc2012/VOCtrainval_11-May-2012.tar"
@@ -49,11 +49,7 @@ def val() -> Reader[Sample]:
     return _reader("val")
 
 
-def convert(path: str) -> None:
-    """Convert the data set to recordio files of 200 samples in the folder `path`."""
-    convert_reader(path, train(), 200, "voc2012_train")
-    convert_reader(path, test(), 200, "voc2012_test")
-    convert_reader(path, val(), 200, "voc2012_val")
+convert = converting(200, voc2012_train=train, voc2012_test=test, voc2012_val=val)
 
 
 def _reader(part: str) -> Reader[Sample]:

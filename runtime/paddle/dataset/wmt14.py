@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from paddle.dataset.download import DatasetError, download, fetching, members, reporting_damage
-from paddle.dataset.records import convert as convert_reader
+from paddle.dataset.records import converting
 from paddle.errors import ConfigError
 from paddle.reader.decorator import Reader
 
@@ -69,10 +69,7 @@ def model() -> Parameters:
         return Parameters.from_tar(cast(BinaryIO, file))
 
 
-def convert(path: str) -> None:
-    """Convert the data set to recordio files of 1,000 samples in the folder `path`, with the original's file names."""
-    convert_reader(path, train(30000), 1000, "wmt14_train")
-    convert_reader(path, test(30000), 1000, "wmt14_test")
+convert = converting(1000, wmt14_train=lambda: train(30000), wmt14_test=lambda: test(30000))
 
 
 def _reader(name: str, dict_size: int) -> Reader[Sample]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import pickle
 import struct
 from pathlib import Path
@@ -117,14 +116,6 @@ def test_pieces_are_the_pickles_that_the_original_wrote_and_read(tmp_path: Path)
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         (tmp_path / "old").write_bytes(pickle.dumps(samples, protocol))
         assert read_one(str(tmp_path / "old")) == samples
-
-
-def test_pieces_of_json_that_an_earlier_version_wrote_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "part-00000.json"
-    path.write_text(
-        json.dumps([{"tuple": [1, {"bytes": "AP8="}, {"array": "AAA=", "dtype": "<i2", "shape": [1]}]}])
-    )
-    assert read_one(str(path)) == [(1, b"\x00\xff", np.zeros(1, "int16"))]
 
 
 def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
