@@ -95,7 +95,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         ".",
     ),
     "runtime/paddle/trainer_config_helpers": (
-        "v1_names configuration activations attrs layer_math poolings",
+        "v1_names configuration activations poolings",
         "data_sources evaluators layers networks optimizers",
         ".",
     ),

@@ -13,6 +13,11 @@ from paddle.signatures import explained
 from paddle.v2.errors import UsageError
 from paddle.v2.parameter_format import UpdateHook
 
+__all__ = [
+    "Extra", "ExtraAttr", "ExtraLayerAttribute", "Hook", "HookAttr", "HookAttribute", "Param", "ParamAttr",
+    "ParameterAttribute",
+]  # fmt: skip
+
 _EXTRAS = frozenset(["device", "drop_rate", "error_clipping_threshold"])
 
 Initializer = Callable[[str], np.ndarray]

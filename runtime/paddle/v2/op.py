@@ -12,6 +12,8 @@ from paddle.v2.layer.mixed import mixed
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.layer.projection import identity_projection
 
+__all__ = ["abs", "exp", "log", "reciprocal", "relu", "sigmoid", "softmax", "sqrt", "square", "tanh"]
+
 
 def _unary(prefix: str, act: type[activation.Base]) -> Callable[..., LayerOutput]:
     def declare(given: dict[str, Any]) -> LayerOutput:
