@@ -188,9 +188,6 @@ def fetch() -> str:
     return download(URL, "MQ2007", MD5)
 
 
-convert = converting(1000, mq2007_train=lambda: train, mq2007_test=lambda: test)
-
-
 def _read(
     filepath: str, format: str = "pairwise", shuffle: bool = False, fill_missing: float = -1
 ) -> Iterator[Any]:
@@ -269,3 +266,6 @@ def _unpack(archive: Path, folder: Path) -> None:
                 f"cannot unpack {archive}: {tool} exited with {done.returncode}: {done.stderr.strip()[-300:]}",
             )
         shutil.copytree(unfinished, folder, dirs_exist_ok=True)
+
+
+convert = converting(1000, mq2007_train=lambda: train, mq2007_test=lambda: test)
