@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.executor import Executor, given
 from paddle.fluid.parallel.strategies import BuildStrategy, ExecutionStrategy
+from paddle.fluid.program.misuse import MISUSE
 from paddle.fluid.program.program import Program
 from paddle.fluid.run.feeds import entering
 from paddle.fluid.run.places import CPUPlace, Place, cpu_places, cuda_places
@@ -144,6 +145,7 @@ def run_parallel(
         feeds = [entered(each) for each in feed]
     else:
         raise FluidTypeError(f"feed: expected a dict, or a list with one dict per place, got {feed!r}")
+    MISUSE.check(program, has_batch=True)
     names = [each if isinstance(each, str) else each.name for each in fetch_list]
     values = parallel.run(feeds, names, scope)
     return [given(value, name, return_numpy) for value, name in zip(values, names, strict=True)]

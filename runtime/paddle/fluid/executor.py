@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from paddle import graph
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, FluidTypeError, RunError
+from paddle.fluid.program.misuse import MISUSE
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.remote.distribution import SENDING, serving_operator
@@ -61,6 +62,9 @@ class Executor:
     """
 
     def __init__(self, place: Place | None = None) -> None:
+        given: object = place
+        if isinstance(given, (list, tuple)) and len(given) == 1:
+            place = given[0]
         self._set_up(place or CPUPlace(), 0)
 
     def _set_up(self, place: Place, lane: int) -> None:
@@ -163,6 +167,7 @@ class Executor:
         # A startup program draws the same first values however often it runs.
         goes_on = values or fetch_list or any(op.type == "read" for op in block.ops)
         step = None if goes_on else 0
+        MISUSE.check(program, bool(goes_on))
         values = keep_persistable(values, block, scope)
         with self.remote.connected(program, scope), readers_named(block):
             return self._core.run(program, values, fetch_list, scope, step)
@@ -271,7 +276,7 @@ class Executor:
         target = default_main_program() if program is None else program
         if isinstance(target, Program):
             target = target.clone()
-            target._pipeline_opt = None
+            target._pipeline_opt, target._is_test = None, True
             target._remove_training()
         self.train_from_dataset(target, dataset, scope, thread, debug, fetch_list, fetch_info, print_period)
 

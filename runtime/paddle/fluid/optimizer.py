@@ -26,6 +26,7 @@ from paddle.fluid.layer_helper import LayerHelper, append_LARS
 from paddle.fluid.parallel.dgc import DeepGradientCompression
 from paddle.fluid.parallel.pipeline import PipelineOptimizer
 from paddle.fluid.program.block import Block
+from paddle.fluid.program.misuse import MISUSE
 from paddle.fluid.program.operator import Operator
 from paddle.fluid.program.program import (
     Program,
@@ -85,6 +86,7 @@ class Optimizer:
         self._learning_rate_map: WeakKeyDictionary[Program, Variable] = WeakKeyDictionary()
         self._accumulators: dict[str, dict[str, Variable]] = {}
         self._states: list[Variable] = []
+        MISUSE.made()
         self.type = self.rule.op_type if self.rule else type(self).__name__
 
     def minimize(
@@ -140,6 +142,7 @@ class Optimizer:
         callbacks: Sequence[object] | None = None,
     ) -> list[Pair]:
         """Append the backward pass; return (parameter, gradient) pairs."""
+        MISUSE.rule_out()
         program = cast(Program, loss.block.program)
         with program_guard(program, startup_program or default_startup_program()):
             return backward.append_backward(loss, parameter_list, no_grad_set, callbacks)
@@ -159,6 +162,7 @@ class Optimizer:
             FluidError: the list of gradients is empty.
             FluidTypeError: a gradient belongs to a variable that is not a parameter.
         """
+        MISUSE.rule_out()
         if not params_grads:
             raise FluidError(
                 "the optimizer has no gradients to apply; check that at least one parameter is trainable"

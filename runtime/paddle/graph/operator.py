@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
@@ -26,6 +27,12 @@ def script_line() -> str:
     while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
         frame = frame.f_back
     return f"at {frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def warn_script(text: str) -> None:
+    """Warn at the line that `script_line` returns."""
+    file, _, line = script_line().removeprefix("at ").rpartition(":")
+    warnings.warn_explicit(text, UserWarning, file, int(line))
 
 
 class OpRole(IntFlag):

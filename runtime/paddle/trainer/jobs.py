@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time as clock
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from logging import Logger
 from pathlib import Path
@@ -149,7 +150,10 @@ def train(session: Session, log: Logger, *, is_local: bool) -> None:
         is_first=not int(flags["trainer_id"]),
     )
     passes = int(flags["num_passes"]) - int(flags["start_pass"])
-    trainer.train(session.train_batches, max(passes, 0), handler, session.columns)
+    with warnings.catch_warnings():
+        if passes <= 0:  # --num_passes=0 only loads and saves
+            warnings.filterwarnings("ignore", "num_passes=0")
+        trainer.train(session.train_batches, max(passes, 0), handler, session.columns)
     trainer.close()
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from paddle.graph.operator import warn_script
 from paddle.v2 import model
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
@@ -44,6 +45,7 @@ class Configuration:
         inputs: names of data layers in the order of a provider's columns. If empty: depth-first from the outputs, and
             then those that only evaluators read.
         settings: the arguments of `settings`.
+        is_warned: whether the script was warned that nothing reads this configuration.
     """
 
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -55,6 +57,7 @@ class Configuration:
     settings: dict[str, Any] = field(default_factory=dict)
     train: DataSource | None = None
     test: DataSource | None = None
+    is_warned: bool = False
 
     @property
     def input_order(self) -> list[str]:
@@ -93,7 +96,14 @@ _stack: list[Configuration] = [Configuration()]
 
 
 def current() -> Configuration:
-    """Return the current configuration, usually of the file that is being read."""
+    """Return the configuration that is being read; warn if a script declares one that nothing reads."""
+    if len(_stack) == 1 and not _stack[0].is_warned:
+        _stack[0].is_warned = True
+        warn_script(
+            "settings, outputs and data sources have an effect only in a configuration that `paddle train "
+            "--config=FILE` reads; paddle.v2 takes an optimizer in paddle.trainer.SGD(cost, parameters, "
+            "update_equation), a batch size in paddle.batch, and a reader in train"
+        )
     return _stack[-1]
 
 

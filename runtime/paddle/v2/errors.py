@@ -17,7 +17,7 @@ class UsageTypeError(PaddleError, TypeError):
 
 
 class TrainingError(PaddleError):
-    """Raised when training cannot continue, because a batch's cost is not a finite number."""
+    """Raised when training cannot continue, because a cost is not finite or there is no data."""
 
 
 _OF_PYTHON_2 = re.compile(

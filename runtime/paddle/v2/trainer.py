@@ -19,6 +19,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paddle.graph.operator import warn_script
 from paddle.reader.channel import may_be_read_ahead
 from paddle.report import Reporter
 from paddle.signatures import explained
@@ -34,7 +35,7 @@ from paddle.v2.topology import Layers, Topology
 from paddle.v2.training.feeder import Batches, DataFeeder, Feed, Feeding, ids_in
 from paddle.v2.training.gradient_machine import GradientMachine, LayerOutputs
 from paddle.v2.training.metric import Metrics
-from paddle.v2.training.training_log import TrainingLog, trainer_logger
+from paddle.v2.training.training_log import NO_BATCH, TrainingLog, trainer_logger
 from paddle.v2.training.updater import Averager, LocalUpdater, Updater
 from paddle_node.contract.facts import Progress
 
@@ -138,11 +139,18 @@ class SGD:
         """Train for ``num_passes`` passes over the batches of samples that ``reader`` yields.
 
         A second call starts with fresh optimizer state in local training; parameter servers keep theirs.
+
+        Raises:
+            TrainingError: the cost is not finite, or a pass of the only trainer has no batch.
         """
         _check_reader(reader)
         handler = event_handler if event_handler is not None else _ignore
         _check_handler(handler)
         passes = whole_number(num_passes, "num_passes")
+        if passes < 0:
+            raise UsageError(f"num_passes must be at least 1, got {passes}")
+        if not passes:
+            warn_script("num_passes=0: train does nothing; pass at least 1 to train")
         feeder = DataFeeder(self._topology.data_type(), feeding)
         updater = self._start_updater()
         try:
@@ -265,6 +273,8 @@ class SGD:
             speed = samples / max(time.monotonic() - started, 1e-9)
             self._reporter.progress(Progress(batch_id, pass_id, cost, speed, self._step, samples))
             handler(events.EndIteration(pass_id, batch_id, cost, metrics.report, outputs))
+        if not batches.count and (self._is_local or self._settings.num_trainers == 1):
+            raise TrainingError(f"pass {pass_id}: {NO_BATCH}")
         if not batches.count and not pass_id:
             self._reporter.progress(Progress(0, samples_per_s=0.0, step=self._step))
         self._log.finish_pass(batches.count)

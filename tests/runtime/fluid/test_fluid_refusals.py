@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -204,13 +205,20 @@ def test_an_argument_that_does_not_fit_the_program_is_refused(call: Callable[[],
         call()
 
 
-def test_a_test_program_that_would_train_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_of_a_test_program_that_trains_is_warned_of() -> None:
     program = fluid.default_main_program()
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe_feed = {"x": X, "y": Y}
     classifier()
-    program.clone()
-    assert "trains on the test data" not in caplog.text
-    program.clone(for_test=True)
-    assert "trains on the test data" in caplog.text
+    exe.run(fluid.default_startup_program())
+    copy = program.clone(for_test=True)
+    with pytest.warns(UserWarning, match="trains on the test data") as caught:
+        exe.run(copy, feed=exe_feed)
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exe.run(copy, feed=exe_feed)  # only once
+        exe.run(program, feed=exe_feed)
 
 
 def test_a_label_beyond_the_classes_names_both_remedies() -> None:

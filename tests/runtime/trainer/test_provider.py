@@ -23,7 +23,7 @@ from paddle.trainer.PyDataProvider2 import (
 )
 from paddle.trainer.sample_pool import SampleSource
 from paddle.trainer_config_helpers import define_py_data_sources2
-from paddle.trainer_config_helpers.configuration import DataSource, current
+from paddle.trainer_config_helpers.configuration import Configuration, DataSource, current, reading
 from paddle.v2.errors import UsageError
 
 PLAIN = """
@@ -261,8 +261,9 @@ def test_arguments_are_pickles_of_text_that_every_python_reads(arguments: dict[s
     assert text.isascii()
     assert pickle.loads(text.encode("ascii")) == arguments
     assert deserialize_args(text) == arguments
-    define_py_data_sources2(["x"], None, "provider", "process", text)
-    source = current().train
+    with reading(Configuration()):
+        define_py_data_sources2(["x"], None, "provider", "process", text)
+        source = current().train
     assert source is not None
     assert source.arguments == arguments
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -214,3 +216,19 @@ def test_the_rest_of_the_raw_interface_says_what_to_use(tmp_path: Path, call: st
     parser = importlib.import_module("paddle.trainer.config_parser")
     with pytest.raises(ValueError, match=r"c\.py, line 2: (Layer|Settings|PyData)\(\.\.\.\).* use \w+"):
         parser.parse_config(str(tmp_path / "c.py"))
+
+
+def test_a_script_that_declares_a_configuration_which_nothing_reads_is_warned_of_once() -> None:
+    code = (
+        "from paddle.trainer_config_helpers import *\nsettings(batch_size=4)\noutputs(data_layer('x', 4))\n"
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={"PYTHONPATH": str(ROOT / "runtime")},
+    )
+    assert made.returncode == 0
+    assert made.stderr.count("paddle.v2 takes an optimizer") == 1
+    assert "<string>:2: UserWarning" in made.stderr

@@ -30,6 +30,7 @@ from paddle.fluid.files.tensor_file import (
     write_selected_rows,
     write_tensor,
 )
+from paddle.fluid.program.misuse import MISUSE
 from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.fluid.run.scope import global_scope
@@ -186,6 +187,7 @@ def load_vars(
             for variable in sorted(chosen, key=lambda each: each.name):
                 values[variable.name] = _read(stream, variable)
             _at_end(stream, folder / filename)
+    MISUSE.rule_out()
     scope = global_scope()
     for name, value in values.items():
         scope.set(name, value)

@@ -7,7 +7,6 @@ groups operators for display; an operator's `op_namescope` is a path such as `/e
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,6 @@ from paddle.fluid.program.operator import Operator, OpRole
 from paddle.graph.block import Name
 from paddle.signatures import explained
 
-_log = logging.getLogger(__name__)
 _TRAINING = OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.RPC | OpRole.DIST | OpRole.LR_SCHED
 # Attributes that a transpiler sets on a program; clones have them too.
 _DISTRIBUTED = (
@@ -71,6 +69,8 @@ class Program(graph.Program):
         self._hierarchical_allreduce_exter_nranks = 0
         self._is_mem_optimized = False
         self._pipeline_opt: Mapping[str, Any] | None = None
+        self._is_test = False  # a copy for tests
+        self._test_updates = False  # such a copy that updates parameters
 
     @property
     def _distributed_lookup_table(self) -> str | None:
@@ -116,13 +116,11 @@ class Program(graph.Program):
         copy._is_mem_optimized = self._is_mem_optimized
         if for_test and (self._is_distributed or self._trainers_endpoints):
             copy._remove_training()
-        elif for_test and any(
-            isinstance(op, Operator) and op.role == OpRole.OPTIMIZE for op in copy.global_block().ops
-        ):
-            _log.warning(
-                "clone(for_test=True) after minimize: the copy still updates the parameters, so a run of it trains "
-                "on the test data; clone before minimize"
+        elif for_test:
+            copy._test_updates = any(
+                isinstance(op, Operator) and op.role == OpRole.OPTIMIZE for op in copy.global_block().ops
             )
+        copy._is_test = for_test or self._is_test
         return copy
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:

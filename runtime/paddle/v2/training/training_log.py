@@ -16,7 +16,7 @@ from paddle.glog import TRAINER, open_log
 from paddle.v2.model import EvaluatorConfig
 from paddle.v2.training.metric import Metrics, Part
 
-_NO_BATCH = (
+NO_BATCH = (
     "the reader returned no batch: each call of a reader must start from the beginning, and each trainer needs its own "
     "part of the data"
 )
@@ -74,7 +74,7 @@ class TrainingLog:
         """
         if not read:
             level = logging.WARNING if self._pass_id else logging.ERROR
-            self._logger.log(level, "pass %d: %s", self._pass_id, _NO_BATCH)
+            self._logger.log(level, "pass %d: %s", self._pass_id, NO_BATCH)
         average = self._cost / self._samples if self._samples else math.nan
         text = _text(self.metrics.report())
         self._logger.info(
@@ -89,7 +89,7 @@ class TrainingLog:
     def test(self, cost: float, samples: int, metrics: Mapping[str, float]) -> None:
         """Write the line of a test; ``cost`` is per sample."""
         if not samples:
-            self._logger.warning("test: %s", _NO_BATCH)
+            self._logger.warning("test: %s", NO_BATCH)
         self._logger.info(" Test samples=%d cost=%g Eval: %s", samples, cost, _text(metrics))
 
 

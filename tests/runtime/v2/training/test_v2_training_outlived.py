@@ -19,7 +19,7 @@ import paddle.v2 as paddle
 from paddle.trainer.PyDataProvider2 import provider
 from paddle.trainer_config_helpers import data_layer
 from paddle.v2 import model
-from paddle.v2.errors import TrainingError
+from paddle.v2.errors import TrainingError, UsageError
 from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Topology
 from tests.runtime.v2.training.training_cases import (
@@ -54,14 +54,22 @@ def test_a_test_in_the_middle_of_a_pass_changes_nothing() -> None:
 def test_a_reader_without_any_batch_is_told(caplog: pytest.LogCaptureFixture) -> None:
     _, cost = regression()
     trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), optimizer.Momentum())
-    trainer.train(lambda: iter([]), num_passes=2)
+    once = iter([POINTS])
+    for reader, number in ((lambda: iter([]), 0), (lambda: once, 1)):
+        with pytest.raises(TrainingError, match=f"pass {number}: the reader returned no batch"):
+            trainer.train(reader, num_passes=2)
     assert np.isnan(trainer.test(lambda: iter([])).cost)
-    told = [
-        (record.levelname, record.getMessage().split(": the reader returned no batch")[0])
-        for record in caplog.records
-        if record.levelno >= logging.WARNING
-    ]
-    assert told == [("ERROR", "pass 0"), ("WARNING", "pass 1"), ("WARNING", "test")]
+    assert "test: the reader returned no batch" in caplog.text
+
+
+def test_training_for_no_passes_is_warned_of_and_for_fewer_refused() -> None:
+    _, cost = regression()
+    trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), optimizer.Momentum())
+    with pytest.warns(UserWarning, match="num_passes=0: train does nothing") as caught:
+        trainer.train(batches(samples(2), 2), num_passes=0)
+    assert caught[0].filename == __file__
+    with pytest.raises(UsageError, match="num_passes must be at least 1, got -1"):
+        trainer.train(batches(samples(2), 2), num_passes=-1)
 
 
 def test_sparse_and_dense_tables_learn_alike_without_decay() -> None:

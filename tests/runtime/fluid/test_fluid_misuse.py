@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scripts that train nothing are warned of, and scripts for inference are not; a process is warned once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+_SCRIPT = """
+import numpy as np
+import paddle.fluid as fluid
+
+x = fluid.layers.data("x", [4])
+loss = fluid.layers.mean(fluid.layers.fc(x, 1))
+test = fluid.default_main_program().clone(for_test=True)
+sgd = fluid.optimizer.SGD(0.1)
+exe, program = fluid.Executor([fluid.CPUPlace()]), fluid.default_main_program()
+{before}
+exe.run(fluid.default_startup_program())
+{later}
+for _ in range(4):
+    exe.run({program}, feed={{"x": np.ones((2, 4), "float32")}}, fetch_list=[loss])
+"""
+
+
+def _stderr(before: str = "", later: str = "", program: str = "program") -> str:
+    code = _SCRIPT.format(before=before, later=later, program=program)
+    made = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+        env={"PYTHONPATH": str(ROOT / "runtime")},
+    )
+    return made.stderr
+
+
+@pytest.mark.parametrize(
+    "program", ["program", "fluid.CompiledProgram(program).with_data_parallel(loss.name)"]
+)
+def test_an_optimizer_without_minimize_is_named_with_its_line(program: str) -> None:
+    said = _stderr(program=program)
+    assert said.count("trains nothing") == 1
+    assert "<string>:14: UserWarning" in said
+    assert "the optimizer created at <string>:8 was never used: call optimizer.minimize(loss)" in said
+
+
+def test_gradients_that_no_optimizer_applies_are_warned_of() -> None:
+    assert "trains nothing" in _stderr("fluid.backward.append_backward(loss)")
+
+
+@pytest.mark.parametrize(
+    ("before", "later", "program"),
+    [
+        ("sgd.minimize(loss)", "", "program"),
+        ("fluid.optimizer.Adam(0.1).minimize(loss)", "", "program"),
+        ("sgd.apply_gradients(sgd.backward(loss))", "", "program"),
+        ("sgd.minimize(loss)", "", "test"),
+        ("", "", "test"),
+        ("", "fluid.io.save_params(exe, MODEL); fluid.io.load_params(exe, MODEL)", "program"),
+    ],
+)
+def test_a_script_that_trains_or_only_infers_is_not_warned_of(
+    before: str, later: str, program: str, tmp_path: Path
+) -> None:
+    assert "UserWarning" not in _stderr(before, later.replace("MODEL", repr(str(tmp_path))), program)
