@@ -48,3 +48,23 @@ def test_a_broken_sitecustomize_of_the_user_fails_as_it_would_alone(tmp_path: Pa
     assert done.returncode == 0
     assert done.stdout == "lives\n"
     assert "the user errs" in done.stderr
+
+
+_THREAD = """import sitecustomize, threading; sitecustomize.THREADS_S = {2}
+def load():
+    threading.Event().wait({0})
+threading.Thread(target=load, name="loader", daemon={1}).start()
+"""
+
+
+@pytest.mark.parametrize("ending", ["", "raise ValueError"])
+def test_a_thread_that_keeps_an_ended_script_running_is_named(ending: str) -> None:
+    done = python(_THREAD.format(2, False, 0.1) + ending)
+    assert done.stderr.count("the main thread has ended") == 1
+    assert "loader at <string>:3. " in done.stderr
+
+
+@pytest.mark.parametrize(("seconds", "is_daemon"), [(60, True), (0, False)])
+def test_threads_that_end_with_the_script_are_not_mentioned(seconds: float, is_daemon: bool) -> None:
+    done = python(_THREAD.format(seconds, is_daemon, 1.0))
+    assert (done.returncode, done.stderr) == (0, "")

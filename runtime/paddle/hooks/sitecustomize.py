@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets the agent request the stacks of all threads from any Python process of a job, by a reserved signal.
 
+It also names the threads that keep a process alive after its main thread has ended, such as a data loader's.
+
 Its directory is first on PYTHONPATH, so that every interpreter of a job loads it, whatever the script imports. A
 sitecustomize of the user or the distribution that it hides is loaded after it as usual. Errors in this module never
 prevent the process from starting.
@@ -10,9 +12,15 @@ import faulthandler
 import importlib.util
 import os
 import sys
+import threading
 from importlib.machinery import PathFinder
 
+TYPE_CHECKING = False  # importing typing would delay each start of Python
+if TYPE_CHECKING:
+    from types import FrameType
+
 SIGNAL_VARIABLE = "PADDLE_STACKS_SIGNAL"
+THREADS_S = 10.0  # threads that end within this time after the main thread are not reported
 
 
 def register() -> None:
@@ -35,5 +43,45 @@ def load_hidden() -> None:
     spec.loader.exec_module(module)
 
 
+def watch_end() -> None:
+    """Wrap the function that waits for threads when the main thread has ended: `atexit` runs only after it."""
+    wait = getattr(threading, "_shutdown", None)
+    if wait is None:
+        return
+
+    def report_and_wait() -> None:
+        if _others():
+            threading.Thread(target=report_threads, name="paddle-threads", daemon=True).start()
+        wait()
+
+    threading._shutdown = report_and_wait  # type: ignore[attr-defined]
+
+
+def report_threads() -> None:
+    """Name the threads that are still running after a delay, with the line of the script at which each one is."""
+    threading.Event().wait(THREADS_S)
+    frames = sys._current_frames()
+    running = ", ".join(thread.name + _line(frames.get(thread.ident or 0)) for thread in _others())
+    if running:
+        sys.stderr.write(
+            f"note: {sys.argv[0]}: the main thread has ended, but these threads keep the process running: {running}. "
+            "To end with the script, let it stop and join them, or create them with daemon=True\n"
+        )
+        sys.stderr.flush()
+
+
+def _others() -> "list[threading.Thread]":
+    main = threading.main_thread()
+    return [each for each in threading.enumerate() if each is not main and not each.daemon]
+
+
+def _line(frame: "FrameType | None") -> str:
+    library = os.path.dirname(threading.__file__)
+    while frame is not None and frame.f_code.co_filename.startswith(library) and frame.f_back is not None:
+        frame = frame.f_back
+    return "" if frame is None else f" at {frame.f_code.co_filename}:{frame.f_lineno}"
+
+
 register()
+watch_end()
 load_hidden()
