@@ -239,12 +239,12 @@ model_type = _without_effect("model_type", "the layers determine the type of the
 
 def Inputs(*args: str) -> None:  # noqa: N802 - the original's name
     """Declare the data layers, by name, that take the columns of a provider's samples, in order."""
-    current().inputs = [layer.name for layer in _named(args, "Inputs")]
+    current().inputs += [layer.name for layer in _named(args, "Inputs")]
 
 
 def Outputs(*args: str) -> None:  # noqa: N802 - the original's name
     """Declare the outputs of the network by the names of their layers."""
-    current().outputs = _named(args, "Outputs")
+    current().add_outputs(_named(args, "Outputs"))
 
 
 def _named(names: Sequence[str], who: str) -> list[LayerOutput]:

@@ -80,6 +80,11 @@ class Configuration:
                 if source.type == "data":
                     yield source.name
 
+    def add_outputs(self, layers: Sequence[LayerOutput]) -> None:
+        """Append layers to the outputs, each once."""
+        known = {layer.name for layer in self.outputs}
+        self.outputs += [layer for layer in layers if layer.name not in known]
+
     def check(self) -> None:
         """Check that the configuration has outputs.
 

@@ -20,17 +20,20 @@ for _name in networks.__all__:
 def inputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
     """Declare which data layers take the columns of a provider's samples, in order.
 
-    Without this call the order is depth first from the outputs.
+    Further calls add layers. Without a call, the order is depth first from the outputs.
     """
-    current().inputs = [layer.name for layer in _flat(layers, args, "inputs")]
+    current().inputs += [layer.name for layer in _flat(layers, args, "inputs")]
 
 
 def outputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
-    """Declare the outputs of the network: costs for training, layers to print for prediction."""
+    """Declare the outputs of the network: costs for training, layers to print for prediction.
+
+    Further calls add layers.
+    """
     found = _flat(layers, args, "outputs")
     if not found:
         raise UsageError("outputs: expected at least one layer, such as outputs(cost)")
-    current().outputs = found
+    current().add_outputs(found)
 
 
 def _flat(

@@ -208,6 +208,25 @@ def test_raw_configurations_name_their_inputs_and_outputs(tmp_path: Path) -> Non
         parser.parse_config(str(tmp_path / "c.py"))
 
 
+TWO_CALLS = """
+from paddle.trainer_config_helpers import *
+x, y, z = (data_layer(name, size=3) for name in 'xyz')
+first, second = square_error_cost(x, y, name='first'), square_error_cost(x, z, name='second')
+inputs(z, y)
+inputs(x)
+outputs(first)
+outputs(second, first)
+"""
+
+
+@pytest.mark.parametrize("declared", [TWO_CALLS, TWO_CALLS.replace("outputs(first)", "Outputs('first')")])
+def test_each_call_adds_inputs_and_outputs(tmp_path: Path, declared: str) -> None:
+    (tmp_path / "c.py").write_text(declared)
+    found = importlib.import_module("paddle.trainer.config_parser").parse_config(str(tmp_path / "c.py"))
+    assert found.configuration.input_order == ["z", "y", "x"]
+    assert found.model_config.output_layer_names == ["first", "second"]
+
+
 @pytest.mark.parametrize(
     "call", ["Layer(type='fc')", "Settings(batch_size=3)", "TrainData(PyData(files='x'))"]
 )
