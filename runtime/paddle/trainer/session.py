@@ -16,7 +16,7 @@ from paddle.trainer import pass_directory
 from paddle.trainer.config_parser import TrainerConfig, extra_outputs
 from paddle.trainer.sample_pool import Batches, SampleSource
 from paddle.trainer_config_helpers.configuration import DataSource
-from paddle.v2 import model, parameters
+from paddle.v2 import model, parameters, settings
 from paddle.v2.data_type import DataType, InputType, SequenceType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
@@ -46,7 +46,7 @@ class Session:
         assert configuration.space is not None
         self.config, self.flags, self._log = config, flags, log
         self._space = configuration.space
-        self._seed = int(flags["seed"]) + int(flags["trainer_id"])
+        self._seed = settings.current().seed + int(flags["trainer_id"])
         order = configuration.input_order
         self._train = self._open(configuration.train, order, is_train=True)
         self._test = self._open(configuration.test, order, is_train=False)

@@ -7,6 +7,7 @@ the defaults.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Mapping
@@ -21,7 +22,15 @@ from paddle.ops.base.threads import COMPUTE
 from paddle.v2.errors import UsageError
 from paddle_node.contract.flags import INIT_FLAGS, Value
 
+_log = logging.getLogger(__name__)
+
 _WHERE = ("port", "ports_num", "ports_num_for_sparse", "pservers")
+_WITHOUT_EFFECT: Mapping[str, str] = {
+    "average_test_period": "tests use the current values, not their averages",
+    "diy_beam_search_prob_so": "beam_search computes the probabilities itself",
+    "prev_batch_state": "recurrent layers start every batch with zeros",
+}
+"""Flags that are accepted, but without which results differ from the original's."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,9 @@ def resolve(given: Mapping[str, object], environment: JobEnvironment) -> Setting
         raise UsageError("parallel_nn is not supported: a layer cannot be assigned its own device")
     from_env = _read_environment(environment)
     flags = read_flags(INIT_FLAGS, {**environment.init_flags, **given})
+    for name, instead in _WITHOUT_EFFECT.items():
+        if flags[name]:
+            _log.warning("flag %s=%s has no effect: %s", name, flags[name], instead)
     trainer_id, trainers = int(flags["trainer_id"]), int(flags["num_gradient_servers"])
     if trainer_id >= trainers:
         raise UsageError(

@@ -134,6 +134,18 @@ def test_seed_zero_takes_the_time() -> None:
     assert settings({}, seed=0).seed > 1_000_000
 
 
+@pytest.mark.parametrize(("value", "warns"), [("true", True), (False, False)])
+def test_a_flag_without_effect_on_which_results_depend_gets_a_warning(
+    value: object, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings({}, prev_batch_state=value, rnn_use_batch=True)
+    assert [line for line in caplog.messages if "no effect" in line] == (
+        ["flag prev_batch_state=True has no effect: recurrent layers start every batch with zeros"]
+        if warns
+        else []
+    )
+
+
 def trained(*numbers: int) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of the script."""
     ended = subprocess.run(
