@@ -53,6 +53,12 @@ def orders() -> Iterator[None]:
             each.close()
 
 
+def use_key(key: str | None) -> None:
+    """Use the key of a job, as if the launcher had set it for this process."""
+    if key is not None:
+        os.environ["PADDLE_JOB_KEY"] = key
+
+
 class Threads:
     """The current threads of a process, provided that they persist."""
 

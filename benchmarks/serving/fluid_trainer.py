@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.serving.contest import LEARNING_RATE, take_turns
+from benchmarks.serving.contest import LEARNING_RATE, take_turns, use_key
 from benchmarks.serving.ours_trainer import stay_apart
 from paddle import fluid
 from paddle.fluid.remote import outbox
@@ -23,6 +23,7 @@ INPUTS, CLASSES = 784, 10
 def main() -> None:
     """Serve, or connect and take turns; trainer None is the server."""
     given: dict[str, Any] = json.loads(sys.argv[1])
+    use_key(given["key"])
     if given["apart"]:
         stay_apart()
     if not given.get("early", True):

@@ -79,12 +79,14 @@ def measure(plan: Plan) -> None:
                 _add(plan, f"{name}_{count}_arrays_{call}", start, (size, count * _TINY), int)
     width = _WIDTH if plan.scale == 1.0 else _WIDTH // 4
     for face in ("v2", "fluid"):
-        start = partial(_trainer, face)
-        _add(plan, face, start, (width, _TINY_WIDTH), lambda width: 4 * width * (784 + 2 * width + 10))
+        for name, key in (("plain", None), ("sealed", KEY)):
+            start = partial(_trainer, face, key)
+            sizes = width, _TINY_WIDTH
+            _add(plan, f"{name}_{face}", start, sizes, lambda width: 4 * width * (784 + 2 * width + 10))
 
 
-def _trainer(face: str, width: int) -> Processes:
-    return trained(face, 1, width=width, batch=_BATCH, apart=True)
+def _trainer(face: str, key: str | None, width: int) -> Processes:
+    return trained(face, 1, key=key, width=width, batch=_BATCH, apart=True)
 
 
 def _add(

@@ -134,19 +134,22 @@ def ours(
     return _served("ours_trainer", trainers, given, key=key, ports=ports)
 
 
-def trained(face: str, trainers: int, *, apart: bool = False, **more: object) -> Processes:
+def trained(
+    face: str, trainers: int, *, apart: bool = False, key: str | None = None, **more: object
+) -> Processes:
     """Return a server and trainers that train a net as scripts do.
 
     Args:
         face: "v2" or "fluid".
         apart: the server's memory is inaccessible, as from another node.
+        key: key of the job; None for the plain wire.
         more: arguments for `v2_trainer` or `fluid_trainer`.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    more = {"apart": apart, **more}
+    more = {"apart": apart, "key": key, **more}
     if face == "v2":
-        return _served("v2_trainer", trainers, more, port=port)
+        return _served("v2_trainer", trainers, more, key=key, port=port)
     return _transpiled(f"127.0.0.1:{port}", trainers, more)
 
 

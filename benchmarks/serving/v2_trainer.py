@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 import paddle.v2 as paddle
-from benchmarks.serving.contest import LEARNING_RATE, orders
+from benchmarks.serving.contest import LEARNING_RATE, orders, use_key
 from benchmarks.serving.ours_trainer import stay_apart
 
 INPUTS, CLASSES = 784, 10
@@ -22,6 +22,7 @@ INPUTS, CLASSES = 784, 10
 def main() -> None:
     """Connect and take turns."""
     given = json.loads(sys.argv[1])
+    use_key(given["key"])
     if given["apart"]:
         stay_apart()
     host, _, port = given["endpoints"][0].rpartition(":")

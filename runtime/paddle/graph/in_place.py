@@ -115,6 +115,8 @@ def exposed(ops: Sequence[Operator], kept: Collection[str]) -> list[Exposed]:
         for slot in op.definition.in_place.values():
             for name in op.inputs[slot]:
                 changes.setdefault(name, []).append(at)
+        for name in op.writes if op.definition.overwrites else ():
+            changes.setdefault(name, []).append(at)
     if not changes:
         return [NOT_EXPOSED] * len(ops)
     last_use = {name: at for at, op in enumerate(ops) for name in (*op.reads, *op.writes)}

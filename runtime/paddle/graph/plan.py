@@ -249,12 +249,13 @@ def _live_ops(
     """Return the operators that a fetch or a persistable variable depends on, with their positions.
 
     Fixed variables are not computed: feeding a value in the middle of a program removes the operators that lead to it.
+    Neither are initial values that the program receives from servers before it reads them.
     """
-    needed = fetches - fixed
+    needed, replaced = fetches - fixed, set[str]()
     live = []
     for position in reversed(range(len(ops))):
         op = ops[position]
-        names = op.writes
+        names = [name for name in op.writes if name not in replaced]
         if (
             op.definition.has_effect
             or not needed.isdisjoint(names)
@@ -262,6 +263,8 @@ def _live_ops(
         ):
             live.append((position, op))
             needed.update(name for name in op.reads if name not in fixed)
+            replaced.update(op.writes if op.definition.overwrites else ())
+            replaced.difference_update(op.reads)
     return live[::-1]
 
 

@@ -2,8 +2,9 @@
 """Connection: a trainer's connection to the servers of its programs, opened when the first message is sent.
 
 Small gradients are sent together, in one message per server, when all of them are complete. Large gradients are sent as
-soon as they are computed: see `outbox`. Values from servers arrive with their answers. Programs that are transpiled
-together, and their clones, share a connection.
+soon as they are computed: see `outbox`. Values from servers arrive with their answers. They are written to the arrays
+of the scope on arrival, as far as no operator can notice that: a run that fails meanwhile leaves some of them new.
+Programs that are transpiled together, and their clones, share a connection.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from paddle.fluid.remote.distribution import Distribution, deadline_s, wire_keys
 from paddle.fluid.remote.local_writes import LocalWrites, ServedVariables, to_wire
 from paddle.fluid.remote.outbox import Outbox, Parcel
 from paddle.fluid.run.scope import Scope
+from paddle.graph.scope import Cell
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.pserver.wire.named_values import Ids, Rows, Value, fingerprint
 
@@ -54,13 +56,23 @@ class Connection:
         self._numbers = {endpoint: at for at, endpoint in enumerate(distribution.endpoints)}
         self._wanted: Sequence[_Names] = ()
         self._incoming: dict[tuple[int, str], Value] = {}
+        self._cells: dict[tuple[int, str], Cell] = {}
+        self._homes: dict[int, dict[str, Array]] = {}
 
-    def begin(self, wanted: Sequence[_Names], *, trains: bool, scope: Scope) -> None:
+    def begin(
+        self,
+        wanted: Sequence[_Names],
+        in_place: Mapping[tuple[str, str], str],
+        *,
+        trains: bool,
+        scope: Scope,
+    ) -> None:
         """Begin a run of a program.
 
         Args:
             wanted: the values that the run will receive: one dict, endpoint -> names, each time that it finishes
                 sending.
+            in_place: see `received_in_place`.
             trains: whether the run sends gradients.
         """
         self._wanted = wanted
@@ -74,6 +86,15 @@ class Connection:
             else:
                 self._begin_training(self._writes, scope)
                 self._has_begun = True
+        self._cells = {
+            (self._numbers[endpoint], name): scope.cell(variable)
+            for (endpoint, name), variable in in_place.items()
+            if endpoint in self._numbers
+        }
+        self._homes = {}
+        for (server, name), cell in self._cells.items():
+            if type(cell.value) is np.ndarray and cell.value.flags.carray:
+                self._homes.setdefault(server, {})[name] = cell.value
 
     def end(self, *, trains: bool, starts: bool, scope: Scope) -> None:
         """End a run, and flush messages that no operator waited for.
@@ -125,7 +146,7 @@ class Connection:
                 self._step(wanted)
             else:
                 with self._lock:
-                    self._note(self._open().fetch(wanted))
+                    self._note(self._open().fetch(wanted, self._homes))
         return [_from_wire(self._incoming.pop(key)) for key in keys]
 
     def finish_receiving(self, endpoints: Sequence[str]) -> None:
@@ -218,7 +239,7 @@ class Connection:
         return {name: served.joined(name, found) for name in names if name in served.parts}
 
     def _drop(self, *, has_trained: bool) -> None:
-        self._incoming = {}
+        self._incoming, self._cells, self._homes = {}, {}, {}
         self._outbox.drop()
         if self._writes is not None:
             self._writes.end_run(has_trained=has_trained)
@@ -232,7 +253,7 @@ class Connection:
         """Send the last gradients, which are freed before the values that follow the first answers need memory."""
         parcel = self._outbox.take()
         with self._lock:
-            return self._opened_for(parcel).finish_step(parcel.values, wanted)
+            return self._opened_for(parcel).finish_step(parcel.values, wanted, self._homes)
 
     def _push(self, parcel: Parcel) -> None:
         with self._lock:
@@ -246,7 +267,11 @@ class Connection:
 
     def _note(self, found: Mapping[int, Mapping[str, Value]]) -> None:
         for server, values in found.items():
-            self._incoming.update({(server, name): value for name, value in values.items()})
+            for name, value in values.items():
+                cell = self._cells.get((server, name))
+                if cell is not None and not cell.is_set and isinstance(value, np.ndarray):
+                    cell.value = value = value if value.base is None else value.copy()
+                self._incoming[server, name] = value
 
     def _numbered(self, wanted: _Names) -> dict[int, list[str]]:
         return {self._number(endpoint): list(names) for endpoint, names in wanted.items()}

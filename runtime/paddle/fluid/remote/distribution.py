@@ -118,6 +118,36 @@ def received_names(program: graph.Program, servers: Container[str]) -> list[dict
     return wanted
 
 
+def received_in_place(program: graph.Program) -> dict[tuple[str, str], str]:
+    """Return the values that can be written to the scope on arrival: (endpoint, name on the server) -> variable.
+
+    Values arrive before their recv operator, so no other operator may run between.
+    """
+    block = program.global_block()
+    ops = block.ops
+    intact = {endpoint for op in ops if op.type == "recv" for endpoint in _texts(op, "epmap")}
+    found: dict[tuple[str, str], str] = {}
+    has_begun = False
+    for op in ops:
+        if op.type == "recv":
+            outputs = op.outputs["Out"]
+            for key in zip(_texts(op, "epmap"), _texts(op, "varnames") or outputs, outputs, strict=True):
+                if key[0] in intact and block.reach(key[2]).persistable:
+                    found.setdefault(key[:2], key[2])
+        elif op.type == "send_barrier":
+            intact.update(_texts(op, "endpoints"))
+        elif has_begun:
+            intact.clear()
+        has_begun |= op.type in ("recv", "send_barrier")
+    return found
+
+
+def _texts(op: graph.Operator, name: str) -> tuple[str, ...]:
+    value = op.attrs[name]
+    assert isinstance(value, tuple)
+    return value
+
+
 def deadline_s() -> float:
     """Return the time in seconds that a trainer waits for a silent server, or a server for an absent trainer.
 

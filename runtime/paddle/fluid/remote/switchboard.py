@@ -12,7 +12,13 @@ from paddle.backend import Array
 from paddle.errors import PserverError
 from paddle.fluid.errors import RunError
 from paddle.fluid.program.program import Program
-from paddle.fluid.remote.distribution import SENDING, Distribution, distribution_of, received_names
+from paddle.fluid.remote.distribution import (
+    SENDING,
+    Distribution,
+    distribution_of,
+    received_in_place,
+    received_names,
+)
 from paddle.fluid.run.scope import Scope
 from paddle.graph.errors import ExecutionError
 from paddle.ops.base.body import Peers
@@ -45,7 +51,7 @@ class Switchboard:
         before, self._current = self._current, plan
         for connection, wanted in plan.wanted.items():
             self._used[id(connection)] = connection
-            connection.begin(wanted, trains=plan.trains, scope=scope)
+            connection.begin(wanted, plan.in_place, trains=plan.trains, scope=scope)
         try:
             yield
             for connection in plan.wanted:
@@ -146,6 +152,7 @@ class _Plan:
             )
             for each in connections
         }
+        self.in_place = received_in_place(program)
 
     def to(self, endpoints: Sequence[str]) -> Connection:
         """Return the connection that knows the first of these servers; otherwise the last one, which refuses them."""

@@ -73,7 +73,7 @@ class Remote(Protocol):
         """Report that all values of this step are sent, and wait until the servers have computed the step."""
 
     def receive(self, names: Sequence[str], endpoints: Sequence[str]) -> list[Any]:
-        """Return the named values from their servers."""
+        """Return the named values from their servers: new arrays, or those of the scope, which are overwritten."""
 
     def finish_receiving(self, endpoints: Sequence[str]) -> None:
         """Record that all values of this step have been received."""

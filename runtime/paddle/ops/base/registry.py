@@ -84,6 +84,7 @@ class OpDef:
             variables, the kernel gets a copy.
         has_effect: whether it has side effects, and therefore runs even if its outputs are never read.
         fresh: whether its outputs share no memory with each other or with its inputs, except spent ones.
+        overwrites: whether it sets all outputs, possibly in the arrays that the scope has for them.
     """
 
     type: str
@@ -98,6 +99,7 @@ class OpDef:
     in_place: Mapping[str, str] = field(default_factory=dict)
     has_effect: bool = False
     fresh: bool = False
+    overwrites: bool = False
     gradient: str | Callable[..., list[GradOp]] | None = None
     limits: Mapping[str, Limit] = field(default_factory=dict)
 
@@ -156,6 +158,7 @@ def operator(
     in_place: Mapping[str, str] | None = None,
     has_effect: bool = False,
     fresh: bool = False,
+    overwrites: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the decorated kernel as an operator.
 
@@ -170,6 +173,7 @@ def operator(
         in_place: see `OpDef`.
         has_effect: see `OpDef`.
         fresh: see `OpDef`.
+        overwrites: see `OpDef`.
     """
     inputs, outputs = _parse(signature)
     limits = {name: each for name, each in (attrs or {}).items() if isinstance(each, Limit)}
@@ -197,6 +201,7 @@ def operator(
             MappingProxyType(dict(in_place or {})),
             has_effect,
             fresh,
+            overwrites,
             limits=limits,
         )
         return kernel

@@ -84,6 +84,7 @@ def send_barrier(
     },
     shares_lod=False,
     has_effect=True,
+    overwrites=True,
 )
 def recv(
     x: list[Any],

@@ -11,6 +11,7 @@ import atexit
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -40,6 +41,8 @@ _log = logging.getLogger(__name__)
 
 _LEAVE_S = 2.0
 Named = Mapping[str, Value]
+Homes = Mapping[int, Mapping[str, Array]]
+_ANYWHERE: Homes = MappingProxyType({})
 
 
 class ProgramClient:
@@ -53,7 +56,7 @@ class ProgramClient:
         num_trainers: int,
         timeout_s: float,
         takes_over: bool = False,
-        parcel_bytes: int = 64 << 20,
+        parcel_bytes: int = 8 << 20,
     ) -> None:
         """Start a session with every server; the servers can still be starting.
 
@@ -151,9 +154,12 @@ class ProgramClient:
         return self.collect(self.finish_step(gradients, wanted))
 
     def finish_step(
-        self, gradients: Mapping[int, Named], wanted: Mapping[int, Sequence[str]]
+        self, gradients: Mapping[int, Named], wanted: Mapping[int, Sequence[str]], homes: Homes = _ANYWHERE
     ) -> dict[int, Gathering]:
         """Do what `step` does until the first answers, for callers that free the gradients before `collect`.
+
+        Args:
+            homes: see `Gathering`; by server.
 
         Returns:
             The first values of each server, to be completed by `collect`.
@@ -161,7 +167,7 @@ class ProgramClient:
         servers = sorted({*gradients, *wanted, *self._begun})
         messages = self._parcels({index: gradients.get(index, {}) for index in servers})
         last = self._send_all_but_last(messages, self._part)
-        found = {index: Gathering(wanted.get(index, ())) for index in servers}
+        found = {index: Gathering(wanted.get(index, ()), homes.get(index)) for index in servers}
         replies = self._exchange.run(
             {
                 index: Message(
@@ -207,16 +213,19 @@ class ProgramClient:
         }
         return max(reply.expect(Ok).version for reply in replies.values()), given
 
-    def fetch(self, wanted: Mapping[int, Sequence[str]]) -> dict[int, dict[str, Value]]:
+    def fetch(
+        self, wanted: Mapping[int, Sequence[str]], homes: Homes = _ANYWHERE
+    ) -> dict[int, dict[str, Value]]:
         """Return the current values of variables by server and name, without waiting for other trainers.
 
         Args:
             wanted: server -> names of variables.
+            homes: see `Gathering`; by server.
 
         Raises:
             PserverLost, PserverError: see `step`.
         """
-        return self.collect({index: Gathering(names) for index, names in wanted.items()})
+        return self.collect({index: Gathering(names, homes.get(index)) for index, names in wanted.items()})
 
     def lookup(self, ids: Mapping[int, Mapping[str, Ids]]) -> dict[int, dict[str, Value]]:
         """Return rows of variables by server and name, without waiting for other trainers.

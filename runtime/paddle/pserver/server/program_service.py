@@ -128,7 +128,7 @@ class ProgramService(Service):
         *,
         is_sync: bool,
         on_over: Callable[[], None] = lambda: None,
-        answer_bytes: int = 64 << 20,
+        answer_bytes: int = 8 << 20,
     ) -> None:
         """Start with a program whose variables have their initial values.
 

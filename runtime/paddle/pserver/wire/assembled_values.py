@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -32,9 +33,10 @@ class _Assembly:
         values: by name; a value in parts is added with its last part.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, homes: Mapping[str, Array] | None = None) -> None:
         self.values: dict[str, Value] = {}
         self._parts: dict[str, _Parts] = {}
+        self._homes = homes or {}
 
     def _total(self, name: str, part: Value, span: Array) -> int:
         """Return the total number of rows of a value of which a part arrived.
@@ -70,10 +72,18 @@ class _Assembly:
 
     def _put(self, name: str, value: Value, span: Array | None) -> None:
         """Add a value, or a part of one that `_total` accepted."""
+        home = self._homes.get(name)
         if span is None:
+            if (
+                home is not None
+                and isinstance(value, np.ndarray)
+                and _is_like(home, value.shape, value.dtype)
+            ):
+                home[...] = value
+                value = home
             self.values[name] = value
             return
-        parts = self._parts.get(name) or self._parts.setdefault(name, _Parts(span, value))
+        parts = self._parts.get(name) or self._parts.setdefault(name, _Parts(span, value, home))
         parts.add(value)
         if parts.rows == parts.total:
             self.values[name] = self._parts.pop(name).whole()
@@ -125,8 +135,13 @@ class Arriving(_Assembly):
 class Gathering(_Assembly):
     """The values requested from one server, and the parts that have arrived."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        super().__init__()
+    def __init__(self, names: Iterable[str], homes: Mapping[str, Array] | None = None) -> None:
+        """Request values.
+
+        Args:
+            homes: C-contiguous arrays into which dense values of their shapes and dtypes are written.
+        """
+        super().__init__(homes)
         self._names = dict.fromkeys(names)
 
     @property
@@ -157,17 +172,25 @@ class Gathering(_Assembly):
             raise WireError(f"the answer lacks a value of {min(before)[0]!r}")
 
 
+def _is_like(home: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    return home.shape == shape and home.dtype == dtype
+
+
 class _Parts:
     """A value of `total` rows that arrives in ranges, the first of which has arrived; `shape`: see the module."""
 
-    def __init__(self, span: Array, first: Value) -> None:
+    def __init__(self, span: Array, first: Value, home: Array | None) -> None:
         _, total, *shape = map(int, span)
         self.total, self.shape, self.rows = total, tuple(shape), 0
         self._height = first.height if isinstance(first, Rows) else None
         self._ranges: list[Rows] = []
-        self._dense = np.empty(
-            (0 if isinstance(first, Rows) else total, *held_by(first).shape[1:]), held_by(first).dtype
-        )
+        self._home: Array | None = None
+        held = held_by(first)
+        rows = (0 if isinstance(first, Rows) else total, *held.shape[1:])
+        if home is not None and rows[0] and _is_like(home, self.shape or rows, held.dtype):
+            self._home, self._dense = home, home.reshape(rows)
+        else:
+            self._dense = np.empty(rows, held.dtype)
 
     @property
     def ranges(self) -> Sequence[Value]:
@@ -188,6 +211,7 @@ class _Parts:
 
     def whole(self) -> Value:
         if self._height is None:
-            return self._dense.reshape(self.shape) if self.shape else self._dense
+            dense = self._dense.reshape(self.shape) if self.shape else self._dense
+            return dense if self._home is None else self._home
         ids = np.concatenate([each.ids for each in self._ranges])
         return Rows(ids, np.concatenate([each.values for each in self._ranges]), self._height)

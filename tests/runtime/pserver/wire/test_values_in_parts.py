@@ -34,6 +34,15 @@ def same(found: Any, expected: Any) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+def gathered(gathering: Gathering, held: dict[str, Value], limit: int) -> dict[str, Value]:
+    for _ in range(1000):
+        if not gathering.missing:
+            break
+        wishes = wishes_of([wish(gathering.missing)])
+        gathering.take(pack(wishes, lambda name, _: held[name], limit))
+    return gathering.values
+
+
 def dense_bytes(sections: list[Section]) -> int:
     return sum(each.array.nbytes for each in sections if each.name[0] == "=")
 
@@ -64,14 +73,28 @@ def test_parts_of_a_gradient_make_it_again_and_are_checked_as_it_is(limit: int) 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_parts_of_an_answer_make_the_value_again(limit: int) -> None:
     held = values()
-    gathering = Gathering(held)
-    for _ in range(1000):
-        if not gathering.missing:
-            break
-        wishes = wishes_of([wish(gathering.missing)])
-        gathering.take(pack(wishes, lambda name, _: held[name], limit))
+    found = gathered(Gathering(held), held, limit)
     for name, value in held.items():
-        same(gathering.values[name], value)
+        same(found[name], value)
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_values_are_written_to_arrays_of_their_shape_and_dtype(limit: int) -> None:
+    held = values()
+    dense = {name: value for name, value in held.items() if isinstance(value, np.ndarray)}
+    homes = {name: np.full(value.shape, 7, value.dtype) for name, value in dense.items()}
+    others = {
+        "turned": np.full((4, 6), 7.0),
+        "(2, 3, 4)": np.full((2, 3, 4), 7.0),
+        "rows": np.full((3, 5), 7.0),
+    }
+    found = gathered(Gathering(held, homes), held, limit)
+    unfit = gathered(Gathering(held, others), held, limit)
+    for name, value in held.items():
+        same(found[name], value)
+        same(unfit[name], value)
+    assert all(found[name] is home for name, home in homes.items())
+    assert all((home == 7).all() for home in others.values())
 
 
 def test_only_a_row_of_selected_rows_must_fit_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
