@@ -14,9 +14,8 @@ from paddle_cluster.config.options import Mode
 from paddle_cluster.files.package import compiled_kernels
 from paddle_cluster.nodes import preflight
 from paddle_cluster.nodes.checks.machines import shared_folders
-from paddle_cluster.nodes.checks.reply import Demands, Reply
+from paddle_cluster.nodes.checks.reply import Demands, Reply, needs
 from paddle_cluster.nodes.loop import Loop
-from paddle_cluster.nodes.needs import needs
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.preflight import PreflightResult
 from paddle_cluster.nodes.roster import Roster

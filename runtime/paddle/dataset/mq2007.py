@@ -207,6 +207,7 @@ def _read(
 
 train = functools.partial(_read, "MQ2007/MQ2007/Fold1/train.txt")
 test = functools.partial(_read, "MQ2007/MQ2007/Fold1/test.txt")
+convert = converting(1000, mq2007_train=lambda: train, mq2007_test=lambda: test)
 
 _FORMATS: Mapping[str, Callable[[QueryList], Iterator[Any]]] = {
     "plain_txt": gen_plain_txt,
@@ -266,6 +267,3 @@ def _unpack(archive: Path, folder: Path) -> None:
                 f"cannot unpack {archive}: {tool} exited with {done.returncode}: {done.stderr.strip()[-300:]}",
             )
         shutil.copytree(unfinished, folder, dirs_exist_ok=True)
-
-
-convert = converting(1000, mq2007_train=lambda: train, mq2007_test=lambda: test)

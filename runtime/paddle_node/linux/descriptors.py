@@ -7,7 +7,7 @@ import fcntl
 import os
 import socket
 import struct
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple, Union
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _INT = struct.calcsize("i")
@@ -81,6 +81,15 @@ class memory_file:  # noqa: N801 - used as a function
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+
+
+def sync(path: Union[str, "os.PathLike[str]"]) -> None:
+    """Wait until a file, or the names in a directory, are on the disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def send(sock: socket.socket, data: bytes, fds: Sequence[int]) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from paddle_cluster.nodes.checks.reply import Demands, Reply
-from paddle_cluster.nodes.needs import Need
+from paddle_cluster.nodes.checks.reply import Demands, Need, Reply
 from paddle_cluster.nodes.preflight import HEADERS, judge
 from paddle_cluster.text.output_events import Tabled
 from paddle_cluster.text.wrapping import event_lines

@@ -19,6 +19,7 @@ from paddle.fluid import io
 from paddle.fluid.errors import FluidError, ModelFileError
 from paddle.fluid.executor import Executor
 from paddle.fluid.program.program import Program
+from paddle_node.linux.descriptors import sync
 
 _MODEL, _COMPLETE = "__model__", "_SUCCESS"
 _NAME = re.compile(r"checkpoint_(0|[1-9][0-9]*)")
@@ -114,9 +115,9 @@ class CheckpointConfig:
         (own / "step_id").write_text(f"{step}\n")
         (partial / _COMPLETE).write_text("".join(_listed(partial)))
         for path in (*partial.rglob("*"), partial):
-            _synchronize(path)
+            sync(path)
         partial.rename(folder)
-        _synchronize(folder.parent)
+        sync(folder.parent)
         for serial in serials[: max(0, len(serials) + 1 - self.max_num_checkpoints)]:
             self._remove(serial)
 
@@ -164,11 +165,3 @@ def _check_files(folder: Path) -> None:
         raise ModelFileError(
             f"{min(wrong).split(maxsplit=2)[-1].strip()} is missing, or differs from its checksum in {_COMPLETE}"
         )
-
-
-def _synchronize(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -34,6 +34,7 @@ from paddle.pserver.exported.columns import MAX_WIDTH, Spool, digest_of
 from paddle.pserver.exported.formats import FORMATS, read_file
 from paddle.pserver.sparse.blocks import NO_IDS
 from paddle.pserver.sparse.walk import TableRows
+from paddle_node.linux.descriptors import sync
 
 MANIFEST = "manifest.json"
 REMOVED = "removed.npy"
@@ -179,7 +180,7 @@ class FolderWriter:
         """Write the collected rows of server number `server` of `count` to their file."""
         name = f"rows-{server}-of-{count}{self._format.SUFFIX}"
         self._format.write(self._folder / name, spool.columns())
-        _sync(self._folder / name)
+        sync(self._folder / name)
         self._files.append(name)
         self._rows += spool.count
         self._digest = (self._digest + spool.digest) % (1 << 64)
@@ -198,7 +199,7 @@ class FolderWriter:
         removed = np.concatenate([NO_IDS, *self._removed])
         if len(removed):
             np.save(self._folder / REMOVED, removed)
-            _sync(self._folder / REMOVED)
+            sync(self._folder / REMOVED)
         digest = (self._digest + _digest_of_removed(removed)) % (1 << 64)
         found = {
             "files": self._files,
@@ -209,8 +210,8 @@ class FolderWriter:
         whole = asdict(new) | found
         path = self._folder / MANIFEST
         path.write_text(json.dumps({"version": _VERSION, **whole}, indent=1), encoding="utf-8")
-        _sync(path)
-        _sync(self._folder)
+        sync(path)
+        sync(self._folder)
         final = self._root / new.name
         try:
             os.rename(self._folder, final)
@@ -218,7 +219,7 @@ class FolderWriter:
             raise ConfigError(
                 f"cannot create {final}: {error.strerror}; export into a different directory"
             ) from None
-        _sync(self._root)
+        sync(self._root)
         return final
 
     def _refuse_later(self, new: Description) -> None:
@@ -390,11 +391,3 @@ def _remove_leftovers(root: Path) -> None:
         with contextlib.suppress(OSError):
             os.close(_lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB))
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

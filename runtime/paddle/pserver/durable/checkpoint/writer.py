@@ -41,6 +41,7 @@ from paddle.pserver.durable.checkpoint.format import (
     frames,
 )
 from paddle.threads import ServiceThread
+from paddle_node.linux.descriptors import sync
 
 UNFINISHED = ".unfinished-"
 _BLOCKS = 3
@@ -256,11 +257,7 @@ class PartWriter:
 
     def _sync(self, folder: Path) -> None:
         if self._durable:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync(folder)
 
 
 Outcome: TypeAlias = Manifest | OSError | None
