@@ -126,8 +126,8 @@ def test_a_directory_that_is_removed_or_replaced_on_the_node_is_not_left_behind(
     go.touch()
     assert job.wait(LIMIT_S) == 0, (bench.place / "out").read_text()
     assert sorted(os.listdir(output)) == ["file", "folder", "link"]
-    assert (output / "directory").is_dir()
-    assert not (output / "directory").is_symlink()
+    assert (output / "folder").is_dir()
+    assert not (output / "folder").is_symlink()
     assert os.readlink(output / "link") == "file"
 
 
