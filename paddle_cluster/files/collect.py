@@ -11,24 +11,23 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
-import functools
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
 from paddle_cluster.files.collect_limits import CollectLimits, NodeShare
-from paddle_cluster.files.collected_copy import Copy, date, fitting, is_its_name, link_target
+from paddle_cluster.files.collected_copy import Copy, date
 from paddle_cluster.files.collected_folders import Folders, is_of_an_earlier_job
 from paddle_cluster.files.collected_paths import SAVED, check, check_link, check_move, within
+from paddle_cluster.files.collected_places import Places, link_target, renaming
 from paddle_cluster.files.ledger import Difference, Ledger, ListedRow, rows_of
 from paddle_cluster.text.sizes import counted, size_text
 from paddle_node.contract.collected import Directory, File, Link, Listed, Moved, Removed
-from paddle_node.contract.names import LOG, OUTPUT
+from paddle_node.contract.names import OUTPUT
 
 MAX_OPEN = 64
 MOST_REPORTED = 20  # files that are named; only the number of further ones is reported
-PLACES = 65_536  # maximum number of files in the cache
 
 Collected = File | Directory | Link | Moved | Removed | Listed
 
@@ -53,9 +52,7 @@ class Collector:
         self._renamed = 0
         self._losses = 0
         self._is_permitted = True  # no file has other permissions than on its node
-        self._place = functools.lru_cache(maxsize=PLACES)(
-            self._placed
-        )  # queries the disk; a log arrives in many chunks
+        self._places = Places(root)
 
     def take(self, node_id: int, what: Collected, body: bytes) -> str:
         """Handle a message about collected files from a node; return a message for the user, or "".
@@ -107,7 +104,7 @@ class Collector:
             RecordError: the path or the offset is invalid.
         """
         check(node_id, path, offset)
-        target, whole_only = self._place(node_id, path)
+        target, whole_only = self._places.of(node_id, path)
         node = self._share(node_id)
         copy = self._copies.get(target)
         if copy is None and node.is_full:
@@ -136,7 +133,7 @@ class Collector:
         if not copy.is_permitted and self._is_permitted:
             self._is_permitted = False
             return f"{target}: this file system cannot store the permissions of collected files (here {mode:04o})"
-        return node.warning(node_id) or self._other_name(path, target, reset)
+        return node.warning(node_id) or (self._other_name(path, target) if reset else "")
 
     def make_folder(self, node_id: int, folder: Directory) -> str:
         """Create a directory; return a message for the user if that is not possible, otherwise "".
@@ -145,7 +142,7 @@ class Collector:
             RecordError: the path is outside the allowed directories.
         """
         check(node_id, folder.path)
-        target, _ = self._place(node_id, folder.path)
+        target = self._places.of_directory(node_id, folder.path)
         node = self._share(node_id)
         if target not in self._made:
             if node.is_full:
@@ -166,7 +163,7 @@ class Collector:
             RecordError: the path or the target is outside output/.
         """
         check_link(node_id, path, to)
-        target, _ = self._place(node_id, path)
+        target, _ = self._places.of(node_id, path)
         node = self._share(node_id)
         if target not in self._links and node.is_full:
             return node.leave(node_id, path)
@@ -190,7 +187,7 @@ class Collector:
         self._links[target] = to
         self._folders.clear()
         node.files += 1
-        return ""
+        return self._other_name(path, target)
 
     def remove(self, node_id: int, path: str) -> str:
         """Remove the copy of a link, an empty directory or a partly sent file that was removed on its node.
@@ -199,7 +196,7 @@ class Collector:
             RecordError: the path is outside the allowed directories.
         """
         check(node_id, path)
-        target, whole_only = self._place(node_id, path)
+        target, whole_only = self._places.of(node_id, path)
         copy = self._copies.get(target)
         if target in self._links or (copy is not None and whole_only and copy.is_partial):
             self._drop(self._share(node_id), target)
@@ -212,19 +209,10 @@ class Collector:
             self._nodes[node_id] = NodeShare(self._limits)
         return self._nodes[node_id]
 
-    def _placed(self, node_id: int, path: str) -> tuple[Path, bool]:
-        """Return the local path of a node's file, and whether it must appear only when complete."""
-        top, _, rest = path.partition("/")
-        if top == LOG:
-            return fitting(rest, self._root / LOG / f"node_{node_id}"), False
-        if top == SAVED:
-            return fitting(rest, self._root / OUTPUT / SAVED / f"node_{node_id}"), True
-        return fitting(rest, self._root / OUTPUT), True
-
     def move(self, node_id: int, path: str, to: str) -> str:
         """Rename the local copy of a log; a copy that already has the new name is replaced."""
         check_move(node_id, path, to)
-        (source, _), (target, _) = self._place(node_id, path), self._place(node_id, to)
+        (source, _), (target, _) = self._places.of(node_id, path), self._places.of(node_id, to)
         node = self._share(node_id)
         copy = self._copies.pop(source, None)
         for name in (source, target):
@@ -281,11 +269,12 @@ class Collector:
         if row.kind == "lost":
             return Difference(row.text, again=False)
         if row.kind == "link":
-            made = self._links.get(self._place(node_id, row.path)[0])
+            made = self._links.get(self._places.of(node_id, row.path)[0])
             return None if made == row.text else Difference("cannot create this link")
-        target, _ = self._place(node_id, row.path)
         if row.kind == "directory":
+            target = self._places.of_directory(node_id, row.path)
             return None if target in self._made else self._missing(node_id, "cannot create this directory")
+        target, _ = self._places.of(node_id, row.path)
         copy = self._copies.get(target)
         if copy is None:
             return self._missing(node_id, "not received")
@@ -333,11 +322,10 @@ class Collector:
             + [line for node_id, ledger in sorted(self._ledgers.items()) for line in ledger.lines(node_id)]
         )
 
-    def _other_name(self, path: str, target: Path, reset: bool) -> str:
-        if not reset or self._renamed >= MOST_REPORTED or is_its_name(path, target):
-            return ""
-        self._renamed += 1
-        return f"{path[:80]}...: the name is too long for this machine; saved as {target}"
+    def _other_name(self, path: str, target: Path) -> str:
+        told = renaming(path, target) if self._renamed < MOST_REPORTED else ""
+        self._renamed += bool(told)
+        return told
 
     def _remove_blocking(self, node: NodeShare, target: Path) -> None:
         """Remove what blocks the path to a file: non-folders among its parents, and a received folder in its place."""

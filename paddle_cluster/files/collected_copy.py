@@ -5,76 +5,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import hashlib
 import os
 from pathlib import Path
 
+from paddle_cluster.files.collected_places import digest, name_limit
 from paddle_cluster.files.ledger import Difference
 from paddle_cluster.files.permissions import permit, permitted
 from paddle_cluster.text.sizes import size_text
 from paddle_node.contract.fingerprint import DIGEST_SIZE, Fingerprint
 
-LONG_PATHS = "long-paths"
-PATH_LIMIT = 4000  # bytes; PATH_MAX minus the suffix of a partial file
-NAME_LIMIT = 255  # bytes; if the file system does not report its limit
 _READABLE = 0o400  # the owner can always read the copy
 _WRITABLE = 0o600  # and write it until it is complete
 _FULL = "more than COLLECT_LIMIT_GB of this node"
-
-
-def fitting(path: str, folder: Path) -> Path:
-    """Return the local path of a collected file below a folder; names that are too long are shortened, with a digest.
-
-    Args:
-        path: relative; no component is ".", ".." or empty.
-    """
-    limit = _name_limit(folder)
-    path = cut = _local(path)
-    if len(path) * 4 > limit:  # maximum bytes of a character
-        cut = "/".join(fitting_name(part, limit) for part in path.split("/"))
-    place = folder / cut
-    if len(os.fsencode(place)) <= PATH_LIMIT:
-        return place
-    return folder / LONG_PATHS / fitting_name(f"{_digest(path)}-{place.name}", limit)
-
-
-def fitting_name(name: str, limit: int) -> str:
-    """Return a file name of at most `limit` bytes: a longer one is shortened, and made unique with a digest."""
-    data = os.fsencode(name)
-    if len(data) <= limit:
-        return name
-    mark = f"~{_digest(name)}"
-    return _local(data[: limit - len(mark)].decode("utf-8", "ignore")) + mark
-
-
-def link_target(to: str, folder: Path) -> str:
-    """Return the target of a symbolic link in a folder, with the names that `fitting` gives to local copies."""
-    limit = _name_limit(folder)
-    return "/".join(fitting_name(part, limit) for part in _local(to).split("/"))
-
-
-def is_its_name(path: str, target: Path) -> bool:
-    """Return whether a file has the same name locally as on its node, below log/ or output/."""
-    return os.fsencode(target).endswith(path.partition("/")[2].encode("utf-8", "surrogateescape"))
-
-
-def _local(name: str) -> str:
-    """Return a node's file name, UTF-8 with surrogate escapes, as text that encodes the same bytes in this locale."""
-    return os.fsdecode(name.encode("utf-8", "surrogateescape"))
-
-
-@functools.lru_cache(maxsize=8192)  # one folder per node
-def _name_limit(folder: Path) -> int:
-    """Return the maximum length of a name in bytes, as reported by the nearest existing folder."""
-    for place in (folder, *folder.parents):
-        with contextlib.suppress(OSError, ValueError):
-            return os.pathconf(place, "PC_NAME_MAX")
-    return NAME_LIMIT
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(os.fsencode(text), digest_size=8).hexdigest()
 
 
 class Copy:
@@ -172,6 +115,9 @@ class Copy:
             self.lost += max(1, len(view) - (self.stored - before))
             self._gap = True
             self._broken = self._whole_only
+            if self._broken and self.is_partial:  # its blocks may be enough for another file
+                self.lost, self.stored = self.lost + self.stored, 0
+                self.discard()
 
     def rename(self, target: Path) -> None:
         """Move the file to another path."""
@@ -341,7 +287,7 @@ def _fingerprint() -> Fingerprint:
 
 def _beside(target: Path) -> Path:
     """Return the temporary path of an incomplete file; no other file of the job uses this path."""
-    name = f".{target.name}.{_digest(target.name)}.part"
-    if len(os.fsencode(name)) > _name_limit(target.parent):
-        name = f".{_digest(target.name)}.part"
+    name = f".{target.name}.{digest(target.name)}.part"
+    if len(os.fsencode(name)) > name_limit(target.parent):
+        name = f".{digest(target.name)}.part"
     return target.with_name(name)

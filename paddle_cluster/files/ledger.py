@@ -13,6 +13,7 @@ from paddle_node.contract.records import Bytes, RecordError, read_text
 
 MOST_NAMED = 1000  # files per node; only the number of further ones is reported
 MOST_ROWS = 1 << 24  # per node; a longer list is malformed
+_SHOWN = 300  # characters of a path
 _PART = 1 << 20  # bytes of a frame of paths
 
 
@@ -133,5 +134,10 @@ class Ledger:
         named = sorted(self.differing.items())
         more = len(named) - MOST_NAMED
         rest = [f"node {node_id}: and {counted(more, 'more file')}"] if more > 0 else []
-        texts = (why if name == why else f"{name}: {why}" for name, why in named[:MOST_NAMED])
+        texts = (why if name == why else f"{_shown(name)}: {why}" for name, why in named[:MOST_NAMED])
         return [*(f"node {node_id}: {text}" for text in texts), *rest]
+
+
+def _shown(path: str) -> str:
+    """Return a path, or the beginning and end of a long one."""
+    return path if len(path) <= _SHOWN else f"{path[: _SHOWN // 2]}...{path[-_SHOWN // 2 :]}"

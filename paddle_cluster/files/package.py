@@ -25,7 +25,7 @@ from paddle_cluster.system.digests import DIGEST_SIZE, Digests, mark
 from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.classes import dataclass, regex, replace
-from paddle_node.contract.names import LOG, OUTPUT
+from paddle_node.contract.names import LOG, OUTPUT, is_unlinked
 
 IGNORE_FILE = ".paddleignore"
 MANIFEST_PART = 1 << 20  # approximate bytes of JSON in one frame
@@ -321,7 +321,7 @@ def _walk(
             path = f"{folder}/{entry.name}" if folder else entry.name
             is_dir = entry.is_dir(follow_symlinks=False)
             shown = path + "/" if is_dir else path
-            if entry.name in _NEVER or path in _NEVER_AT_TOP:
+            if entry.name in _NEVER or path in _NEVER_AT_TOP or is_unlinked(entry.name):
                 left_out.append(LeftOut(shown, _BY_NAME))
                 continue
             if ignored(shown):

@@ -19,3 +19,12 @@ MARKS = (JOB_ID, JOB_DIR, JOB_KEY, NODE_ID, PROC, REPORT_FD, REPORT_PIPE, RESTAR
 LOG = "log"  # in the job directory; on the launcher's machine it contains one folder per node
 OUTPUT = "output"
 STATE_DIR = "/dev/shm"  # noqa: S108 - memory, and what is taken from it is the user's own
+
+_UNLINKED = (".nfs", ".fuse_hidden")
+_HEXADECIMAL = "0123456789abcdefABCDEF"
+
+
+def is_unlinked(name: str) -> bool:
+    """Return whether NFS or FUSE gave this name to a file that was removed while a process had it open."""
+    number = next((name[len(prefix) :] for prefix in _UNLINKED if name.startswith(prefix)), "")
+    return len(number) >= 16 and not number.strip(_HEXADECIMAL)

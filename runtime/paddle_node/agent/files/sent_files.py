@@ -11,7 +11,7 @@ from typing import Dict, Optional, Sequence, Tuple, Union
 from paddle_node.agent.files.digests import blake2b
 from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.fingerprint import DIGEST_SIZE, Fingerprint
-from paddle_node.contract.names import LOG
+from paddle_node.contract.names import LOG, is_unlinked
 
 SAMPLE = 4 << 10
 YOUNG_NS = (
@@ -189,6 +189,8 @@ def listing(job_dir: str, dirs: Sequence[str]) -> Listing:
             found.note(relative, error)
             continue
         for entry in entries:
+            if is_unlinked(entry.name):
+                continue
             path = relative + "/" + entry.name
             try:
                 if entry.is_dir(follow_symlinks=False):

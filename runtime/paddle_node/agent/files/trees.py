@@ -265,9 +265,14 @@ class Trees:
 
     def _fail_on_disk(self, tree: Tree, request: str, name: str, error: OSError) -> None:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            self._fail(tree, request, name, "files", str(error))
+            text = "%s: %s" % (error.filename or self._root_dir, error.strerror or error)
+            self._fail(tree, request, name, "files", text)
             return
         self._arrivals.drop_all()
+        if error.errno == errno.EDQUOT:
+            text = "your quota on the disk of %s is used up; remove files, or set a different ROOT_DIR"
+            self._fail(tree, request, name, "disk", text % self._root_dir)
+            return
         free, inodes = disk.free_bytes(self._root_dir), disk.free_inodes(self._root_dir)
         lacking = sum(size for digest, size in tree.files.items() if not self._cache.has(digest, size))
         missing = lacking + tree.size() - free

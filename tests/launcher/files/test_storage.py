@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""File systems that users have: full disks, quotas, names without case, files that NFS keeps after their removal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from paddle_cluster.files.collect import Collector
+from paddle_cluster.files.ledger import ListedRow
+from paddle_cluster.files.package import workspace_package
+from paddle_node.contract.collected import Directory
+from tests.launcher.control_jobs import Bench
+from tests.launcher.files.test_verification import listed, row
+
+REMOVED = [".nfs" + "0" * 15 + "1" * 9, ".fuse_hidden" + "0" * 16]
+OWN = [".nfsrc", ".nfs0123456789abcdeg", ".fuse_hidden"]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def caseless(tmp_path: Path) -> Path:
+    """A directory in which log and LOG are the same directory, as where names have no case."""
+    (tmp_path / "log").mkdir()
+    (tmp_path / "LOG").symlink_to("log")
+    return tmp_path
+
+
+def test_files_whose_names_differ_only_in_case_are_all_collected_where_names_have_no_case(
+    caseless: Path,
+) -> None:
+    collector, output = Collector(caseless), caseless / "output"
+    for directory in ("output/D", "output/d"):
+        assert collector.make_folder(0, Directory(directory, 0o700)) == ""
+    told = [collector.store(0, f"output/d/{name}", 0, True, name.encode()) for name in ("Model", "model")]
+    told += [collector.link(0, f"output/{name}", "d/Model") for name in ("Link", "link")]
+    assert [bool(line) for line in told] == [False, True, False, True]
+    assert told[1].startswith("output/d/model: this file system ignores the case of names")
+    rows = [
+        row("output/d/Model", b"Model"),
+        row("output/d/model", b"model"),
+        ListedRow("output/d", "directory", 0, ""),
+    ]
+    links = [ListedRow(f"output/{name}", "link", 0, "d/Model") for name in ("Link", "link")]
+    assert listed(collector, *rows, *links) == ()
+    assert collector.ledger(0).is_proven
+    names = [path.name.casefold() for path in output.rglob("*") if not path.is_dir()]
+    assert len(set(names)) == len(names) == 4
+
+
+@pytest.mark.parametrize("name", ["w", "W", "dir/w"])
+def test_where_names_have_case_every_file_keeps_its_name(tmp_path: Path, name: str) -> None:
+    collector = Collector(tmp_path)
+    (tmp_path / "log").mkdir()
+    assert [collector.store(0, f"output/{one}", 0, True, b"x") for one in ("w", "W", name)] == [""] * 3
+    assert (tmp_path / "output" / name).read_bytes() == b"x"
+
+
+def test_files_that_were_removed_while_open_are_neither_collected_nor_sent(bench: Bench) -> None:
+    (bench.place / "ws/train.py").write_text(
+        f"for name in {REMOVED + OWN!r}: open('output/' + name, 'w').close()\n"
+    )
+    for name in REMOVED + OWN:
+        (bench.place / "ws" / name).write_text(name)
+    assert bench.run("-p", "ws", "--conf=conf.py", "--mode=collective").returncode == 0
+    assert sorted(os.listdir(bench.place / "ws/output")) == sorted(OWN)
+    assert {entry.path for entry in workspace_package(bench.place / "ws").entries} == {"train.py", *OWN}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
+def test_files_for_which_a_full_disk_has_room_are_complete(tmp_path: Path) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], check=True)
+    try:
+        collector, half = Collector(tmp_path), b"x" * 20_000
+        for offset in (0, 20_000):
+            for name in "abc":
+                collector.store(0, f"output/{name}", offset, offset == 0, half, offset > 0)
+        assert sorted(path.stat().st_size for path in (tmp_path / "output").iterdir()) == [40_000]
+        (lost, again) = [line for line in collector.close() if "missing" in line]
+        assert "No space left" in lost
+        assert "No space left" in again
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("mkfs.btrfs") is None, reason="mounts a disk with a quota"
+)
+def test_a_quota_that_is_used_up_on_a_node_is_the_named_cause(bench: Bench) -> None:
+    image, disk = bench.place / "image", bench.place / "disk"
+    disk.mkdir()
+    with image.open("wb") as file:
+        file.truncate(256 << 20)
+    subprocess.run(["mkfs.btrfs", "-q", str(image)], check=True)
+    subprocess.run(["mount", "-o", "loop", str(image), str(disk)], check=True)
+    try:
+        for step in (["subvolume", "create", f"{disk}/nodes"], ["quota", "enable", str(disk)]):
+            subprocess.run(["btrfs", *step], check=True, capture_output=True)
+        subprocess.run(["btrfs", "qgroup", "limit", "4M", f"{disk}/nodes"], check=True)
+        conf = bench.place / "conf.py"
+        conf.write_text(conf.read_text().replace(str(bench.place / "nodes"), f"{disk}/nodes"))
+        (bench.place / "ws/data").write_bytes(os.urandom(8 << 20))
+        done = bench.run("-p", "ws", "--conf=conf.py", "--mode=collective")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert f"your quota on the disk of {disk}/nodes/node_0 is used up; remove files" in done.stdout
