@@ -285,7 +285,9 @@ def _package(
     hashed = (digests or Digests(None)).of((entries[path].source, status) for path, status in files.items())
     for path in files:
         result = hashed[entries[path].source]
-        if isinstance(result, OSError):
+        if isinstance(result, FileNotFoundError) and not os.path.lexists(entries[path].source):
+            del entries[path]  # removed meanwhile, like an editor's temporary file
+        elif isinstance(result, OSError):
             problems.append(f"cannot read {path}: {result.strerror}")
         else:
             entries[path] = entries[path]._replace(
@@ -315,7 +317,8 @@ def _walk(
         try:
             found = list(os.scandir(root / folder))
         except OSError as error:
-            problems.append(f"cannot read {folder or root}: {error.strerror}")
+            if not folder or not isinstance(error, FileNotFoundError):
+                problems.append(f"cannot read {folder or root}: {error.strerror}")
             continue
         for entry in found:
             path = f"{folder}/{entry.name}" if folder else entry.name
@@ -345,6 +348,8 @@ def _entry(
         if stat.S_ISREG(status.st_mode):
             files[path] = status
             return TreeEntry(path, mode, source=found.path)  # the digest is computed later, with all others
+    except FileNotFoundError:  # removed meanwhile
+        return None
     except OSError as error:
         problems.append(f"cannot read {path}: {error.strerror}")
         return None

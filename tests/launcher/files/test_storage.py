@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from paddle_cluster.files.collect import Collector
 from paddle_cluster.files.ledger import ListedRow
 from paddle_cluster.files.package import workspace_package
+from paddle_cluster.system.digests import Digests, Hashed
+from paddle_node.agent.files import disk
 from paddle_node.contract.collected import Directory
 from tests.launcher.control_jobs import Bench
 from tests.launcher.files.test_verification import listed, row
@@ -116,3 +119,43 @@ def test_a_quota_that_is_used_up_on_a_node_is_the_named_cause(bench: Bench) -> N
         subprocess.run(["umount", str(disk)], check=True)
     assert done.returncode == 4, done.stdout + done.stderr
     assert f"your quota on the disk of {disk}/nodes/node_0 is used up; remove files" in done.stdout
+
+
+class Removing(Digests):
+    """Digests of a workspace in which another program removes a file before it is read."""
+
+    def of(self, files: Iterable[tuple[str, os.stat_result]]) -> dict[str, Hashed | OSError]:
+        listed = list(files)
+        os.unlink(next(path for path, _ in listed if path.endswith(".swp")))
+        return super().of(listed)
+
+
+def test_a_file_that_is_removed_while_the_workspace_is_read_is_not_sent(tmp_path: Path) -> None:
+    for name in (".train.py.swp", "train.py"):
+        (tmp_path / name).write_text("x")
+    assert [entry.path for entry in workspace_package(tmp_path, digests=Removing(None)).entries] == [
+        "train.py"
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="changes its user")
+def test_directories_without_permissions_are_removed_with_their_job() -> None:
+    top = Path(tempfile.mkdtemp())
+    try:
+        for name, mode in (("job/closed", 0o000), ("job/read-only/inside", 0o500), ("mine", 0o700)):
+            (top / name).mkdir(parents=True)
+            (top / name / "file").write_text("x")
+            (top / name).chmod(mode)
+        (top / "job/read-only/link").symlink_to(top / "mine")
+        (top / "job/read-only").chmod(0o500)
+        for path in (top, *top.rglob("*")):
+            os.chown(path, 65534, 65534, follow_symlinks=False)
+        os.seteuid(65534)
+        try:
+            for _ in disk.removing([str(top / "job")]):
+                pass
+        finally:
+            os.seteuid(0)
+        assert [path.relative_to(top).as_posix() for path in sorted(top.rglob("*"))] == ["mine", "mine/file"]
+    finally:
+        shutil.rmtree(top)

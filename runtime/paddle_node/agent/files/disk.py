@@ -204,19 +204,30 @@ def sizes(path: str) -> Iterator[int]:
 
 
 def removing(paths: List[str]) -> Iterator[None]:
-    """Remove directories as far as possible, one folder per step. Processes can continue to use open files."""
+    """Remove directories as far as possible, one folder per step. Processes can continue to use open files.
+
+    Jobs may leave directories that their own user cannot read or write to; these get the permissions first.
+    """
     for path in paths:
-        for folder, names, files in os.walk(path, topdown=False):
+        folders = []
+        for folder, names, files in os.walk(path):
+            folders.append(folder)
+            for name in list(names):
+                inner = os.path.join(folder, name)
+                with contextlib.suppress(OSError):
+                    mode = os.lstat(inner).st_mode
+                    if stat.S_ISLNK(mode):
+                        names.remove(name)
+                        os.unlink(inner)
+                    elif mode & 0o700 != 0o700:
+                        os.chmod(inner, 0o700)
             for name in files:
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(folder, name))
-            for name in names:
-                if os.path.islink(os.path.join(folder, name)):
-                    with contextlib.suppress(OSError):
-                        os.unlink(os.path.join(folder, name))
+            yield
+        for folder in reversed(folders):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
-            yield
 
 
 def _rmtree(path: str, ignore_errors: bool = False) -> None:
