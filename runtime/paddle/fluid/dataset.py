@@ -117,7 +117,10 @@ class DatasetBase:
         if not self._description.slots:
             raise RunError("the dataset has no slots: call set_use_var first")
         if not self._files:
-            raise RunError("the dataset has no files: call set_filelist first")
+            raise RunError(
+                "the dataset has no files: call set_filelist with at least one file in each trainer; "
+                "split_files gives none to some trainers if there are fewer files than trainers"
+            )
         pipe = Pipe(self._description.pipe_command, self._hdfs)
         return load(Source(self._files, tuple(self._description.slots), pipe, threads or self.thread_num))
 

@@ -105,17 +105,27 @@ def sliced(variable: Variable, item: Any) -> Variable:
 
 
 def _stepped(variable: Variable, axis: int, each: slice) -> Variable:
-    """Append slices of single rows of an axis, and their concatenation; return it."""
+    """Append the selection of rows of an axis with constant numbers; return its output."""
     places = range(*each.indices(max(variable.shape[axis], 0)))
     if not places:
         raise FluidTypeError(
             f"{variable.describe()}: {each} of axis {axis} selects nothing, or the size of the axis is unknown"
         )
-    before = (slice(None),) * axis
-    rows = [sliced(variable, (*before, slice(place, place + 1))) for place in places]
-    out = _temporary(variable)
-    _block(variable).append_op("concat", {"X": rows}, {"Out": out}, {"axis": axis})
-    return out
+    block, rows = _block(variable), _temporary(variable)
+    rows.stop_gradient = True
+    attrs = {"shape": (len(places),), "dtype": VarType.INT32, "int32_values": tuple(places)}
+    block.append_op("assign_value", {}, {"Out": rows}, attrs)
+
+    def append(op_type: str, given: Mapping[str, Variable], attrs: Mapping[str, Any]) -> Variable:
+        block.append_op(op_type, given, {"Out": (out := _temporary(variable))}, attrs)
+        return out
+
+    if not axis:
+        return append("gather", {"X": variable, "Index": rows}, {})
+    swap = {"axis": [axis, *range(1, axis), 0, *range(axis + 1, len(variable.shape))]}
+    taken = append("gather", {"X": append("transpose2", {"X": variable}, swap), "Index": rows}, {})
+    taken = append("transpose2", {"X": taken}, swap)
+    return append("lod_reset", {"X": taken, "Y": variable}, {}) if variable.lod_level else taken
 
 
 def _number(beside: Variable, value: float, shape: tuple[int, ...] = (1,)) -> Variable:

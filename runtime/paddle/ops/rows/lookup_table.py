@@ -13,7 +13,7 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.body import Remote
-from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import require_within
@@ -90,6 +90,11 @@ _ROWS = "the rows of the table, whose number must exceed the largest id"
 def _rows(w: Any, ids: Array, kept: Array | None = None) -> Array:
     flat = ids if kept is None else ids[kept]
     if isinstance(w, SelectedRows):
+        if len(flat) and not len(w.rows):
+            raise InputError(
+                "this process has no rows of the distributed table, which is on the parameter servers. To evaluate, "
+                "run a test copy that was made after transpile: get_trainer_program().clone(for_test=True)"
+            )
         return w.gather(flat)
     # As unsigned numbers, negative ids are huge: one pass finds both kinds of invalid ids.
     if len(flat) and int(flat.view(np.uint64).max()) >= w.shape[0]:

@@ -50,6 +50,15 @@ def test_a_file_has_the_bytes_of_the_original_format(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "w"]
 
 
+def test_a_model_is_saved_after_minimize_without_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    exe, out = trained()
+    fluid.io.save_inference_model(tmp_path, ["x"], [out], exe)
+    fluid.io.get_inference_program([out])
+    assert not caplog.text
+
+
 def test_a_model_for_inference_gives_the_same_numbers(tmp_path: Path) -> None:
     exe, out = trained()
     program = fluid.default_main_program()

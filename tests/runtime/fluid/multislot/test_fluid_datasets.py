@@ -238,7 +238,7 @@ def test_a_bad_line_and_a_missing_file_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="none"):
         exe.train_from_dataset(dataset=made)
     made.set_filelist([])
-    with pytest.raises(RunError, match="call set_filelist first"):
+    with pytest.raises(RunError, match="call set_filelist with at least one file"):
         exe.train_from_dataset(dataset=made)
     with pytest.raises(
         ValueError, match="QueueDataset, InMemoryDataset, FileInstantDataset, got 'BoxPSDataset'"

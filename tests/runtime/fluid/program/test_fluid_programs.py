@@ -272,3 +272,13 @@ def test_slices_of_a_variable_take_steps() -> None:
     np.testing.assert_array_equal(slope, [[0] * 5, *[[0, 1, 0, 0, 1]] * 3])
     with pytest.raises(TypeError, match=r"rows.*of axis 0.*unknown"):
         fluid.layers.data("rows", [2])[::2]
+
+
+def test_columns_of_a_sequence_are_taken_by_few_operators_and_stay_a_sequence() -> None:
+    rows = fluid.layers.data("rows", [300], lod_level=1)
+    sums = fluid.layers.sequence_pool(rows[:, ::3], "sum")
+    assert len(fluid.default_main_program().global_block().ops) < 10
+    value = np.random.default_rng(1).standard_normal((5, 300)).astype("float32")
+    fed = fluid.create_lod_tensor(value, [[2, 3]], fluid.CPUPlace())
+    (got,) = fluid.Executor().run(feed={"rows": fed}, fetch_list=[sums])
+    np.testing.assert_allclose(got, [value[:2, ::3].sum(0), value[2:, ::3].sum(0)], rtol=1e-5)

@@ -13,6 +13,7 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.fluid.errors import FluidError
+from paddle.graph.errors import ExecutionError
 from paddle.pserver.sparse.initial import Initial
 from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, built, halves
 
@@ -292,6 +293,17 @@ def misused(
         return loss
 
     return net
+
+
+def test_a_test_copy_from_before_transpile_names_the_copy_to_use() -> None:
+    main, startup, loss = built(misused())
+    early = main.clone(for_test=True)
+    fluid.DistributeTranspiler().transpile(0, main, "127.0.0.1:6174", 2, True, startup)
+    block, exe, scope = startup.global_block(), fluid.Executor(), fluid.Scope()
+    block.ops = [op for op in block.ops if op.type not in ("recv", "fetch_barrier")]
+    exe.run(startup, scope=scope)
+    with pytest.raises(ExecutionError, match=r"on the parameter servers.*get_trainer_program\(\)\.clone"):
+        exe.run(early, {"ids": np.array([[3]])}, [loss], scope=scope)
 
 
 @pytest.mark.parametrize(
