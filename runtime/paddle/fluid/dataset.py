@@ -160,6 +160,7 @@ class InMemoryDataset(DatasetBase):
     def __init__(self) -> None:
         super().__init__()
         self._held: Samples | None = None
+        self._least = 0  # every trainer holds at least this many samples
         self._order: NDArray[np.int64] | None = None
 
     def set_queue_num(self, queue_num: int) -> None:
@@ -175,6 +176,7 @@ class InMemoryDataset(DatasetBase):
         if not parts:
             raise RunError(f"the files contain no samples: {', '.join(self._files[:5])}")
         self._held = joined(parts)
+        self._least = self._held.count
 
     def preload_into_memory(self, thread_num: int | None = None) -> None:
         """Read all files into memory; like `load_into_memory`, this blocks until all files have been read."""
@@ -193,6 +195,8 @@ class InMemoryDataset(DatasetBase):
 
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
         """Shuffle the samples of all trainers together and give each trainer an equal share.
+
+        All trainers then have the same number of batches, for which the last batch may exceed the batch size by one.
 
         The trainers are those of the job (PADDLE_TRAINER_ENDPOINTS), and all of them must call this. A job of one
         trainer shuffles like `local_shuffle`.
@@ -219,10 +223,10 @@ class InMemoryDataset(DatasetBase):
         held, seed = self._loaded(), random.getrandbits(63)
         group = present_group(global_scope())
         if group is not None:
-            self._held = shared_out(held, group, seed)
+            self._held, self._least = shared_out(held, group, seed)
         else:
             with collective.connect(collective.Membership.of_environment()) as met:
-                self._held = shared_out(held, met, seed)
+                self._held, self._least = shared_out(held, met, seed)
                 met.barrier()
         self._order = np.arange(self._held.count)
 
@@ -241,11 +245,11 @@ class InMemoryDataset(DatasetBase):
     def batches(self, threads: int = 0) -> Iterator[Samples]:
         """Yield the batches of one pass over the samples in memory; `threads` is ignored."""
         held, order, size = self._loaded(), self._order, self._description.batch_size
-        for start in range(0, held.count, size):
-            if order is None:
-                yield held.part(start, start + size)
-            else:
-                yield held.take(order[start : start + size])
+        # Trainers that wait for each other's gradients need the same number of batches.
+        starts = range(0, max(min(held.count, self._least), min(held.count, 1)), size)
+        for start in starts:
+            end = held.count if start == starts[-1] else start + size
+            yield held.part(start, end) if order is None else held.take(order[start:end])
 
     def _loaded(self) -> Samples:
         if self._held is None:

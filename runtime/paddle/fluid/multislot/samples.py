@@ -188,8 +188,8 @@ def joined(parts: Sequence[Samples]) -> Samples:
     return Samples(parts[0].slots, tuple(columns), sum(part.count for part in parts))
 
 
-def shared_out(mine: Samples, ranks: Ranks, seed: int) -> Samples:
-    """Shuffle the samples of all ranks together and return this rank's share.
+def shared_out(mine: Samples, ranks: Ranks, seed: int) -> tuple[Samples, int]:
+    """Shuffle the samples of all ranks together; return this rank's share and the size of the smallest share.
 
     Ranks exchange one column at a time; the sizes of the shares differ by at most one sample.
 
@@ -208,7 +208,7 @@ def shared_out(mine: Samples, ranks: Ranks, seed: int) -> Samples:
         values = np.concatenate(ranks.all_gather(np.ascontiguousarray(column.values)))
         lengths = np.concatenate(ranks.all_gather(np.diff(column.offsets)))
         columns.append(Column(values, ends_of(lengths)).take(rows))
-    return Samples(mine.slots, tuple(columns), len(rows))
+    return Samples(mine.slots, tuple(columns), len(rows)), total // ranks.size
 
 
 def batches(parts: Iterable[Samples], size: int) -> Iterator[Samples]:

@@ -112,7 +112,7 @@ def ids_of(samples: Samples) -> list[tuple[float, ...]]:
 def test_trainers_share_out_all_their_samples(tmp_path: Path) -> None:
     given = [samples_of(seed, count, tmp_path) for seed, count in enumerate((20, 1, 30))]
     parts: list[Any] = together(
-        members(3), lambda ranks: shared_out(given[ranks.rank], ranks, seed=7 + ranks.rank)
+        members(3), lambda ranks: shared_out(given[ranks.rank], ranks, seed=7 + ranks.rank)[0]
     )
     assert [part.count for part in parts] == [17, 17, 17]
     rows = [ids_of(part) for part in parts]
@@ -126,7 +126,7 @@ _TRAINER = """
 import random, sys
 import paddle.fluid as fluid
 from tests.runtime.fluid.multislot import click_net
-made = click_net.dataset([sys.argv[1]], click_net.inputs(), "InMemoryDataset", batch_size=1000)
+made = click_net.dataset([sys.argv[1]], click_net.inputs(), "InMemoryDataset", batch_size=20)
 made.load_into_memory()
 made.global_shuffle()
 (batch,) = made.batches()
@@ -134,8 +134,8 @@ print(made.get_memory_data_size(), made.get_shuffle_data_size(), sorted(batch.co
 """
 
 
-def test_two_processes_of_a_job_shuffle_globally(tmp_path: Path) -> None:
-    paths = click_net.write(tmp_path, click_net.rows(31, 1), click_net.rows(9, 2))
+def test_two_processes_of_a_job_shuffle_globally_and_have_as_many_batches(tmp_path: Path) -> None:
+    paths = click_net.write(tmp_path, click_net.rows(31, 1), click_net.rows(10, 2))
     there = ",".join(endpoints(2))
     started = [
         subprocess.Popen(
@@ -154,7 +154,7 @@ def test_two_processes_of_a_job_shuffle_globally(tmp_path: Path) -> None:
     ]
     outputs = [each.communicate(timeout=60)[0] for each in started]
     assert [each.returncode for each in started] == [0, 0]
-    assert [output.split()[:2] for output in outputs] == [["20", "20"], ["20", "20"]]
+    assert [output.split()[:2] for output in outputs] == [["21", "21"], ["20", "20"]]
     values = sorted(float(word) for output in outputs for word in re.findall(r"-?\d+\.\d+", output))
-    rows = [*click_net.rows(31, 1), *click_net.rows(9, 2)]
+    rows = [*click_net.rows(31, 1), *click_net.rows(10, 2)]
     assert values == sorted(float(np.float32(x)) for numbers, _, _ in rows for x in numbers)
