@@ -51,11 +51,7 @@ def write_to_array_grad(x: Array, index: Array, dout: TensorArray) -> tuple[Arra
     return (zeros_like(x), dout) if dx is None else (dx, dout.with_item(number, None))
 
 
-def _infer_read(x: Spec, index: Spec) -> tuple[Spec, Spec]:
-    return x, _PLACE
-
-
-@operator("read_from_array", "X+ I -> Out+ Place~", infer=_infer_read)
+@operator("read_from_array", "X+ I -> Out+ Place~", infer="-> X, int64(1)")
 def read_from_array(x: TensorArray, index: Array) -> tuple[Any, Array]:
     """Read a tensor array: return the value at index I, and I."""
     number = _number(index)

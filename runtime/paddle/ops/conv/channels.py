@@ -8,28 +8,17 @@ from __future__ import annotations
 
 from paddle.backend import Array, to_host
 from paddle.ops.base.attributes import one_of
-from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import product
 
 
-def _check(x: Spec, divisor: int, size: int, what: str) -> None:
-    if len(x.shape) != 4:
-        raise ShapeError(f"expected X (N, C, H, W), got {x.shape}")
-    if divisor < 1 or (size >= 0 and size % divisor):
-        raise AttrError(f"{what} is {divisor}, which does not divide size {size} of X {x.shape}")
-
-
-def _infer_depth(x: Spec, *, blocksize: int) -> Spec:
-    for size in x.shape[2:]:
-        _check(x, blocksize, size, "blocksize")
-    _check(x, blocksize**2, x.shape[1], "the square of blocksize")
-    n, channels, height, width = x.shape
-    shrunk = [size if size < 0 else size // blocksize for size in (height, width)]
-    return x._replace(shape=(n, channels * blocksize**2, *shrunk))
-
-
-@operator("space_to_depth", "X -> Out", attrs={"blocksize": int}, infer=_infer_depth)
+@operator(
+    "space_to_depth",
+    "X -> Out",
+    attrs={"blocksize": int},
+    infer="X(N, C * blocksize**2, H * blocksize, W * blocksize) -> X(N, C * blocksize**4, H, W)",
+)
 def space_to_depth(x: Array, *, blocksize: int) -> Array:
     """Move b × b blocks of pixels to channels, in Paddle's order: return images (N, b² C, H/b, W/b).
 

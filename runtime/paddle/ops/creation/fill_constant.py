@@ -1,45 +1,79 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fill: an array of given numbers; fake_init: a table whose rows are on servers; delete_var: the end of a variable."""
+"""fill_constant, fill_constant_batch_size_like, fill_any_like and fill_zeros_like: arrays filled with one value."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from paddle.backend import Array
+from paddle.backend import Array, array_module
 from paddle.ops.base.dtypes import VarType
-from paddle.ops.base.errors import AttrError
+from paddle.ops.base.lod import LoDArray, lod_of, plain
 from paddle.ops.base.registry import Spec, operator
-from paddle.ops.base.selected_rows import SelectedRows
-from paddle.ops.base.shapes import product
-
-
-def _infer_fill(*, shape: tuple[int, ...], value: tuple[float, ...], dtype: VarType) -> Spec:
-    if product(shape) != len(value):
-        raise AttrError(f"fill: shape {shape} needs {product(shape)} numbers, got {len(value)}")
-    return Spec(shape, dtype.numpy)
 
 
 @operator(
-    "fill",
+    "fill_constant",
     "-> Out",
-    attrs={"shape": tuple, "value": tuple, "dtype": VarType.FP32, "force_cpu": False},
-    infer=_infer_fill,
+    attrs={"shape": tuple, "dtype": VarType.FP32, "value": 0.0, "force_cpu": False},
+    infer="-> dtype(*shape)",
 )
-def fill(*, shape: tuple[int, ...], value: tuple[float, ...], dtype: VarType, xp: Any) -> Array:
-    """Return an array with the given numbers, row by row, in the given shape and dtype."""
-    return xp.asarray(np.array(value).astype(dtype.numpy).reshape(shape))
+def fill_constant(*, shape: tuple[int, ...], dtype: VarType, value: float, xp: Any) -> Array:
+    """Return an array of the given shape and dtype, filled with the value."""
+    filled: Array = xp.full(shape, value, dtype.numpy)
+    return filled
 
 
-@operator("fake_init", "-> Out", attrs={"shape": tuple}, infer="-> float32(*shape)")
-def fake_init(*, shape: tuple[int, ...], xp: Any) -> SelectedRows:
-    """Return an empty placeholder for a table whose rows are on parameter servers."""
-    height, *width = shape
-    return SelectedRows(xp.zeros(0, "int64"), xp.zeros((0, *width), "float32"), height, is_merged=True)
+def _infer_any(x: Spec, *, dtype: int) -> Spec:
+    return x if dtype < 0 else x._replace(dtype=VarType.of(dtype).numpy)
 
 
-@operator("delete_var", "X* ->", infer="->")
-def delete_var(x: list[Any]) -> tuple[()]:
-    """Do nothing; this operator never runs, because values are freed after their last reader."""
-    return ()
+@operator("fill_any_like", "X -> Out", attrs={"value": 0.0, "dtype": -1}, infer=_infer_any)
+def fill_any_like(x: Array, *, value: float, dtype: int) -> Array:
+    """Return an array of X's shape filled with the value, in the given dtype or, if that is -1, in X's dtype."""
+    kind = x.dtype if dtype < 0 else VarType.of(dtype).numpy
+    filled: Array = array_module(x).full(x.shape, value, kind)
+    return filled
+
+
+def _infer_like(
+    like: Spec, *, shape: tuple[int, ...], dtype: VarType, input_dim_idx: int, output_dim_idx: int
+) -> Spec:
+    batch = -1 if like.lod_level and not input_dim_idx else like.shape[input_dim_idx]
+    return Spec(_with_batch(shape, batch, output_dim_idx), dtype.numpy)
+
+
+@operator(
+    "fill_constant_batch_size_like",
+    "Input+ -> Out",
+    attrs={"shape": tuple, "dtype": VarType.FP32, "value": 0.0, "input_dim_idx": 0, "output_dim_idx": 0},
+    infer=_infer_like,
+)
+def fill_constant_batch_size_like(
+    like: Array | LoDArray,
+    *,
+    shape: tuple[int, ...],
+    dtype: VarType,
+    value: float,
+    input_dim_idx: int,
+    output_dim_idx: int,
+) -> Array:
+    """Return an array filled with the value, in the given shape except for one size, which is the input's.
+
+    For sequences, the first size is the number of sequences of the last level, not the number of rows.
+    """
+    lod = lod_of(like)
+    batch = len(lod[-1]) - 1 if lod and not input_dim_idx else like.shape[input_dim_idx]
+    sizes = _with_batch(shape, batch, output_dim_idx)
+    filled: Array = array_module(plain(like)).full(sizes, value, dtype.numpy)
+    return filled
+
+
+@operator("fill_zeros_like", "X -> Out", infer="X")
+def fill_zeros_like(x: Array) -> Array:
+    """Return zeros of the input's shape and dtype."""
+    zeros: Array = array_module(x).zeros(x.shape, x.dtype)
+    return zeros
+
+
+def _with_batch(shape: tuple[int, ...], batch: int, at: int) -> tuple[int, ...]:
+    return (*shape[:at], batch, *shape[at + 1 :])
