@@ -50,8 +50,11 @@ def watch_end() -> None:
         return
 
     def report_and_wait() -> None:
-        if _others():
-            threading.Thread(target=report_threads, name="paddle-threads", daemon=True).start()
+        try:
+            if _others():
+                threading.Thread(target=report_threads, name="paddle-threads", daemon=True).start()
+        except RuntimeError:  # the limit of threads is reached
+            pass
         wait()
 
     threading._shutdown = report_and_wait  # type: ignore[attr-defined]

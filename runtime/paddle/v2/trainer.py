@@ -141,7 +141,8 @@ class SGD:
         A second call starts with fresh optimizer state in local training; parameter servers keep theirs.
 
         Raises:
-            TrainingError: the cost is not finite, or a pass of the only trainer has no batch.
+            TrainingError: the cost is not finite, or the only trainer's reader is empty, in its very first pass or
+                after the first pass of this call.
         """
         _check_reader(reader)
         handler = event_handler if event_handler is not None else _ignore
@@ -273,7 +274,9 @@ class SGD:
             speed = samples / max(time.monotonic() - started, 1e-9)
             self._reporter.progress(Progress(batch_id, pass_id, cost, speed, self._step, samples))
             handler(events.EndIteration(pass_id, batch_id, cost, metrics.report, outputs))
-        if not batches.count and (self._is_local or self._settings.num_trainers == 1):
+        is_only = self._is_local or self._settings.num_trainers == 1
+        may_be_empty = self._step and not pass_id  # a later call may find no new data
+        if not batches.count and is_only and not may_be_empty:
             raise TrainingError(f"pass {pass_id}: {NO_BATCH}")
         if not batches.count and not pass_id:
             self._reporter.progress(Progress(0, samples_per_s=0.0, step=self._step))
