@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import time
-from typing import Any, Callable, Container, Dict, List, Optional, Tuple
+from typing import Any, Callable, Container, Dict, Iterable, List, Optional, Tuple
 
 from paddle_node.agent.files import disk, saved_files
 from paddle_node.agent.processes import leftovers
@@ -127,12 +127,16 @@ class Known(NamedTuple):
     traces: leftovers.Traces = leftovers.NOTHING
 
 
-def known(root_dir: str, job_id: Optional[str] = None, among: Optional[Container[str]] = None) -> List[Known]:
-    """Return the records of jobs on this machine below a root directory, of one job or of all; omit unreadable ones.
+def known(
+    root_dir: str, among: Optional[Container[str]] = None, naming: Optional[Iterable[str]] = None
+) -> List[Known]:
+    """Return the records of jobs on this machine below a root directory; omit unreadable ones.
 
     Args:
         among: only files with the names of these jobs are read.
+        naming: only files that contain one of these job IDs are decoded, which takes longer than reading them.
     """
+    texts = None if naming is None else [json.dumps(name)[1:-1].encode() for name in naming]
     folder = root_dir + FOLDER
     found = []
     try:
@@ -144,15 +148,15 @@ def known(root_dir: str, job_id: Optional[str] = None, among: Optional[Container
             continue
         if among is not None and name.rsplit(".", 2)[0] not in among:
             continue
-        record = read(folder + "/" + name)
-        if record is not None and _is_here(record) and job_id in (None, record.job_id):
+        record = read(folder + "/" + name, texts)
+        if record is not None and _is_here(record):
             found.append(Known(record, _living(record)))
     return found
 
 
 def before_us(root_dir: str, marks: Dict[str, str]) -> List[Known]:
     """Return the records that earlier agents wrote for a job, or for one of its nodes."""
-    node_id, found = marks.get(NODE_ID), known(root_dir)
+    node_id, found = marks.get(NODE_ID), known(root_dir, naming=[marks[JOB_ID]])
     own = "%s/%s" % (root_dir, os.path.basename(marks[JOB_ID]))
     users = [one for one in found if one.record.job_dir == own]
     return [
@@ -190,11 +194,18 @@ def job_of(pid: int) -> str:
     return values[0].decode("utf-8", "replace")[:200] if values else ""
 
 
-def read(path: str) -> Optional[JobFile]:
-    """Return the record in a file, or None if there is none; invalid members count as missing."""
+def read(path: str, texts: Optional[List[bytes]] = None) -> Optional[JobFile]:
+    """Return the record in a file, or None if there is none; invalid members count as missing.
+
+    Args:
+        texts: a file that contains none of these counts as none.
+    """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-            found = checked_json.as_object(file.read(RECORD_LIMIT))
+            data = file.read(RECORD_LIMIT)
+        if texts is not None and not any(text in data for text in texts):
+            return None
+        found = checked_json.as_object(data)
         agent = Agent(**fitting(Agent, found["agent"]))
         return JobFile(**dict(fitting(JobFile, found), agent=agent))
     except (OSError, ValueError, KeyError, AttributeError, TypeError):  # it has no job ID, or no agent
@@ -254,7 +265,7 @@ def outlived(latest: JobFile, keep: int) -> List[str]:
 def _saved_by(over: List[Known], root_dir: str) -> List[str]:
     """Return the checkpoint directories of jobs' scripts, except named ones and those that another job uses."""
     names = {one.record.job_id for one in over}
-    used = {one.record.saves_as for one in known(root_dir) if one.record.job_id not in names}
+    used = {one.record.saves_as for one in known(root_dir, naming=names) if one.record.job_id not in names}
     return ["%s/%s/%s" % (root_dir, saved_files.FOLDER, name) for name in sorted(names - used)]
 
 
