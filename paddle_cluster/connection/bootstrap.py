@@ -55,7 +55,19 @@ RECONNECT = (
     "paddle_node.linux.descriptors",
     "paddle_node.linux.small_socket",
 )
-# Modules that most agents do not import: their code is decoded only where it is needed.
+# Modules for the agent's outer processes. They unpack no others, which only the inner process needs.
+GUARD = (
+    "paddle_node.agent.guard",
+    "paddle_node.agent.link.loop",
+    "paddle_node.agent.link.sign_of_life",
+    "paddle_node.agent.processes.__init__",
+    "paddle_node.agent.processes.control_group",
+    "paddle_node.contract.classes",
+    "paddle_node.contract.names",
+    "paddle_node.linux.prctl",
+    "paddle_node.linux.process_tree",
+)
+# Modules that most agents do not import.
 RARE = (
     "paddle_node.agent.callback_agent",
     "paddle_node.agent.files.wheels",
@@ -158,8 +170,8 @@ class PackedAgent:
     Attributes:
         first: the modules for its greeting, as read by `boot` in paddle_node.agent.bootstrap; only letters and digits.
         reconnect: the modules that reconnect to it, in the same form.
-        code: all other modules as this interpreter's bytecode.
-        source: all other modules as source.
+        code: all other modules as this interpreter's bytecode, in three parts that are unpacked in turn when needed.
+        source: all other modules as source, in the same parts.
         digest: digest of all sources.
     """
 
@@ -228,20 +240,12 @@ def _pack(sources: dict[str, bytes], digest: str) -> PackedAgent:
         chosen = {name: (modules[name][0], marshal.dumps(modules[name][1])) for name in names}
         return base64.b64encode(_packed((importlib.util.MAGIC_NUMBER, chosen)))
 
-    rest = {name: parts for name, parts in modules.items() if name not in FIRST}
-    return PackedAgent(
-        opening(FIRST),
-        opening(RECONNECT),
-        _packed(
-            {
-                name: (b"", marshal.dumps(code) if name.startswith(RARE) else code)
-                for name, (_, code) in rest.items()
-            },
-            marshal.version,
-        ),
-        _packed({name: (source, b"") for name, (source, _) in rest.items()}),
-        digest,
-    )
+    rare = [name for name in modules if name.startswith(RARE)]
+    parts = GUARD, [name for name in modules if name not in {*FIRST, *GUARD, *rare}], rare
+    code = [_packed({name: (b"", modules[name][1]) for name in part}, marshal.version) for part in parts]
+    source = [_packed({name: (modules[name][0], b"") for name in part}) for part in parts]
+    rest_code, rest_source = (marshal.dumps(each, _MARSHAL) for each in (code, source))
+    return PackedAgent(opening(FIRST), opening(RECONNECT), rest_code, rest_source, digest)
 
 
 def _packed(part: Any, version: int = _MARSHAL) -> bytes:

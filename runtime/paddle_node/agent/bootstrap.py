@@ -35,11 +35,11 @@ class MemoryImporter:
         self.magic = getattr(bytecode, "MAGIC_NUMBER", b"")
         self._code_fits = self.magic == magic
         self._modules = modules
-        self._rest = b""
+        self._rest: "list[bytes]" = []
 
     def add(self, rest: bytes) -> None:
-        """Add all other modules in packed form; the first import of one of them unpacks them."""
-        self._rest = rest
+        """Add all other modules as packed parts; an import unpacks them in turn until its module is found."""
+        self._rest = marshal.loads(rest)  # noqa: S302 - it comes with the command that runs us
 
     def everything(self) -> "dict[str, tuple[bytes, bytes]]":
         """Return the source and code of all modules by name, unpacked."""
@@ -64,8 +64,7 @@ class MemoryImporter:
         name = self._sent_as(module.__name__)
         source, code = self._modules[name]
         if code and self._code_fits:
-            # decoded here if few agents need it; it comes with the command that runs us
-            body = marshal.loads(code) if isinstance(code, bytes) else code  # noqa: S302
+            body = marshal.loads(code) if isinstance(code, bytes) else code  # noqa: S302 - as above
         else:
             body = compile(source, name.replace(".", "/") + ".py", "exec", dont_inherit=True)
         exec(body, vars(module))  # noqa: S102 - how a module is imported
@@ -81,9 +80,8 @@ class MemoryImporter:
         return ""
 
     def _unpack(self, fullname: str) -> str:
-        rest, self._rest = self._rest, b""
-        if rest:
-            self._modules.update(marshal.loads(zlib.decompress(rest)))  # noqa: S302 - as above
+        while self._rest and not self._sent_as(fullname):
+            self._modules.update(marshal.loads(zlib.decompress(self._rest.pop(0))))  # noqa: S302 - as above
         return self._sent_as(fullname)
 
 

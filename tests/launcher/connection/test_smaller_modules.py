@@ -47,7 +47,8 @@ exec(marshal.loads(first["paddle_node.agent.bootstrap"][1]), names)
 importer = names["MemoryImporter"](magic, first)
 sys.meta_path.insert(0, importer)
 importer.add(rest)
-import paddle_node.agent.guard, paddle_node.agent.supervisor
+for name in sys.argv[1:]:
+    __import__("paddle_node.agent." + name)
 print(*sys.modules)
 """
 
@@ -132,13 +133,21 @@ def test_modules_that_use_tls_have_the_standard_socket() -> None:
     assert names["socket"] is socket
 
 
-def test_an_agent_imports_no_large_module_of_the_library() -> None:
+def imported_by(*modules: str, parts: int) -> set[str]:
+    """Import modules of the agent from the first parts of its code, and return all modules then imported."""
     packed = packed_agent(NODE_DIR)
     magic, first = marshal.loads(zlib.decompress(base64.b64decode(packed.first)))
-    sent = marshal.dumps((magic, first, packed.code))
-    done = subprocess.run(
-        [sys.executable, *FLAGS, "-c", IMPORTS], input=sent, capture_output=True, check=True, timeout=60
-    )
-    found = set(done.stdout.decode().split())
+    sent = marshal.dumps((magic, first, marshal.dumps(marshal.loads(packed.code)[:parts])))
+    argv = [sys.executable, *FLAGS, "-c", IMPORTS, *modules]
+    done = subprocess.run(argv, input=sent, capture_output=True, check=True, timeout=60)
+    return set(done.stdout.decode().split())
+
+
+def test_the_outer_processes_of_an_agent_need_only_the_first_part_of_its_code() -> None:
+    assert "paddle_node.agent.guard" in imported_by("guard", parts=1)
+
+
+def test_an_agent_imports_no_large_module_of_the_library() -> None:
+    found = imported_by("guard", "supervisor", parts=2)
     assert {"paddle_node.agent.supervisor", *SMALLER.values()} <= found
     assert found.isdisjoint({"enum", "re", "typing", "selectors", *SMALLER})
