@@ -238,6 +238,7 @@ UNUSED: Mapping[str, str] = {
     "paddle_node.agent.bootstrap.stay": "the line that paddle_node.agent.offer runs calls it",
     "paddle_cluster.dashboard.server.log_message": "http.server calls it for each request",
     "paddle_cluster.dashboard.server.process_request": "socketserver calls it for each connection",
+    "paddle_cluster.ssh.transport._filter_algorithm": "paramiko calls it: what it does there is left out",
     "paddle_cluster.ssh.transport._parse_debug": "paramiko calls it: what it does there is left out",
     "paddle_cluster.ssh.transport.start_handshake": "paramiko calls it: what it does there is left out",
 }

@@ -7,6 +7,7 @@ While logins wait for the network and the nodes, this process imports most of it
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import queue
 import socket
@@ -80,6 +81,7 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
                     _wait_for_nodes(settings, control, events, console, clock, claim)
                     payload = Payload(plan, console.note)  # of the workspace's current content
                     connector.begin(plan.nodes)
+                gc.freeze()  # imports and the plan remain: the first collection would scan them for 11 ms
                 return Job(plan, collected, payload, connector, events, console, clock, control).run()
         except BaseException:
             _hang_up(connector, events)

@@ -8,6 +8,7 @@ the address of its interface or of the login.
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,7 @@ def common_networks(answers: Mapping[int, Probed]) -> list[Common]:
     """Return the networks that all nodes share: networks of logins first, then IPv4, then in order of appearance."""
     counted: Counter[Network] = Counter()
     for answer in answers.values():
-        counted.update({_network(one.address, one.prefix) for one in answer.networks})
+        counted.update({interface(one.address, one.prefix).network for one in answer.networks})
     found = []
     for network, _ in counted.most_common(_LOOKED_AT):
         addresses = {node_id: _inside(answer, network) for node_id, answer in answers.items()}
@@ -117,12 +118,14 @@ def _logins(one: Common, answers: Mapping[int, Probed]) -> int:
     return sum(answers[node_id].login_address == address for node_id, address in one.addresses.items())
 
 
-def _network(address: str, prefix: int) -> Network:
-    return ipaddress.ip_interface(f"{address}/{prefix}").network
+@functools.lru_cache(maxsize=4096)  # of the nodes' answers, which are read several times
+def interface(address: str, prefix: int) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
+    """Return an address with its network. Raises ValueError if the prefix is too long."""
+    return ipaddress.ip_interface(f"{address}/{prefix}")
 
 
 def _inside(answer: Probed, network: Network) -> str:
-    inside = [one.address for one in answer.networks if ipaddress.ip_address(one.address) in network]
+    inside = [one.address for one in answer.networks if interface(one.address, one.prefix) in network]
     if answer.login_address in inside:
         return answer.login_address
     return inside[0] if inside else ""

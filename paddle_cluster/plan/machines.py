@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 
+from paddle_cluster.plan.addresses import interface
 from paddle_cluster.plan.ports import PserverPorts, ServicePorts
 from paddle_node.contract.classes import dataclass, field
 from paddle_node.contract.probed import NodeAddress, Part
@@ -22,7 +22,7 @@ INTERFACE_VARIABLES = (*NAMED, NCCL, UCX, *OPEN_MPI)
 def checked(probed: Probed) -> Probed:
     """Check the addresses in an answer to `probe`, and return the answer. Raises ValueError if a prefix is too long."""
     for one in probed.networks:
-        ipaddress.ip_interface(f"{one.address}/{one.prefix}")
+        interface(one.address, one.prefix)
     return probed
 
 

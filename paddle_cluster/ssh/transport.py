@@ -2,8 +2,7 @@
 """SSH connections of the library's client, and the byte stream to a command over one of their channels.
 
 It uses the cheapest algorithms that both sides support, and does almost no work while idle. The library's own
-connection wakes up ten times a second to check whether it was closed; this one sleeps until bytes arrive or its socket
-is closed. The library's handshake timer thread is not needed: the login has its own deadlines.
+connection wakes up ten times a second to check whether it was closed; this one sleeps until bytes arrive or it ends.
 """
 
 from __future__ import annotations
@@ -86,13 +85,9 @@ class _ReadAhead:
 
 
 class _Packets(Packetizer):  # type: ignore[misc]
-    """A packet layer without a timer thread per handshake.
+    """A packet layer without a timer thread per handshake."""
 
-    Attributes:
-        is_greeted: whether our greeting was sent to the server.
-    """
-
-    is_greeted = False
+    is_greeted = False  # whether our greeting was sent to the server
 
     def __init__(self, socket: Any) -> None:
         super().__init__(_ReadAhead(socket))
@@ -148,6 +143,10 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         wanted = [algorithm for name in key_types for algorithm in SIGNATURES.get(name, (name,))]
         security.key_types = _first(wanted, security.key_types)
 
+    def _filter_algorithm(self, kind: str) -> Any:
+        """Return the algorithms of a kind, of which none is disabled."""
+        return tuple(getattr(self, f"_preferred_{kind}"))
+
     def _log(self, level: int, msg: Any, *args: Any) -> None:
         """Log nothing: the lines are never shown, and many describe every packet."""
 
@@ -183,16 +182,14 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
     def _parse_channel_open_failure(self, m: paramiko.Message) -> None:
         failure = paramiko.Message(m.get_remainder())
         number, code = failure.get_int(), failure.get_int()
-        self._refused[number] = paramiko.ChannelException(
-            code, CONNECTION_FAILED_CODE.get(code, f"code {code}")
-        )
+        text = CONNECTION_FAILED_CODE.get(code, f"code {code}")
+        self._refused[number] = paramiko.ChannelException(code, text)
         super()._parse_channel_open_failure(m)
 
-    def get_exception(self) -> Exception | None:
+    def get_exception(self) -> Any:
         """Return why the channel of this thread was not opened, or else why the connection ended."""
         refused = self._refused.pop(getattr(self._opening, "number", -1), None)
-        error: Exception | None = refused or super().get_exception()
-        return error
+        return refused or super().get_exception()
 
     def kill(self, channel: paramiko.Channel) -> None:
         """Ask the server to kill a channel's command; OpenSSH refuses for root."""
