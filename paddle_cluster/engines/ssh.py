@@ -24,7 +24,7 @@ from paddle_node.contract.classes import replace
 if TYPE_CHECKING:
     from paddle_cluster.ssh.residents import Residents
 
-_UNUSED = ("invoke", "inspect", "importlib.metadata")
+_UNUSED = ("invoke", "inspect", "importlib.metadata", "random", "tempfile", "traceback")
 RECONNECT_STEP_S = 4.0  # per step of a login that replaces a lost connection; then the next attempt starts
 
 
@@ -176,7 +176,8 @@ def _spared() -> Iterator[None]:
 
     paramiko imports invoke, with unittest.mock, asyncio and YAML, for `Match exec` in its own parser of the ssh config,
     and importlib.metadata, which imports email, to read its own version. It asks inspect for whether a policy is a
-    class, and the standard dataclasses for the signature that documents a class.
+    class, and the standard dataclasses for the signature that documents a class. The others are for functions that a
+    login does not call.
     """
     made = {name: _Later(name) for name in _UNUSED if name not in sys.modules}
     sys.modules.update(made)

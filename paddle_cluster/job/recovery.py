@@ -8,10 +8,11 @@ single restarted trainer would wait for peers that do not know it.
 
 from __future__ import annotations
 
-import random
+import functools
 import time
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from paddle_cluster.config.options import Mode
 from paddle_cluster.job.causes import first_cause, judge, waits
@@ -24,6 +25,9 @@ from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.plan import Plan, Process
 from paddle_cluster.text.sizes import counted
 from paddle_node.contract.classes import dataclass, replace
+
+if TYPE_CHECKING:
+    from random import Random
 
 LONGEST_BACKOFF_S = 30.0
 JITTER = 0.25
@@ -182,7 +186,13 @@ class Recovery:
             settings.job.min_trainers,
             checkpoints.pserver_restarts(settings),
         )
-        self._jitter = random.Random(context.plan.job_id)  # noqa: S311 - it spreads retries, nothing secret
+        self._seed = context.plan.job_id
+
+    @functools.cached_property
+    def _jitter(self) -> Random:
+        from random import Random  # few jobs restart a process
+
+        return Random(self._seed)  # noqa: S311 - it spreads retries, nothing secret
 
     def is_idle(self) -> bool:
         """Return whether no restart of a process is pending."""
