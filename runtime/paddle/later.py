@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -36,7 +37,9 @@ def attributes(
             return found
         if otherwise is not None:
             return otherwise(name)
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        close = [] if name.startswith("_") else get_close_matches(name, listed(), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
 
     def listed() -> list[str]:
         return sorted({*vars(sys.modules[package]), *modules, *names})

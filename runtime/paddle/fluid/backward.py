@@ -8,7 +8,7 @@ from typing import cast
 
 from paddle import graph
 from paddle.fluid.clip import error_clip_callback
-from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.errors import FluidError, FluidTypeError, answering
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.graph import backward
@@ -106,3 +106,6 @@ def _wanted_of_bodies(op: graph.Operator) -> Iterator[tuple[str, str]]:
     grads = parameters or (name for names in op.outputs.values() for name in names)
     wanted = op.attrs.get("wanted_parameters" if parameters else "wanted", ())
     return zip(cast("tuple[str, ...]", wanted), grads, strict=False)
+
+
+__getattr__ = answering(__name__)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.errors import FluidError, FluidTypeError, answering
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.program.variable import Parameter, Variable, VarType
@@ -215,3 +215,6 @@ def _updating(parameter: Parameter, grad: Variable) -> AbstractContextManager[No
     program = grad.block.program
     assert isinstance(program, Program)
     return program._optimized_guard([parameter, grad])
+
+
+__getattr__ = answering(__name__)

@@ -144,8 +144,11 @@ def run_parallel(
     elif isinstance(feed, (list, tuple)) and all(isinstance(each, Mapping) for each in feed):
         feeds = [entered(each) for each in feed]
     else:
-        raise FluidTypeError(f"feed: expected a dict, or a list with one dict per place, got {feed!r}")
-    MISUSE.check(program, has_batch=True)
+        raise FluidTypeError(
+            f"feed: expected a dict, or a list with one dict per place, got {feed!r}; ParallelExecutor.run takes "
+            "fetch_list first: run(fetch_list=[...], feed={...})"
+        )
+    MISUSE.check(program, scope, has_batch=True)
     names = [each if isinstance(each, str) else each.name for each in fetch_list]
     values = parallel.run(feeds, names, scope)
     return [given(value, name, return_numpy) for value, name in zip(values, names, strict=True)]

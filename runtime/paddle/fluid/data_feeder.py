@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.errors import FluidError, FluidTypeError, answering
 from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.run.places import Place, cpu_places
@@ -142,6 +142,8 @@ def _tensor(variable: Variable, column: list[Any]) -> LoDTensor:
         _flatten(variable.name, value, lengths, rows, variable.lod_level)
     try:
         array = np.asarray(rows, variable.dtype)
+        if array.dtype.kind == "f" and np.isnan(array).any() and _has_none(rows):
+            raise ValueError("a sample contains None; a missing value needs a number")
     except (TypeError, ValueError) as error:
         raise FluidError(
             f"the values of the samples for {variable.describe()} do not form an array: {error}; "
@@ -155,6 +157,10 @@ def _tensor(variable: Variable, column: list[Any]) -> LoDTensor:
     if lengths:
         tensor.set_recursive_sequence_lengths(lengths)
     return tensor
+
+
+def _has_none(value: Any) -> bool:
+    return value is None or (isinstance(value, (list, tuple)) and any(map(_has_none, value)))
 
 
 def _flatten(name: str, value: Any, lengths: list[list[int]], rows: list[Any], level: int) -> None:
@@ -179,3 +185,6 @@ def _shaped(array: npt.NDArray[Any], shape: tuple[int, ...], variable: Variable)
         raise FluidError(
             f"variable {variable.describe()} was fed values of shape {array.shape}, which do not fit its shape"
         ) from error
+
+
+__getattr__ = answering(__name__)

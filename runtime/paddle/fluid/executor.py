@@ -167,7 +167,7 @@ class Executor:
         # A startup program draws the same first values however often it runs.
         goes_on = values or fetch_list or any(op.type == "read" for op in block.ops)
         step = None if goes_on else 0
-        MISUSE.check(program, bool(goes_on))
+        MISUSE.check(program, scope, bool(goes_on))
         values = keep_persistable(values, block, scope)
         with self.remote.connected(program, scope), readers_named(block):
             return self._core.run(program, values, fetch_list, scope, step)

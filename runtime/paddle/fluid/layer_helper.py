@@ -211,7 +211,7 @@ class LayerHelper:
         """
         if self.act is None:
             return input_var
-        if find(self.act) is None:
+        if not isinstance(self.act, str) or find(self.act) is None:
             raise FluidTypeError(
                 f"layer {self.name!r}: expected the name of an activation, got {self.act!r}; "
                 + advice(str(self.act), _ACTIVATIONS, "common ones")

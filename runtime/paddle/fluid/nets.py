@@ -9,6 +9,7 @@ from typing import Any
 from paddle.fluid import layers
 from paddle.fluid.errors import FluidError, answering
 from paddle.fluid.param_attr import ParamAttrLike
+from paddle.fluid.program.program import with_programs
 from paddle.fluid.program.variable import Variable
 from paddle.signatures import renamed, takes
 
@@ -148,5 +149,7 @@ def _each(given: Any, count: int) -> list[Any]:
         )
     return list(given)
 
+
+globals().update({name: with_programs(globals()[name]) for name in __all__})
 
 __getattr__ = answering(__name__)

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import Parameter as Argument
 from inspect import Signature
-from numbers import Real
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
 from weakref import WeakKeyDictionary
@@ -26,7 +25,7 @@ from paddle.fluid.layer_helper import LayerHelper, append_LARS
 from paddle.fluid.parallel.dgc import DeepGradientCompression
 from paddle.fluid.parallel.pipeline import PipelineOptimizer
 from paddle.fluid.program.block import Block
-from paddle.fluid.program.misuse import MISUSE
+from paddle.fluid.program.misuse import MISUSE, FixedRate, check_arguments
 from paddle.fluid.program.operator import Operator
 from paddle.fluid.program.program import (
     Program,
@@ -45,7 +44,7 @@ from paddle.signatures import bound, parsed
 Pair = tuple[Parameter, Variable]
 
 
-class Optimizer:
+class Optimizer(FixedRate):
     """Base class of optimizers; each row of `optim.rules` defines one subclass.
 
     Subclasses in scripts override the original's methods: `_create_accumulators`, which calls `_add_accumulator`,
@@ -72,14 +71,7 @@ class Optimizer:
         name: str | None = None,
     ) -> None:
         """Create an optimizer."""
-        rate: object = learning_rate
-        if isinstance(rate, bool) or not isinstance(rate, (Real, Variable)):
-            hint = ": convert text, as in float(args.lr)" if isinstance(rate, str) else ""
-            raise FluidTypeError(f"learning_rate: expected a number or a Variable, got {rate!r}{hint}")
-        if isinstance(rate, Real) and not float(rate) >= 0:
-            raise FluidError(
-                f"learning_rate: expected 0 or more, got {rate!r}; to maximize, minimize -1.0 * loss"
-            )
+        check_arguments(learning_rate, regularization)
         self._learning_rate = learning_rate
         self.regularization = regularization
         self._name = name
@@ -112,6 +104,10 @@ class Optimizer:
         if grad_clip is not None and not isinstance(grad_clip, BaseGradientClipAttr):
             raise FluidTypeError(
                 f"minimize: expected grad_clip to be a clip of fluid.clip, got {grad_clip!r}"
+            )
+        if not isinstance(loss, Variable):
+            raise FluidTypeError(
+                f"minimize: the loss must be a Variable, such as layers.mean(cost), got {loss!r}"
             )
         block = loss.block
         is_again = block.has_var(f"{loss.name}@GRAD")

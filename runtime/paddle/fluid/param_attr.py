@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
 from paddle.fluid.clip import BaseGradientClipAttr
-from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.errors import FluidTypeError, answering
 from paddle.fluid.initializer import Initializer
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.regularizer import WeightDecayRegularizer
@@ -118,3 +118,6 @@ def to_attrs(given: ParamAttrLike | Sequence[ParamAttrLike], count: int) -> list
     if len(given) not in (1, count):
         raise FluidTypeError(f"expected 1 or {count} attributes, got {len(given)}")
     return [to_attr(each) for each in (given if len(given) == count else list(given) * count)]
+
+
+__getattr__ = answering(__name__)

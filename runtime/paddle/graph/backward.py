@@ -136,7 +136,8 @@ def append_backward(
     if loss.name not in required:
         of = "any trainable parameter" if listed is None else ", ".join(each.describe() for each in listed)
         raise BackwardError(
-            f"the loss {loss.describe()} does not depend on {of or 'the empty parameter_list'}"
+            f"the loss {loss.describe()} does not depend on {of or 'the empty parameter_list'}; minimize the mean of a "
+            "cost of the network's output: an accuracy has no gradient"
         )
     builder = Builder(block, required, rewritten(path), clips_errors=True)
     builder.seed(loss)

@@ -18,13 +18,13 @@ from paddle.ops.base.errors import SlotError
 from paddle.ops.base.registry import OpDef, Slot, lookup
 
 EMPTY = "@EMPTY@"  # an output that is not needed, or an absent input of a gradient
-_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 def script_line() -> str:
     """Return "at file:line" of the innermost caller outside this package."""
     frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+    while frame.f_code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
         frame = frame.f_back
     return f"at {frame.f_code.co_filename}:{frame.f_lineno}"
 

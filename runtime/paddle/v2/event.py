@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from paddle.v2.training.gradient_machine import LayerOutputs
 
 
+class _Metrics(dict[str, float]):
+    """Metrics by name, whose error for an unknown name lists the known ones."""
+
+    def __missing__(self, name: object) -> NoReturn:
+        known = ", ".join(map(repr, self)) or "none: the network has no evaluator"
+        raise KeyError(f"{name}: the metrics are {known}; paddle.evaluator.*(name=...) names one")
+
+
 class WithMetric:
     """Base class of events with metrics, which are computed when they are first accessed."""
 
@@ -23,7 +31,7 @@ class WithMetric:
     @property
     def metrics(self) -> dict[str, float]:
         """Return the metrics by name; the first call computes them."""
-        return self.evaluator()
+        return _Metrics(self.evaluator())
 
 
 @dataclass(frozen=True)
@@ -91,3 +99,8 @@ class EndIteration(WithMetric):
     cost: float
     evaluator: Callable[[], dict[str, float]] = field(repr=False)
     gm: LayerOutputs = field(repr=False)
+
+
+def __getattr__(name: str) -> NoReturn:
+    events = [each for each in globals() if each.startswith(("Begin", "End", "Test"))]
+    raise AttributeError(f"module {__name__!r} has no event {name!r}; its events are {', '.join(events)}")

@@ -11,13 +11,14 @@ import logging
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paddle.backend import Device
 from paddle.endpoints import endpoint_of, host_of
 from paddle.env import JobEnvironment
 from paddle.errors import FlagError
 from paddle.flags import read_flags
+from paddle.graph.operator import warn_script
 from paddle.ops.base.threads import COMPUTE
 from paddle.v2.errors import UsageError
 from paddle_node.contract.flags import INIT_FLAGS, Value
@@ -114,7 +115,15 @@ def init(**arguments: object) -> None:
     Raises:
         DeviceError: use_gpu is set, but the GPU does not exist.
     """
-    _state.settings = resolve(arguments, JobEnvironment.read())
+    used, given = _state.used, resolve(arguments, JobEnvironment.read())
+    if used is not None and replace(used, seed=0) != replace(
+        given, seed=int(str(arguments.get("seed") or 0))
+    ):
+        warn_script(
+            "paddle.init is called after the network was trained or its parameters were created with other settings: "
+            "call it first"
+        )
+    _state.settings, _state.used = given, None
     Device(_state.settings.device).check()
     if _state.settings.trainer_count > 1:  # scripts pass 1 without meaning a number of threads
         COMPUTE.resize(_state.settings.trainer_count)
@@ -123,7 +132,7 @@ def init(**arguments: object) -> None:
 def current() -> Settings:
     """Return the settings of the last ``init`` call or, without one, the environment's settings and the defaults."""
     if _state.settings is None:
-        _state.settings = resolve({}, JobEnvironment.read())
+        _state.settings = _state.used = resolve({}, JobEnvironment.read())
     return _state.settings
 
 
@@ -132,6 +141,7 @@ class _State:
 
     def __init__(self) -> None:
         self.settings: Settings | None = None
+        self.used: Settings | None = None  # the defaults, if the script used them without calling `init`
 
 
 _state = _State()

@@ -32,7 +32,7 @@ from paddle.v2.network import Network, NetworkMessage, parameters_of
 from paddle.v2.optimizer import Optimizer
 from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Layers, Topology
-from paddle.v2.training.feeder import Batches, DataFeeder, Feed, Feeding, ids_in
+from paddle.v2.training.feeder import Batches, DataFeeder, Feed, Feeding, ids_in, why_not_finite
 from paddle.v2.training.gradient_machine import GradientMachine, LayerOutputs
 from paddle.v2.training.metric import Metrics
 from paddle.v2.training.training_log import NO_BATCH, TrainingLog, trainer_logger
@@ -75,7 +75,8 @@ class SGD:
     ) -> None:
         if not isinstance(parameters, Parameters):
             raise UsageTypeError(
-                "parameters must be Parameters, from paddle.parameters.create or Parameters.from_tar"
+                "parameters must be Parameters, from paddle.parameters.create or Parameters.from_tar, got "
+                f"{parameters!r:.60}: SGD(cost, parameters, update_equation)"
             )
         if not isinstance(update_equation, Optimizer):
             raise UsageTypeError(
@@ -152,6 +153,8 @@ class SGD:
             raise UsageError(f"num_passes must be at least 1, got {passes}")
         if not passes:
             warn_script("num_passes=0: train does nothing; pass at least 1 to train")
+        if passes and not self._optimizer.spec.learning_rate:
+            warn_script("learning_rate=0: train does not change the parameters")
         feeder = DataFeeder(self._topology.data_type(), feeding)
         updater = self._start_updater()
         try:
@@ -253,9 +256,7 @@ class SGD:
             step = self._machine.train(feed, self._step, self._evaluated)
             if not math.isfinite(step.cost):
                 raise TrainingError(
-                    f"the cost is {step.cost} in pass {pass_id}, batch {batch_id}: training has diverged, "
-                    "or a sample contains NaN; try a smaller learning_rate (gradients are summed over "
-                    "the batch) or gradient_clipping_threshold"
+                    f"the cost is {step.cost} in pass {pass_id}, batch {batch_id}: {why_not_finite(feed)}"
                 )
             outputs = LayerOutputs(self._machine, feed, self._step, step.values)
             self._step += 1

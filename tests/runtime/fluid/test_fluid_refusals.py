@@ -6,6 +6,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,10 @@ from paddle.graph.errors import ExecutionError
 
 X = np.ones((2, 4), np.float32)
 Y = np.array([[0], [2]])
+
+
+def variable(name: str) -> fluid.framework.Variable:
+    return fluid.default_main_program().global_block().var(name)
 
 
 def classifier() -> fluid.framework.Variable:
@@ -195,6 +200,25 @@ def test_all_but_the_last_dimension_of_a_fully_connected_layer_are_kept_with_min
         (lambda: fluid.optimizer.SGD(0.1, grad_clip=None), r"grad_clip.*minimize\(loss, grad_clip=...\)"),
         (lambda: fluid.Executor().run(feed=["x", "y"]), "feed: .*{'x': x}.*DataFeeder"),  # type: ignore[list-item]
         (lambda: fluid.Executor().run(fluid.Program(), feed={"z": X}), "'z' was fed.*remove it"),
+        (lambda: fluid.optimizer.SGD(0.1).minimize("loss"), "minimize: the loss must be a Variable"),
+        (lambda: fluid.optimizer.SGD(0.1, regularization=0.1), "regularization: .*L2Decay"),
+        (
+            lambda: setattr(fluid.optimizer.SGD(0.1), "learning_rate", 1),
+            "learning_rate .* no effect.*schedule",
+        ),
+        (
+            lambda: fluid.layers.fc(variable("x"), 3, act=fluid.layers.relu),  # type: ignore[arg-type]
+            "expected the name of an activation",
+        ),
+        (lambda: bool(variable("x") > 0.5), "`if` cannot test .* no value while the program is built.*fetch"),
+        (lambda: np.mean(variable("x")), "'x' is not an array: .*fetch"),
+        (lambda: float(variable("x")), "'x' is not a number: .*fetch"),
+        (lambda: fluid.Executor().run(feed={"x": [[1, None, 2, 3]], "y": Y}), "'x' was fed .* contains None"),
+        (lambda: fluid.layers.fill_constant([1], "int64", 2**53 + 1), "would be rounded.*layers.assign"),
+        (
+            lambda: setattr(fluid.DistributeTranspilerConfig(), "geo_sgd_mode", True),
+            "only the default False",
+        ),
         (lambda: fluid.io.load_inference_model("nowhere", None), "directory nowhere"),  # type: ignore[arg-type]
         (lambda: fluid.io.save_params(None, "/proc/nope"), "/proc/nope"),
     ],
@@ -235,3 +259,32 @@ def test_a_second_minimize_of_the_same_loss_is_warned_of() -> None:
     loss = classifier()
     with pytest.warns(UserWarning, match=r"'mean_0.tmp_0' .* twice"):
         fluid.optimizer.Adam(0.1).minimize(loss)
+
+
+def test_a_startup_program_that_overwrites_what_was_loaded_is_warned_of(tmp_path: Path) -> None:
+    classifier()
+    exe, startup = fluid.Executor(fluid.CPUPlace()), fluid.default_startup_program()
+    exe.run(startup)
+    fluid.io.save_params(exe, str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exe.run(startup)
+        fluid.io.load_params(exe, str(tmp_path))
+        exe.run(feed={"x": X, "y": Y})
+        exe.run(startup)
+        fluid.io.load_params(exe, str(tmp_path))
+    with pytest.warns(UserWarning, match="overwrites values that were just loaded, such as 'fc_0"):
+        exe.run(startup)
+
+
+def test_options_of_newer_versions_accept_their_defaults_and_numpy_leaves_operators_to_variables() -> None:
+    fluid.DistributeTranspilerConfig().geo_sgd_mode = False
+    fluid.BuildStrategy().fuse_bn_act_ops = False
+    classifier()
+    assert isinstance(np.float32(2) * variable("x"), fluid.framework.Variable)
+    program, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(program, startup):
+        image = fluid.layers.data("image", [1, 8, 8])
+    before = len(program.global_block().ops)
+    fluid.nets.simple_img_conv_pool(image, 2, 3, 2, 2, main_program=program, startup_program=startup)
+    assert len(program.global_block().ops) > before

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from paddle.v2 import data_type, event, layer
-from paddle.v2.training.feeder import DataFeeder
+from paddle.v2.training.feeder import DataFeeder, why_not_finite
 
 TYPES = [("x", data_type.dense_vector(2)), ("y", data_type.integer_value(5))]
 
@@ -190,3 +190,28 @@ def test_an_event_without_results_names_the_one_that_has_them() -> None:
         event.BeginPass(0).metrics  # noqa: B018
     with pytest.raises(AttributeError, match=r"BeginIteration has no cots$"):
         event.BeginIteration(0, 0).cots  # noqa: B018
+
+
+def test_a_vector_of_zeros_and_ones_for_a_sparse_layer_is_refused() -> None:
+    feeder = DataFeeder([("x", data_type.sparse_binary_vector(4))])
+    with pytest.raises(ValueError, match=r"sample 1 .*expected the columns that are 1.*dense_vector\(4\)"):
+        feeder([([2, 3],), ([0, 0, 1, 0],)])
+    feeder([([0, 1, 2, 3],), ([1, 1],)])
+
+
+def test_a_value_that_is_not_finite_is_named_and_otherwise_the_training() -> None:
+    feed = DataFeeder([("x", data_type.dense_vector(2))])([([1.0, 2.0],), ([1.0, None],)])
+    assert why_not_finite(feed).startswith(
+        "data layer 'x', row 1 of the batch: item 1 is NaN, infinite or None"
+    )
+    feed["x"][:] = 0
+    assert "smaller learning_rate" in why_not_finite(feed)
+
+
+def test_an_unknown_event_and_metric_list_the_known_ones() -> None:
+    with pytest.raises(AttributeError, match=r"no event 'EndBatch'; its events are .*EndIteration"):
+        event.EndBatch  # noqa: B018
+    result = event.EndPass(0, lambda: {"auc": 0.5}, None)  # type: ignore[arg-type]
+    assert (str(result.metrics), result.metrics.get("error")) == ("{'auc': 0.5}", None)
+    with pytest.raises(KeyError, match="error: the metrics are 'auc'"):
+        result.metrics["error"]

@@ -177,3 +177,21 @@ def test_the_same_script_trains_where_all_numbers_fit() -> None:
     with PserverProcess("--port=0", key=None) as server:
         code, out, said = trained(int(server.endpoints[0].rpartition(":")[2]), 1, 0, 1)
     assert (code, out) == (0, "trained\n"), said
+
+
+def test_init_after_the_defaults_were_used_is_warned_of() -> None:
+    code = "import paddle.v2 as p\nfrom paddle.v2 import settings\n{}settings.current()\np.init({})\n"
+    for before, arguments, is_late in (
+        ("", "trainer_count=2", True),
+        ("", "", False),
+        ("p.init()\n", "seed=3", False),
+    ):
+        made = subprocess.run(
+            [sys.executable, "-c", code.format(before, arguments)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=100,
+            env={"PYTHONPATH": str(ROOT / "runtime")},
+        )
+        assert ("<string>:4: UserWarning: paddle.init is called after" in made.stderr) == is_late, made.stderr

@@ -187,8 +187,8 @@ def load_vars(
             for variable in sorted(chosen, key=lambda each: each.name):
                 values[variable.name] = _read(stream, variable)
             _at_end(stream, folder / filename)
-    MISUSE.rule_out()
     scope = global_scope()
+    MISUSE.loaded(scope, values)
     for name, value in values.items():
         scope.set(name, value)
 

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from paddle.fluid.errors import answering
+from paddle.fluid.errors import FluidError, answering
 from paddle.fluid.initializer import Constant, Initializer
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.plain import layer, several
@@ -59,10 +60,20 @@ def create_global_var(
     return variable
 
 
+def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    value = given["value"]
+    if isinstance(value, int) and int(float(value)) != value:
+        raise FluidError(
+            f"fill_constant: {value} would be rounded to {int(float(value))}: use layers.assign(np.array([{value}]))"
+        )
+    return {}
+
+
 fill_constant = layer(
     "fill_constant(shape, dtype, value, force_cpu=False, out=None)",
     "a variable filled with one value; stored in `out` if given",
     to="out=Out",
+    change=_checked,
     fixed="Out",
 )
 fill_constant_batch_size_like = layer(

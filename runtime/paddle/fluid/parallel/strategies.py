@@ -8,8 +8,11 @@ Other names are refused.
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
+from types import MappingProxyType
+from typing import ClassVar
 
 from paddle.errors import MissingNameError
 from paddle.fluid.errors import FluidError, FluidTypeError
@@ -120,9 +123,18 @@ class PassBuilder:
 
 
 class Options:
-    """Base class of option sets; unknown names are refused."""
+    """Base class of option sets; unknown names are refused, but those of Fluid 1.6 to 1.8 accept their defaults."""
+
+    later: ClassVar[Mapping[str, object]] = MappingProxyType({})
 
     def __setattr__(self, name: str, value: object) -> None:
+        if name in self.later and value == self.later[name]:
+            return
+        if name in self.later:
+            raise FluidError(
+                f"{type(self).__name__}.{name}={value!r}: an option of Fluid 1.6 to 1.8, of which only the default "
+                f"{self.later[name]!r} is supported{_INSTEAD.get(name, '')}"
+            )
         known = [each.name for each in fields(self)]  # type: ignore[arg-type]
         if name not in known:
             public = [each for each in known if not each.startswith("_")]
@@ -130,6 +142,13 @@ class Options:
                 f"{type(self).__name__} has no field {name!r}; {advice(name, public, 'its fields')}"
             )
         super().__setattr__(name, value)
+
+
+_INSTEAD = dict.fromkeys(
+    ("geo_sgd_mode", "geo_sgd_need_push_nums", "completely_not_async"),
+    ": use asynchronous training, transpile(..., sync_mode=False)",
+)
+"""An option of Fluid 1.6 -> what to use instead."""
 
 
 @dataclass
@@ -140,6 +159,11 @@ class BuildStrategy(Options):
     the passes that are added to `_finalize_strategy_and_create_passes()`.
     """
 
+    later = MappingProxyType(
+        dict.fromkeys(
+            ("fuse_bn_act_ops", "fuse_bn_add_act_ops", "enable_auto_fusion", "fix_op_run_order"), False
+        )
+    )
     reduce_strategy: ReduceStrategy = ReduceStrategy.AllReduce
     gradient_scale_strategy: GradientScaleStrategy = GradientScaleStrategy.CoeffNumDevice
     debug_graphviz_path: str = ""
@@ -188,6 +212,7 @@ BuildStrategy.GradientScaleStrategy = GradientScaleStrategy  # type: ignore[attr
 class ExecutionStrategy(Options):
     """Options for running a data-parallel program, all ignored: each place always runs on its own thread."""
 
+    later = MappingProxyType({"use_thread_barrier": False})
     num_threads: int = 0
     use_cuda: bool = True
     allow_op_delay: bool = False

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from numbers import Real
+
+from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.program.program import Program
-from paddle.fluid.program.variable import Parameter
+from paddle.fluid.program.variable import Parameter, Variable
 from paddle.graph.operator import script_line, warn_script
 
 _RUNS = 3  # a script may run its program a few times to try it, before it calls minimize
@@ -17,6 +21,7 @@ class Misuse:
         self._idle: list[str] = []  # where each optimizer was created
         self._runs = 0
         self._is_over = False
+        self._loaded: tuple[int, frozenset[str]] = (0, frozenset())  # a scope, and what was loaded into it
 
     def made(self) -> None:
         """Note that the script creates an optimizer."""
@@ -28,7 +33,12 @@ class Misuse:
         self._is_over = True
         self._idle.clear()
 
-    def check(self, program: Program, has_batch: bool) -> None:
+    def loaded(self, scope: object, names: Collection[str]) -> None:
+        """Note that parameters were loaded into a scope, as programs for inference do."""
+        self.rule_out()
+        self._loaded = id(scope), frozenset(names)
+
+    def check(self, program: Program, scope: object, has_batch: bool) -> None:
         """Warn if a program, which is about to be run, trains nothing, or is a copy for tests that trains."""
         if program._test_updates:
             program._test_updates = False
@@ -36,6 +46,15 @@ class Misuse:
                 "this program was copied with clone(for_test=True) after minimize, so each run of it still updates "
                 "the parameters and trains on the test data: clone before minimize"
             )
+        where, names = self._loaded
+        if names:
+            self._loaded = (0, frozenset())
+            first = next((op for op in program.global_block().ops if not names.isdisjoint(op.writes)), None)
+            if where == id(scope) and not has_batch and first is not None and not first.reads:
+                warn_script(
+                    f"this run of the startup program overwrites values that were just loaded, such as "
+                    f"{first.writes[0]!r}: run it before loading"
+                )
         if not self._idle or program._is_test or not has_batch:
             return
         trained = {each.name for each in _parameters(program) if each.trainable}
@@ -51,6 +70,43 @@ class Misuse:
 
 
 MISUSE = Misuse()
+
+
+class FixedRate:
+    """The base of optimizers: refuses a new learning rate, which would have no effect on the program."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        fields = self.__dict__
+        is_public = name == "learning_rate" and type(self).__module__ == "paddle.fluid.optimizer"
+        if is_public or (name == "_learning_rate" and fields.get("_learning_rate_map")):
+            raise FluidError(
+                f"{name} of an optimizer has no effect after its creation: pass a schedule, such as "
+                "layers.piecewise_decay(boundaries, values), as learning_rate, or a variable from "
+                "layers.create_global_var(persistable=True), and set its value in the scope"
+            )
+        super().__setattr__(name, value)
+
+
+def check_arguments(rate: object, regularization: object) -> None:
+    """Refuse a learning rate or a regularization of the wrong type; warn of a learning rate of 0.
+
+    Raises:
+        FluidTypeError: an argument has the wrong type.
+        FluidError: the learning rate is negative.
+    """
+    if isinstance(rate, bool) or not isinstance(rate, (Real, Variable)):
+        hint = ": convert text, as in float(args.lr)" if isinstance(rate, str) else ""
+        raise FluidTypeError(f"learning_rate: expected a number or a Variable, got {rate!r}{hint}")
+    if isinstance(rate, Real) and not float(rate) >= 0:
+        raise FluidError(
+            f"learning_rate: expected 0 or more, got {rate!r}; to maximize, minimize -1.0 * loss"
+        )
+    if isinstance(rate, Real) and not rate:
+        warn_script("learning_rate=0: training does not change the parameters")
+    if regularization is not None and not callable(regularization):
+        raise FluidTypeError(
+            f"regularization: expected fluid.regularizer.L2Decay(coefficient) or L1Decay, got {regularization!r}"
+        )
 
 
 def _parameters(program: Program) -> list[Parameter]:

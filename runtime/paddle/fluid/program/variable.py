@@ -9,6 +9,7 @@ other objects, they compare identity. A variable is always true.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,10 +20,14 @@ from paddle import graph
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.program.descriptions import VariableDesc
 from paddle.graph import unique_name
+from paddle.graph.operator import PACKAGE
 from paddle.ops.base.dtypes import VarType
 
 if TYPE_CHECKING:
     from paddle.fluid.program.operator import Operator
+
+_ORDERS = ("less_than", "less_equal", "greater_than", "greater_equal")
+_NO_VALUE = "it has no value while the program is built: fetch it, exe.run(..., fetch_list=[variable])"
 
 
 __all__ = ["Parameter", "VarDesc", "VarType", "Variable", "binary", "cast_to"]
@@ -232,6 +237,28 @@ class Variable(graph.Variable):
     __eq__ = binary("equal")
     __ne__ = binary("not_equal")
     __hash__ = object.__hash__
+    __array_ufunc__ = None  # numpy's numbers leave operators to this class
+
+    def __bool__(self) -> bool:
+        """Return True; in a script, refuse a comparison, because it has no value while the program is built.
+
+        Raises:
+            FluidTypeError: the variable is the result of the operator <, <=, > or >=.
+        """
+        is_comparison = self.op is not None and self.op.type in _ORDERS and self.name.startswith("tmp_")
+        if is_comparison and not sys._getframe(1).f_code.co_filename.startswith(PACKAGE):
+            raise FluidTypeError(
+                f"`if` cannot test {self.name!r}: {_NO_VALUE}; layers.Switch and IfElse test in it"
+            )
+        return True
+
+    def __float__(self) -> float:
+        """Raise FluidTypeError: a variable has no value; `np.mean` and others of numpy ask for it as well."""
+        raise FluidTypeError(f"variable {self.name!r} is not a number: {_NO_VALUE}")
+
+    def __array__(self, *args: Any, **named: Any) -> Any:
+        """Raise FluidTypeError, as `__float__` does."""
+        raise FluidTypeError(f"variable {self.name!r} is not an array: {_NO_VALUE}")
 
     def __iter__(self) -> Any:
         """Raise TypeError: operators compute the items, so a loop would not end.

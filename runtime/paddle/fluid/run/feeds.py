@@ -62,7 +62,10 @@ def entering(value: Any, block: Block, name: str) -> Any:
     if value is None:
         raise FluidTypeError(f"{name!r} was fed None: expected an array {block.var(name).shape} {dtype}")
     try:
-        return np.asarray(value, dtype)
+        array = np.asarray(value)
+        if array.dtype == object and any(each is None for each in array.flat):
+            raise ValueError("it contains None; a missing value needs a number")
+        return array.astype(dtype)
     except (TypeError, ValueError) as error:
         raise FluidTypeError(f"{name!r} was fed a value that is not an array of {dtype}: {error}") from error
 

@@ -8,6 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from paddle.fluid.parallel.strategies import Options
@@ -94,6 +95,14 @@ class DistributeTranspilerConfig(Options):
             trainers never wait for each other's steps.
     """
 
+    later = MappingProxyType(
+        {
+            "geo_sgd_mode": False,
+            "geo_sgd_need_push_nums": 100,
+            "completely_not_async": False,
+            "half_async": False,
+        }
+    )
     slice_var_up: bool = True
     split_method: type[PSDispatcher] | None = None
     min_block_size: int = 8192

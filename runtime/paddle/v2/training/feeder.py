@@ -198,7 +198,7 @@ def _sequences(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None
         levels.append(lengths)
         flat = inner
     if not flat:
-        raise UsageError(f"data layer {name!r}: all sequences of a batch are empty")
+        raise UsageError(f"data layer {name!r}: all sequences of a batch are empty: yield at least one item")
 
     def place(at: int) -> str:
         found: list[str] = []
@@ -252,6 +252,20 @@ def _dense(feed: Feed, name: str, kind: InputType, items: list[Any], place: Plac
     feed[name] = value
 
 
+def why_not_finite(feed: Feed) -> str:
+    """Return the reason why the cost of a batch is not finite: a sample's values, or the training itself."""
+    for name, value in feed.items():
+        bad = ~np.isfinite(value) if value.dtype.kind == "f" else np.zeros(0, bool)
+        if bad.any():
+            at = np.argwhere(bad)[0]
+            text = f"data layer {name!r}, row {at[0]} of the batch: item {at[-1]} is NaN, infinite or None"
+            return f"{text}; correct or drop such samples in the reader"
+    return (
+        "training has diverged; try a smaller learning_rate (gradients are summed over the batch) or "
+        "gradient_clipping_threshold"
+    )
+
+
 def _count(item: Any) -> int | None:
     """Return the number of numbers in an item; None if it is not an array of numbers."""
     try:
@@ -287,6 +301,12 @@ def _is_integer(item: Any) -> bool:
 def _sparse_binary(feed: Feed, name: str, kind: InputType, items: list[Any], place: Place) -> None:
     counts, flat = _flatten(name, items)
     columns = _int_array(name, flat)
+    for at, count in enumerate(counts):
+        if count == kind.dim > 2 and set(items[at]) <= {0, 1}:
+            raise UsageError(
+                f"data layer {name!r}, {place(at)}: expected the columns that are 1, such as [2, 9], got a vector of "
+                f"{count} numbers: list the columns, or declare the layer as dense_vector({count})"
+            )
     _sparse(feed, name, kind, counts, columns, np.ones(len(columns), np.float32), place)
 
 
