@@ -25,6 +25,7 @@ from paddle_cluster.errors import LauncherError, PreflightError, UsageError, Wor
 from paddle_cluster.system.signals import SignalEvent, StopRequest, ThreadFailed
 from paddle_cluster.system.state_dir import JOB_FILE, StatePlaces
 from paddle_cluster.system.workspace_lock import try_lock
+from paddle_cluster.text.sizes import some
 
 PHASE = "queue"
 QUEUED_FILE = "queued"
@@ -62,8 +63,7 @@ def place(jobs: Sequence[KnownJob], job: KnownJob) -> int:
 
 def titles(jobs: Sequence[KnownJob]) -> str:
     """Format jobs for a message, such as "resnet (run), JOB20260101000000-aaaaaa (queue)"."""
-    more = f" and {len(jobs) - NAMED} more" if len(jobs) > NAMED else ""
-    return ", ".join(f"{job.title} ({job.describe()})" for job in jobs[:NAMED]) + more
+    return some([f"{job.title} ({job.describe()})" for job in jobs], NAMED)
 
 
 def wait(

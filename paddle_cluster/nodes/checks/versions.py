@@ -11,6 +11,7 @@ from types import MappingProxyType
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.findings import Finding
 from paddle_cluster.plan import wheel_platform
+from paddle_cluster.text.sizes import some
 from paddle_node.contract.to_launcher import Probed
 
 OLDEST_PYTHON = (3, 11)
@@ -144,13 +145,12 @@ def _other_code(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]
     for name, code in asked.items():
         different = [path for path in usual if code.get(path) != usual[path]]
         if different:
-            more = f" and {len(different) - NAMED} more" if len(different) > NAMED else ""
-            text = ", ".join(_how_it_differs(path, usual[path], code.get(path)) for path in different[:NAMED])
+            text = some([_how_it_differs(path, usual[path], code.get(path)) for path in different], NAMED)
             hint = "" if demands.allow_mismatch else " (--allow_mismatch continues anyway)"
             yield Finding(
                 name,
                 "workspace",
-                f"the code differs from that of most nodes: {text}{more}; copy one version to all nodes, or use "
+                f"the code differs from that of most nodes: {text}; copy one version to all nodes, or use "
                 f"--job_dispatch_package{hint}",
                 serious=not demands.allow_mismatch,
             )

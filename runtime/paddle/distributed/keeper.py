@@ -115,18 +115,17 @@ def send_to_all(*numbers: signal.Signals, but: Collection[int] = ()) -> set[int]
     Args:
         but: processes to omit.
     """
-    below = set(_below()).difference(but)
-    for pid in below:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
+    below = [one for one in _below() if one.pid not in but]
+    for one in below:
+        with contextlib.suppress(PermissionError):
             for number in numbers:
-                os.kill(pid, number)
-    return below
+                process_tree.send(one, number)
+    return {one.pid for one in below}
 
 
-def _below() -> list[int]:
+def _below() -> list[process_tree.FoundProcess]:
     """Return the living descendants of this process, found by parent IDs, never by name."""
-    seen = process_tree.snapshot() if sys.platform == "linux" else {}
-    return [pid for pid in process_tree.descendants(seen, [os.getpid()]) if seen[pid].is_alive]
+    return process_tree.members({}, os.getpid()) if sys.platform == "linux" else []
 
 
 def kill_all(alarms: socket.socket) -> list[int]:
@@ -139,7 +138,7 @@ def kill_all(alarms: socket.socket) -> list[int]:
     while has_children():
         left = deadline - time.monotonic()
         if left <= 0:
-            return _below()
+            return [one.pid for one in _below()]
         send_to_all(signal.SIGKILL)
         select.select([alarms], [], [], min(AGAIN_S, left))
         take(alarms)

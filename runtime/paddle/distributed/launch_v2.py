@@ -22,7 +22,7 @@ from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
 from paddle.flags import read_flags
 from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS
-from paddle_node.linux.inet import is_loopback
+from paddle_node.linux.inet import family_of, is_loopback
 
 _MODULE = "paddle.distributed.launch_v2"
 _SERVERS = "PADDLE_INIT_PSERVERS"
@@ -122,9 +122,7 @@ def _address(name: str) -> str:
 
 def _is_own(address: str) -> bool:
     try:
-        with socket.socket(
-            socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM
-        ) as probe:
+        with socket.socket(family_of(address), socket.SOCK_STREAM) as probe:
             probe.bind((address, 0))
     except OSError:
         return False

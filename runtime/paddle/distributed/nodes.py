@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from paddle.endpoints import host_of
 from paddle.errors import ConfigError
+from paddle_node.linux.inet import family_of
 
 ALONE = "127.0.0.1"
 _DIGITS = 9  # of a number of nodes
@@ -88,8 +89,7 @@ def choose_ports(address: str, first: int, count: int, *, flag: str, movable: bo
 
 def is_taken(address: str, port: int) -> bool:
     """Return whether a process of this machine listens at an address; False for other machines' addresses."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
+    with socket.socket(family_of(address), socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((address, port))

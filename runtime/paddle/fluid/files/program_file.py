@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paddle.endpoints import listed
 from paddle.fluid.errors import ModelFileError
 from paddle.fluid.files.tensor_file import read_tensor_desc, tensor_desc
 from paddle.fluid.program.block import Block
@@ -180,11 +181,8 @@ def read_into(program: Program, message: bytes) -> None:
     except (ValueError, OverflowError) as error:  # a shape or a number that is impossible here
         raise ModelFileError(f"the program is damaged: {error}") from error
     if unknown:
-        named = ", ".join(f"{name} of {op_type}" for op_type, name in sorted(unknown)[:MAX_NAMED])
-        more = f" and {len(unknown) - MAX_NAMED} more" if len(unknown) > MAX_NAMED else ""
-        warnings.warn(
-            f"attributes of the program that have no effect in this runtime: {named}{more}", stacklevel=2
-        )
+        named = listed((f"{name} of {op_type}" for op_type, name in sorted(unknown)), MAX_NAMED)
+        warnings.warn(f"attributes of the program that have no effect in this runtime: {named}", stacklevel=2)
     program.touch()
 
 
