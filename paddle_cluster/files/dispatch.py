@@ -58,7 +58,9 @@ def blobs(entries: Sequence[TreeEntry], offsets: Mapping[str, int]) -> Iterator[
                 continue
             together.append((entry, _whole(entry)))
         except OSError as error:
-            raise ChangedError(f"{entry.path} is no longer readable: {error.strerror}") from error
+            raise ChangedError(
+                f"{entry.path} is no longer readable: {error.strerror}; make sure nothing changes it, and start again"
+            ) from error
         size += entry.size
         if size >= TOGETHER:
             yield _joined(together)

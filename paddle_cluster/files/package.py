@@ -282,6 +282,11 @@ def _package(
         entry = _entry(path, found, files, problems)
         if entry is not None:
             entries[path] = entry
+    links = {path: entry.target for path, entry in entries.items() if entry.target}
+    for path in links:
+        if problem := link_problem(path, links, entries, keep_links):
+            problems.append(f"{path} is a link {problem}")
+    _check(root, problems)  # reading a large workspace takes minutes
     hashed = (digests or Digests(None)).of((entries[path].source, status) for path, status in files.items())
     for path in files:
         result = hashed[entries[path].source]
@@ -293,11 +298,11 @@ def _package(
             entries[path] = entries[path]._replace(
                 digest=result.digest, size=result.size, changed_ns=files[path].st_mtime_ns
             )
-    links = {path: entry.target for path, entry in entries.items() if entry.target}
-    for path in links:
-        problem = link_problem(path, links, entries, keep_links)
-        if problem:
-            problems.append(f"{path} is a link {problem}")
+    _check(root, problems)
+    return Package(tuple(entries[path] for path in sorted(entries)), tuple(left_out))
+
+
+def _check(root: Path, problems: list[str]) -> None:
     if problems:
         listed = "\n  ".join(visible(problem) for problem in sorted(problems)[:LISTED])
         if len(problems) > LISTED:
@@ -305,7 +310,6 @@ def _package(
         raise WorkspaceError(
             f"cannot dispatch {root}; remove these files or name them in {IGNORE_FILE}:\n  {listed}"
         )
-    return Package(tuple(entries[path] for path in sorted(entries)), tuple(left_out))
 
 
 def _walk(

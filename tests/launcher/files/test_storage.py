@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from paddle_cluster.errors import WorkspaceError
 from paddle_cluster.files.collect import Collector
 from paddle_cluster.files.ledger import ListedRow
 from paddle_cluster.files.package import workspace_package
@@ -136,6 +137,15 @@ def test_a_file_that_is_removed_while_the_workspace_is_read_is_not_sent(tmp_path
     assert [entry.path for entry in workspace_package(tmp_path, digests=Removing(None)).entries] == [
         "train.py"
     ]
+
+
+def test_a_workspace_that_cannot_be_sent_is_refused_before_its_files_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "away").symlink_to("/etc")
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(1 << 42)  # reading it would take an hour
+    with pytest.raises(WorkspaceError, match=r"away is a link.*\n.*pipe is a named pipe"):
+        workspace_package(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="changes its user")
