@@ -7,6 +7,7 @@ There are as many nodes as trainers, each with a pserver and a trainer, all on t
 Samples per second are those of all trainers together, from the batch after the warm-up to the last. `sample`: three
 trainers with the settings of the README's job, in steps per second, compared with one process without a server and with
 PyTorch, which has the same net with all tensors dense: alone, and three processes by DistributedDataParallel over gloo.
+`sample_one_server` is the same job with a pserver on only one node.
 Two sides limit what any exchange can reach: `sample_apart` is three processes that exchange nothing. Those of
 `sample_barrier` only wait for each other after every step.
 """
@@ -35,7 +36,15 @@ from benchmarks.timing import Contender, interleave
 
 ROOT = Path(__file__).resolve().parents[1]
 COUNTS = ("1", "2", "3")
-SAMPLE = ("sample_job", "sample_alone", "sample_ddp", "sample_torch", "sample_apart", "sample_barrier")
+SAMPLE = (
+    "sample_job",
+    "sample_one_server",
+    "sample_alone",
+    "sample_ddp",
+    "sample_torch",
+    "sample_apart",
+    "sample_barrier",
+)
 SAMPLE_BATCH = 64
 WORDS, BATCH, BATCHES, QUICK_BATCHES, WARM_UP = 2000, 32, 400, 40, 20
 MANUAL = ("--manual_settings",)  # as slow as in PaddlePaddle's manual
@@ -135,6 +144,7 @@ def _measure_sample(
     cpu_ms: dict[str, list[float]] = {}
     sides: dict[str, Callable[[], list[Times]]] = {
         "sample_job": lambda: job_times(folder, 3, batches, ()),
+        "sample_one_server": lambda: job_times(folder, 3, batches, (), pservers=(0,)),
         "sample_alone": lambda: alone_times(folder, batches, ()),
         "sample_ddp": lambda: torch_times(folder, 3, batches // 2, peers_python),
         "sample_torch": lambda: torch_times(folder, 1, batches // 2, peers_python),
@@ -154,7 +164,8 @@ def _measure_sample(
     for name, values in cpu_ms.items():
         if min(values):
             report.add(name, min(values), "ms/step", "least, of each")
-    pairs = [("job", other) for other in ("alone", "ddp", "barrier")]
+    pairs = [(side, other) for side in ("job", "one_server") for other in ("alone", "ddp", "barrier")]
+    pairs.append(("one_server", "job"))
     for ours, theirs in [*pairs, ("apart", "alone"), ("barrier", "alone")]:
         if {f"sample_{ours}", f"sample_{theirs}"} <= {*names}:
             report.compare(f"sample_{ours}_vs_{theirs}", f"sample_{ours}", f"sample_{theirs}")
@@ -177,12 +188,15 @@ def rate(seen: Sequence[Times]) -> float:
     )
 
 
-def job_times(folder: Path, trainers: int, batches: int, settings: Sequence[str]) -> list[Times]:
+def job_times(
+    folder: Path, trainers: int, batches: int, settings: Sequence[str], pservers: Sequence[int] | None = None
+) -> list[Times]:
     """Run one job; return the reports of its trainers.
 
     Args:
         batches: batches of 32 for each trainer.
         settings: arguments of the script.
+        pservers: indices of the nodes that run a pserver; None means all.
 
     Raises:
         RuntimeError: it failed; the message contains its last output.
@@ -191,7 +205,9 @@ def job_times(folder: Path, trainers: int, batches: int, settings: Sequence[str]
         workspace = Path(scratch, "ws")
         prepare(workspace, trainers, batches)
         conf = Path(scratch, "conf.py")
-        conf.write_text(f"HOSTS = {['local'] * trainers!r}\nROOT_DIR = {str(Path(scratch, 'nodes'))!r}\n")
+        chosen = [*range(trainers)] if pservers is None else [*pservers]
+        lines = f"HOSTS = {['local'] * trainers!r}\nPSERVERS = {chosen!r}\n"
+        conf.write_text(f"{lines}ROOT_DIR = {str(Path(scratch, 'nodes'))!r}\n")
         argv = ["paddle.py", f"--conf={conf}", f"--job_dispatch_package={workspace}", "--entry=measured.py"]
         argv += settings
         _run([sys.executable, *argv], ROOT, {"PADDLE_STATE_DIR": scratch})
