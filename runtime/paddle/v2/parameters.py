@@ -77,7 +77,6 @@ class Parameters:
     def __init__(self) -> None:
         self.unsent: set[str] = set()
         self._configs: dict[str, ParameterConfig] = {}
-        self._initializers: dict[str, Initializer] = {}
         self._values: dict[str, Value] = {}
         self._holders: dict[str, Holder] = {}
 
