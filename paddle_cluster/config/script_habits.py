@@ -118,12 +118,7 @@ def ignores_arguments(files: Mapping[Path, bytes]) -> bool:
 
 def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:
     """Yield "FILE:LINE" and the number of each call of init_process_group with a constant world_size."""
-    for file in (package / name for name in entries.files(entry, package)[:2] if name.endswith(".py")):
-        try:
-            source = read_bounded(file, LIMIT)
-            tree = ast.parse(source if b"world_size" in source else b"")
-        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
+    for file, tree in _trees(entry, package, b"world_size"):
         constants = {
             node.targets[0].id: node.value
             for node in tree.body
@@ -136,3 +131,72 @@ def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:
                 value = constants.get(given.value.id) if isinstance(given.value, ast.Name) else given.value
                 if given.arg == "world_size" and isinstance(value, ast.Constant) and type(value.value) is int:
                     yield f"{file}:{given.value.lineno}", value.value
+
+
+def hidden_errors(entry: Entry, package: Path) -> Iterator[tuple[str, str]]:
+    """Yield "FILE:LINE" and a warning for each statement of the script due to which a failure ends with code 0."""
+    for file, tree in _trees(entry, package, b"except"):
+        looped = {
+            each
+            for loop in ast.walk(tree)
+            if isinstance(loop, (ast.For, ast.While))
+            for each in ast.walk(loop)
+        }
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Try) or node in looped:
+                continue
+            trains = any(map(_trains, (each for one in node.body for each in ast.walk(one))))
+            for handler in node.handlers:
+                name = "Exception" if handler.type is None else ast.unparse(handler.type)
+                last = handler.body[-1]
+                if name.endswith(_ERRORS) and _ends_well(last):
+                    yield f"{file}:{last.lineno}", _ENDS_WELL
+                elif trains and name in _BROAD and all(map(_only_tells, handler.body)):
+                    yield f"{file}:{handler.lineno}", _DISCARDS
+
+
+_BROAD = ("Exception", "BaseException")
+_ERRORS = ("Exception", "Error")
+_EXITS = ("sys.exit", "exit", "quit", "os._exit", "SystemExit")
+_ENDS_WELL = (
+    "this line reports success after an error, and the job ends with exit code 0: use sys.exit(1), or raise"
+)
+_DISCARDS = "training that fails in this try statement ends with exit code 0, as if complete: end the branch with raise"
+
+
+def _trains(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    name = ast.unparse(node.func).rpartition(".")[2]
+    return name.startswith("train") or name in ("main", "fit", "minimize", "backward")
+
+
+def _ends_well(statement: ast.stmt) -> bool:
+    """Return whether a statement is a call such as sys.exit(0)."""
+    call = statement.exc if isinstance(statement, ast.Raise) else getattr(statement, "value", None)
+    if not isinstance(call, ast.Call) or ast.unparse(call.func) not in _EXITS:
+        return False
+    return not call.args or (
+        isinstance(call.args[0], ast.Constant) and call.args[0].value in (0, None, False)
+    )
+
+
+def _only_tells(statement: ast.stmt) -> bool:
+    """Return whether a statement does nothing, or only prints or logs."""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        name = ast.unparse(statement.value.func)
+        return name.startswith(("print", "traceback.print", "log", "warnings.warn"))
+    return isinstance(statement, ast.Pass) or (
+        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    )
+
+
+def _trees(entry: Entry, package: Path, word: bytes) -> Iterator[tuple[Path, ast.Module]]:
+    """Yield the files of the script that contain a word, parsed, without those that cannot be read."""
+    for file in (package / name for name in entries.files(entry, package)[:2] if name.endswith(".py")):
+        try:
+            source = read_bounded(file, LIMIT)
+            tree = ast.parse(source if word in source else b"")
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        yield file, tree

@@ -16,9 +16,10 @@ waited for it: their last output names its rank or address, or they hung.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from paddle_cluster.nodes.failure import Failure, FailureKind
+from paddle_cluster.text.sizes import some
 from paddle_node.contract.classes import dataclass, regex
 
 _LAST_LINES = 12
@@ -33,6 +34,8 @@ _BROKEN = regex(
     re.IGNORECASE,
 )
 _NO_TRACEBACK = regex(r"(?:SyntaxError|IndentationError|TabError|[\w.-]+: error): ")
+_TRACEBACK = "Traceback (most recent call last)"
+_MOST_NAMED = 8
 _THROWN = "what():"  # of an uncaught C++ exception
 _RANK_PREFIX = regex(r"\[rank\d+\]: ?")  # PyTorch's, once a process group exists
 _NUMBER = regex(r"0x[0-9a-f]+|\d+")  # ranks, ports, addresses
@@ -159,16 +162,40 @@ def last_error(failure: Failure) -> str:
     Syntax errors of the script, errors of argparse and uncaught C++ exceptions have no traceback.
     """
     tail = [line[found.end() :] if (found := _RANK_PREFIX.match(line)) else line for line in failure.tail]
-    begun = [i for i, line in enumerate(tail) if "Traceback (most recent call last)" in line]
-    if not begun:
+    if _TRACEBACK not in "".join(tail):
         thrown = (
             line.strip().removeprefix(_THROWN).strip() for line in tail if line.strip().startswith(_THROWN)
         )
         return next(thrown, next((line for line in tail[-1:] if _NO_TRACEBACK.match(line)), ""))
-    for line in tail[begun[-1] + 1 :]:
-        if line and not line[0].isspace():
-            return line
-    return ""
+    return last_traceback(tail)
+
+
+def last_traceback(lines: Sequence[str]) -> str:
+    """Return the error of the last Python traceback in some lines, or "" without one."""
+    begun = [i for i, line in enumerate(lines) if _TRACEBACK in line]
+    after = lines[begun[-1] + 1 :] if begun else []
+    return next((line for line in after if line and not line[0].isspace()), "")
+
+
+def hidden_errors(ended: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """Return a warning for each error at the end of the logs of processes that exited with code 0.
+
+    Args:
+        ended: the name and the last lines of each of these processes.
+    """
+    found: dict[str, list[str]] = {}
+    for name, lines in ended:
+        ignored = any(
+            line.startswith("Exception ignored in") for line in lines
+        )  # by the interpreter at its exit
+        if not ignored and (error := last_traceback(lines)):
+            found.setdefault(error, []).append(name)
+    return [
+        f"WARNING: {some(names, _MOST_NAMED)} exited with code 0, but its log ends with an error: {error}. An error "
+        "of a thread or a child process, or one that a try statement catches, does not reach the exit code: raise it, "
+        "or end with sys.exit(1)"
+        for error, names in found.items()
+    ]
 
 
 def _rank(failure: Failure) -> int:

@@ -23,7 +23,7 @@ from paddle_cluster.files.collect_limits import CollectLimits
 from paddle_cluster.files.collector_thread import CollectorThread
 from paddle_cluster.files.payload import Payload
 from paddle_cluster.job import checkpoint_choice, failure_report
-from paddle_cluster.job.causes import Conclusion, first_cause, judge
+from paddle_cluster.job.causes import Conclusion, first_cause, hidden_errors, judge
 from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.failure_report import report
 from paddle_cluster.job.handlers.files import DispatchHandlers
@@ -123,6 +123,11 @@ class Job:
             hint = checkpoints.resume_hint(self._settings) if code is ExitCode.LOST else []
             lines += [f"  {line}" for line in hint]
         else:
+            lines += hidden_errors(
+                (record.process.name, record.last_lines)
+                for record in self._roster.trainers()
+                if record.left_at
+            )
             lines += [*_warnings(self._roster), *unmatched(self._roster, self._settings.monitoring.progress)]
             lines += unsaved(self._roster, self._settings)
             lines += _unmatched(self._collector.unmatched(self._settings.job.saving.collect))

@@ -15,6 +15,7 @@ from paddle_cluster.config.script_habits import (
     SAMPLES,
     fixed_world_sizes,
     harmful,
+    hidden_errors,
     ignores_arguments,
     trains_alone,
 )
@@ -97,6 +98,8 @@ def _warnings(plan: Plan) -> Iterator[str]:
             f"WARNING: {place}: a job has no login shell, and probably no `{command}`: add a line before it that reads "
             f"the file which defines it, such as `. {definition}`"
         )
+    for place, text in hidden_errors(job.entry, package):
+        yield f"WARNING: {place}: {text}"
     ranks = len(plan.trainer_nodes) if plan.mode is Mode.COLLECTIVE else 1
     is_read = job.passthrough or ranks > 1
     imported, files = workspace.sources(job.entry, package) if is_read else ([], {})

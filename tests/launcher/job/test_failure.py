@@ -11,7 +11,7 @@ import pytest
 
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.job import failure_report
-from paddle_cluster.job.causes import first_cause, judge, last_error
+from paddle_cluster.job.causes import first_cause, hidden_errors, judge, last_error
 from paddle_cluster.job.failure_report import report
 from paddle_cluster.nodes.failure import RESTART, Failure, FailureKind, Incident
 
@@ -367,3 +367,19 @@ STORE = (
     "remote=[::ffff:10.0.0.6]:29500): failed to recv, got 0 bytes"
 )
 TORCH = '  File "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py", line 1, in barrier'
+
+
+def test_errors_in_the_logs_of_processes_that_exited_with_code_0_are_reported_once() -> None:
+    trace = (
+        "Traceback (most recent call last):",
+        '  File "train.py", line 2, in work',
+        "ValueError: in thread",
+        "done",
+    )
+    ignored = ("Exception ignored in: <function Pool.__del__>", *trace)
+    (line,) = hidden_errors(
+        [("trainer-0", trace), ("trainer-1", trace), ("trainer-2", ("done",)), ("a", ignored)]
+    )
+    assert line.startswith(
+        "WARNING: trainer-0, trainer-1 exited with code 0, but its log ends with an error: ValueError"
+    )

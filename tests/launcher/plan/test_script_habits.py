@@ -56,3 +56,34 @@ def test_habits_that_keep_ranks_from_training_together_are_warned_of(
     lines = [line for line in opening(planned(LOCAL, "--mode=collective")).splitlines() if "WARNING" in line]
     assert [warned in line for line in lines] == [True] * bool(warned)
     assert "WARNING" not in opening(planned(LOCAL, "--mode=collective", "--nnodes=1"))
+
+
+@pytest.mark.parametrize(
+    ("script", "warned"),
+    [
+        ("try:\n    trainer.train(reader)\nexcept:\n    pass\n", "train.py:3: training that fails"),
+        (
+            "try:\n    main()\nexcept Exception as error:\n    print(error)\n",
+            "train.py:3: training that fails",
+        ),
+        (
+            "try:\n    f()\nexcept ValueError:\n    log(1)\n    sys.exit(0)\n",
+            "train.py:5: this line reports success",
+        ),
+        ("try:\n    f()\nexcept OSError:\n    os._exit(0)\n", "train.py:4: this line reports success"),
+        ("try:\n    main()\nexcept Exception:\n    print(1)\n    raise\n", ""),
+        ("try:\n    main()\nexcept Exception:\n    sys.exit(1)\n", ""),
+        ("try:\n    main()\nexcept KeyboardInterrupt:\n    sys.exit(0)\n", ""),
+        ("try:\n    import yaml\nexcept Exception:\n    pass\n", ""),
+        ("while True:\n    try:\n        train()\n    except Exception:\n        pass\n", ""),
+        ("try:\n    while True:\n        exe.run()\nexcept fluid.core.EOFException:\n    pass\n", ""),
+    ],
+)
+def test_statements_that_turn_a_failure_into_success_are_warned_of(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, warned: str
+) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/train.py").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    lines = [line for line in opening(planned(LOCAL, "--mode=collective")).splitlines() if "WARNING" in line]
+    assert [warned in line for line in lines] == [True] * bool(warned)
