@@ -36,7 +36,7 @@ _BROKEN = regex(
 _NO_TRACEBACK = regex(r"(?:SyntaxError|IndentationError|TabError|[\w.-]+: error): ")
 _TRACEBACK = "Traceback (most recent call last)"
 _MOST_NAMED = 8
-_THROWN = "what():"  # of an uncaught C++ exception
+_THROWN = ("what():", "terminate called without")  # of an uncaught C++ exception, or a thread at exit
 _RANK_PREFIX = regex(r"\[rank\d+\]: ?")  # PyTorch's, once a process group exists
 _NUMBER = regex(r"0x[0-9a-f]+|\d+")  # ranks, ports, addresses
 _MAIN_THREAD = regex(r"^Current thread 0x.*\n((?:  .*(?:\n|\Z))*)", re.MULTILINE)
@@ -164,7 +164,7 @@ def last_error(failure: Failure) -> str:
     tail = [line[found.end() :] if (found := _RANK_PREFIX.match(line)) else line for line in failure.tail]
     if _TRACEBACK not in "".join(tail):
         thrown = (
-            line.strip().removeprefix(_THROWN).strip() for line in tail if line.strip().startswith(_THROWN)
+            line.strip().removeprefix("what():").strip() for line in tail if line.strip().startswith(_THROWN)
         )
         return next(thrown, next((line for line in tail[-1:] if _NO_TRACEBACK.match(line)), ""))
     return last_traceback(tail)

@@ -261,6 +261,11 @@ REMEDIES = tuple(
             ),
         ),
         (
+            r"^terminate called without an active exception",
+            "threads of compiled code, such as PyTorch's, were running when the script ended: end it with "
+            "torch.distributed.destroy_process_group(). If other ranks still waited, they had more batches",
+        ),
+        (
             r"^signal (?:4|6|7|8|11) \(SIG\w+\)$",
             "compiled code crashed: its log ends with the line of Python that called it. A common cause is a package "
             "built for a different Python or numpy, or for newer CPUs",
@@ -272,7 +277,7 @@ REMEDIES = tuple(
         (
             r"Connection closed by peer|Connection reset by peer",
             "another rank ended first: its log shows why. If it reports no error, the ranks made different collective "
-            "calls: tensors of other shapes or dtypes, or more calls on this rank",
+            "calls: one below `if rank == 0:`, more batches on this rank, or tensors of other shapes or dtypes",
         ),
         (
             r"^OSError: \[Errno 28\] |^OSError: \[Errno 122\] ",

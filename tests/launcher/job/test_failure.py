@@ -308,6 +308,10 @@ def test_the_error_of_a_log_is_the_last_line_of_its_last_traceback() -> None:
             "Traceback (most recent call last):", "  ...", "ValueError: 2", "trailing output")  # fmt: skip
     assert last_error(trainer(0, "exit code 1", *tail)) == "ValueError: 2"
     assert last_error(trainer(0, "exit code 1", "no traceback")) == ""
+    aborted = "terminate called without an active exception"
+    assert (
+        last_error(trainer(0, "signal 6 (SIGABRT)", "end", aborted, "Fatal Python error: Aborted")) == aborted
+    )
     assert (
         last_error(trainer(0, "exit code 1", '  File "train.py", line 1', "TabError: no")) == "TabError: no"
     )
