@@ -155,7 +155,7 @@ class SGD:
             warn_script("num_passes=0: train does nothing; pass at least 1 to train")
         if passes and not self._optimizer.spec.learning_rate:
             warn_script("learning_rate=0: train does not change the parameters")
-        feeder = DataFeeder(self._topology.data_type(), feeding)
+        feeder = DataFeeder(self._topology.data_type(), feeding, checks_ids=True)
         updater = self._start_updater()
         try:
             for pass_id in range(self.first_pass, self.first_pass + passes):

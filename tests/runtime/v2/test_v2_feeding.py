@@ -28,6 +28,22 @@ def test_feeding_names_columns(feeding: object) -> None:
     assert feed["y"].tolist() == [[3]]
 
 
+WORDS = [("w", data_type.integer_value_sequence(30)), ("bag", data_type.sparse_binary_vector(30))]
+
+
+@pytest.mark.parametrize(
+    ("ids", "count", "warned"), [([29], 64, ["w", "bag"]), ([29], 9, []), ([29, 3], 64, [])]
+)
+def test_a_first_batch_of_one_id_gets_a_warning(
+    ids: list[int], count: int, warned: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    feeder = DataFeeder(WORDS, checks_ids=True)
+    for _ in range(2):
+        feeder([(ids, ids)] * count)
+    named = [line.split("'")[1] for line in caplog.messages if "ids of the first batch are 29" in line]
+    assert named == warned
+
+
 def test_feeding_of_another_type_is_refused() -> None:
     with pytest.raises(TypeError, match="dict, list or tuple"):
         DataFeeder(TYPES, "xy")

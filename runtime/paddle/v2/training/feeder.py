@@ -15,6 +15,7 @@ from paddle.ops.base.lod import LoDArray, offsets_of, plain
 from paddle.v2.data_type import NO_WORD, DataType, InputType, SequenceType
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.emitter import frame_of
+from paddle.v2.training.word_ids import check_ids
 
 Feed: TypeAlias = dict[str, Any]
 Sample: TypeAlias = Sequence[Any]
@@ -26,10 +27,18 @@ Place: TypeAlias = Callable[[int], str]
 class DataFeeder:
     """Converts samples to a network's input arrays, given the column of each data layer.
 
-    Without ``feeding``, columns are in the order in which the network's data layers were declared.
+    Without ``feeding``, columns are in the order in which the network's data layers were declared. With ``checks_ids``,
+    a first batch in which all ids of a data layer are equal gets a warning.
     """
 
-    def __init__(self, data_types: Sequence[tuple[str, InputType]], feeding: Feeding = None) -> None:
+    def __init__(
+        self,
+        data_types: Sequence[tuple[str, InputType]],
+        feeding: Feeding = None,
+        *,
+        checks_ids: bool = False,
+    ) -> None:
+        self._checks_ids = checks_ids
         names = [name for name, _ in data_types]
         columns = _columns(names, feeding)
         self._layers = [(name, kind, columns[name]) for name, kind in data_types]
@@ -72,6 +81,10 @@ class DataFeeder:
                 _CONVERT[kind.type](feed, name, kind, items, _sample)
             else:
                 _sequences(feed, name, kind, items)
+        if self._checks_ids:
+            self._checks_ids = False
+            for name, kind, _ in self._layers:
+                check_ids(feed, name, kind)
         return feed
 
     def convert(self, dat: Sequence[Sample], argument: Feed | None = None) -> Feed:
