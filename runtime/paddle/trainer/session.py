@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from paddle.ops.base.lod import plain
 from paddle.trainer import pass_directory
 from paddle.trainer.config_parser import TrainerConfig, extra_outputs
 from paddle.trainer.sample_pool import Batches, SampleSource
@@ -140,7 +141,9 @@ class Session:
         costs = machine.network.outputs
         step = machine.train(feed, 0, costs)
         coeffs = {name: float(machine.network.layers[name].attrs.get("coeff", 1.0)) for name in costs}  # type: ignore[arg-type]
-        total = sum(coeffs[name] * float(np.sum(step.values[name], dtype=np.float64)) for name in costs)
+        total = sum(
+            coeffs[name] * float(np.sum(plain(step.values[name]), dtype=np.float64)) for name in costs
+        )
         return total, {name: np.asarray(gradient) for name, gradient in step.gradients.items()}
 
     def _make_dense(self) -> None:

@@ -245,6 +245,28 @@ def test_timing_the_data_of_a_pass_without_enough_batches_is_an_error(workspace:
         train("--config=bench.py", "--config_args=batch_size=24", "--job=time", "--feed_data=1")
 
 
+NEXT_WORD = """
+from paddle.trainer_config_helpers import *
+
+define_py_data_sources2(['train'], None, module='random_data', obj='sentences')
+settings(batch_size=8)
+word = data_layer('data', size=40)
+hidden = simple_gru(embedding_layer(word, size=4), size=4)
+outputs(cross_entropy(fc_layer(hidden, size=40, act=SoftmaxActivation()), word))
+"""
+
+
+def test_gradients_of_a_cost_for_each_word_are_compared_with_differences(
+    workspace: Path, lines: list[str]
+) -> None:
+    (workspace / "random_data.py").write_text(BENCHMARK_PROVIDER)
+    (workspace / "next.py").write_text(NEXT_WORD)
+    train("--config=next.py", "--job=checkgrad")
+    found = [float(at[1]) for line in lines if (at := re.search(r" diff=(\S+)", line))]
+    assert len(found) == 6
+    assert max(found) < 0.01
+
+
 NESTED_PROVIDER = """
 import random
 from paddle.trainer.PyDataProvider2 import *
