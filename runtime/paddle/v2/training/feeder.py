@@ -15,7 +15,7 @@ from paddle.ops.base.lod import LoDArray, offsets_of, plain
 from paddle.v2.data_type import NO_WORD, DataType, InputType, SequenceType
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.emitter import frame_of
-from paddle.v2.training.word_ids import check_ids
+from paddle.v2.training.training_log import check_ids
 
 Feed: TypeAlias = dict[str, Any]
 Sample: TypeAlias = Sequence[Any]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TrainingLog: writes paddle_trainer.INFO, one line per log_period batches, one per pass, and one per test.
 
-A pass or a test without any batch is a warning.
+A pass or a test without any batch is a warning, and so is a first batch whose words all have one id.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from logging import Logger
+from typing import Any
 
 from paddle.env import JobEnvironment
 from paddle.glog import TRAINER, open_log
+from paddle.ops.base.lod import plain
+from paddle.v2.data_type import DataType, InputType
 from paddle.v2.model import EvaluatorConfig
 from paddle.v2.training.metric import Metrics, Part
+
+_MANY_IDS, _WIDE = 50, 10  # a first batch with as many equal ids of so wide a type is suspicious
 
 NO_BATCH = (
     "the reader returned no batch: each call of a reader must start from the beginning, and each trainer needs its own "
@@ -95,3 +100,22 @@ class TrainingLog:
 
 def _text(metrics: Mapping[str, float]) -> str:
     return "".join(f" {name}={value:g} " for name, value in metrics.items())
+
+
+def check_ids(feed: Mapping[str, Any], name: str, kind: InputType) -> None:
+    """Warn if all words of a batch have one id: Python 3 finds no bytes among the str keys of a dictionary."""
+    if kind.type == DataType.SparseNonValue:
+        ids, count = feed[f"{name}.columns"], int(plain(feed[f"{name}.matrix"]).sum())
+    elif kind.type == DataType.Index and kind.seq_type:
+        ids = plain(feed[name])
+        count = len(ids)
+    else:
+        return
+    if kind.dim >= _WIDE and count >= _MANY_IDS and (ids == ids[0]).all():
+        logging.getLogger(__name__).warning(
+            "data layer %r: all %d ids of the first batch are %d. If they come from a dictionary of words, check that "
+            "files are read as text: gzip.open(path, 'rt'), and open(path) instead of open(path, 'rb')",
+            name,
+            count,
+            ids[0, 0],
+        )
