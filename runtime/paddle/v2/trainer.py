@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.graph.operator import warn_script
+from paddle.graph.operator import script_line, warn_script
 from paddle.reader.channel import may_be_read_ahead
 from paddle.report import Reporter
 from paddle.signatures import explained
@@ -154,7 +154,7 @@ class SGD:
         if not passes:
             warn_script("num_passes=0: train does nothing; pass at least 1 to train")
         if passes and not self._optimizer.spec.learning_rate:
-            warn_script("learning_rate=0: train does not change the parameters")
+            _log.warning("train %s: learning_rate=0 does not change the parameters", script_line())
         feeder = DataFeeder(self._topology.data_type(), feeding, checks_ids=True)
         updater = self._start_updater()
         try:

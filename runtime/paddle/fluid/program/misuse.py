@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from numbers import Real
 
@@ -11,6 +12,7 @@ from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.graph.operator import script_line, warn_script
 
+_log = logging.getLogger(__name__)
 _RUNS = 3  # a script may run its program a few times to try it, before it calls minimize
 
 
@@ -102,7 +104,7 @@ def check_arguments(rate: object, regularization: object) -> None:
             f"learning_rate: expected 0 or more, got {rate!r}; to maximize, minimize -1.0 * loss"
         )
     if isinstance(rate, Real) and not rate:
-        warn_script("learning_rate=0: training does not change the parameters")
+        _log.warning("optimizer %s: learning_rate=0 does not change the parameters", script_line())
     if regularization is not None and not callable(regularization):
         raise FluidTypeError(
             f"regularization: expected fluid.regularizer.L2Decay(coefficient) or L1Decay, got {regularization!r}"
