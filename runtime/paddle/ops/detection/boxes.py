@@ -68,7 +68,7 @@ def expect_boxes(spec: Spec, slot: str) -> None:
         raise ShapeError(f"{slot}: expected boxes (rows, 4), got {spec.shape}")
 
 
-@operator("iou_similarity", "X Y -> Out", infer="X(N, 4), Y(M, 4) -> X(N, M, lod=0)")
+@operator("iou_similarity", "X Y -> Out", infer="X(N, 4), Y(M, 4) -> X(N, M)")
 def iou_similarity(x: Array, y: Array) -> Array:
     """Return the intersection over union (n, m) of boxes x (n, 4) with boxes y (m, 4)."""
     return from_host(overlaps(to_host(x), to_host(y)), x)

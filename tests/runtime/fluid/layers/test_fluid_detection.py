@@ -195,3 +195,13 @@ def test_retinanet_pays_for_classes_and_finds_boxes() -> None:
     assert float(np.array(cost).item()) > 0
     assert np.array(change)[0, 2, 1] < 0 < np.array(change)[0, 2, 0]
     assert np.array(rows).shape[1] == 6
+
+
+def test_the_loss_of_a_fixed_number_of_images_takes_any_number_of_boxes() -> None:
+    codes = layers.data("codes", [2, 5, 4], append_batch_size=False)
+    scores = layers.data("scores", [2, 5, 3], append_batch_size=False)
+    priors = layers.data("priors", [5, 4], append_batch_size=False)
+    boxes = layers.data("boxes", [4], lod_level=1)
+    label = layers.data("label", [1], dtype="int32", lod_level=1)
+    assert layers.iou_similarity(boxes, priors).lod_level == 1
+    assert layers.ssd_loss(codes, scores, boxes, label, priors, priors).shape[1:] == (1,)
