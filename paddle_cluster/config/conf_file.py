@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os.path import isabs, lexists
 from pathlib import Path
 from types import FrameType
@@ -32,8 +32,26 @@ _CONSTANTS = {"true": "True", "false": "False", "null": "None"}
 _NOT_PYTHON = (".yaml", ".yml", ".toml", ".json", ".ini", ".txt")
 CONF_VARIABLE = "PADDLE_CLUSTER_CONF"
 DEFAULT = "default"
+_MEANT = {
+    name: advice
+    for names, advice in {
+        "port ssh_ports": "write the port of sshd as host:port in HOSTS; PADDLE_PORT is that of the pservers",
+        "user username login ssh_username": "write user@host in HOSTS",
+        "key keyfile key_file ssh_keys pem identity": "give SSH_IDENTITY_FILES, a list of private keys",
+        "gpus ngpus slots procs": "give --nproc_per_node=N; a hostfile gives each host its own slots=N",
+        "env envs environment variables": "give --env=NAME=VALUE or --env_file=FILE; for one host, HOST_SETTINGS",
+        "workers worker servers master masters ips nodes": "HOSTS lists all; PSERVERS and TRAINERS choose from them",
+        "workdir work_dir workspace": "give the directory to send with -p DIR; ROOT_DIR is its place on the nodes",
+    }.items()
+    for name in names.split()
+}
+"""Names that users expect in conf.py -> what to write instead."""
 _CONF_NAME = regex(r"[A-Z][A-Z0-9_]*")
 _JOINED = regex(rb"""(?:[rRuU]?(?:"[^"',\s]+"|'[^"',\s]+')\s*){2,}""")  # two strings without a comma
+_IS_PYTHON = (
+    "this file is Python, with lines such as HOSTS = ['user@host'] and ROOT_DIR = '/data'; a hostfile or inventory is "
+    "given with --hostfile=FILE"
+)
 _CODING = regex(rb"(?:[ \t\f]*(?:#.*)?\r?\n)?[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
 
 
@@ -48,6 +66,7 @@ class ConfFile:
         lines: name -> line of its last assignment at any depth.
         element_lines: name -> lines of the elements, if the value is written as a list or a dictionary.
         unused: those of `others` that the file never reads.
+        skipped: name -> line of an assignment that no run of the file executes, or that is local to a function.
     """
 
     shown: str = CONF_NAME
@@ -56,6 +75,7 @@ class ConfFile:
     lines: Mapping[str, int] = field(default_factory=dict)
     element_lines: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
+    skipped: Mapping[str, int] = field(default_factory=dict)
 
     def where(self, name: str, index: int | None = None) -> str:
         """Return "file:line" of a name or of an element of its value, for messages; only the file if unknown."""
@@ -102,7 +122,18 @@ def read_conf(path: Path) -> ConfFile:
         node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     }
     unused = tuple(name for name in others if name in lines and name not in loaded)
-    return ConfFile(shown, assigned, others, lines, element_lines, unused)
+    return ConfFile(shown, assigned, others, lines, element_lines, unused, dict(_skipped(tree)))
+
+
+def _skipped(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Yield name and line of assignments in classes, functions and `if __name__ == ...`, and of `NAME: value`."""
+    for part in tree.body:
+        is_local = isinstance(part, ast.ClassDef | ast.FunctionDef)
+        is_main = isinstance(part, ast.If) and "'__main__'" in ast.unparse(part.test)
+        is_bare = isinstance(part, ast.AnnAssign) and part.value is None
+        for node in ast.walk(part) if is_local or is_main or is_bare else ():
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id, node.lineno
 
 
 def shown_path(path: Path) -> str:
@@ -144,7 +175,7 @@ def _parse(source: bytes, path: Path, shown: str) -> ast.Module:
         return ast.parse(source, str(path))
     except SyntaxError as error:
         where = f"{shown}:{error.lineno}" if error.lineno else shown
-        raise ConfError(where, f"{error.msg}{_quoted(error.text)}") from error
+        raise ConfError(where, f"{error.msg}{_quoted(error.text)}; {_IS_PYTHON}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise ConfError(shown, f"is not valid Python: {error}") from error
 
@@ -229,6 +260,12 @@ def _remedy(error: BaseException, path: Path) -> str:
         return f"; in Python, write {_CONSTANTS[error.name]}"
     if isinstance(error, NameError) and error.name:
         return f'; put a string in quotes: "{error.name}"'
+    if isinstance(error, KeyError) and _CONF_NAME.fullmatch(str(error.args[0])):
+        return f"; if it is an environment variable, set it first: export {error.args[0]}=... (sudo and cron remove it)"
+    if isinstance(error, SystemExit):
+        return "; remove the call of exit"
+    if isinstance(error, EOFError):
+        return "; it cannot ask questions here: read an environment variable instead"
     if isinstance(error, FileNotFoundError) and not isabs(str(error.filename or "/")):
         return f"; it is relative to the current directory {Path.cwd()}"
     if isinstance(error, ModuleNotFoundError):
@@ -280,7 +317,7 @@ class Layers:
                 rests = tuple(one.partition("_")[2] for one in CONF_NAMES if one.startswith(f"{prefix}_"))
                 if near and len(rests) > 1 and not values.nearest(rest, rests):
                     hint = f"`{COMMAND} help configuration` lists the names that begin with {prefix}_"
-                hint = EXPECTED.get(name.lower(), hint)
+                hint = _MEANT.get(name.lower()) or EXPECTED.get(name.lower(), hint)
                 if name.lower() in LONG:
                     hint = f"it is an option of the command line: --{name.lower()}"
                 self.add(self.conf.where(name), f"unknown name {name}; {hint}")
@@ -288,6 +325,10 @@ class Layers:
             row = CONF_NAMES.get(name.upper())
             if row and row.default is not REQUIRED and row.conf not in self.conf.values:
                 self.add(self.conf.where(name), f"{name} has no effect; did you mean {name.upper()}?")
+        for name, line in self.conf.skipped.items():
+            if name in CONF_NAMES and name not in self.conf.values:
+                text = f"this line does not set {name}; write {name} = ... at the top level of the file, unindented"
+                self.add(f"{self.conf.shown}:{line}", text)
         found = {key: self._read(key, BY_KEY[key]) for key in keys}
         self.raise_any()
         return found
@@ -317,7 +358,8 @@ class Layers:
                 self.origins[key] = self.conf.where(key)
                 value = row.read(self.conf.values[key])
             elif row.default is REQUIRED and given is None:
-                self.add(self.conf.shown, self._missing(key))
+                if key not in self.conf.skipped:  # reported with its line
+                    self.add(self.conf.shown, self._missing(key))
             else:
                 value = row.absent_value
         except values.ValueMismatchError as error:

@@ -7,6 +7,8 @@ program. PROGRESS has regular expressions that find numbers in log lines, or nam
 
 from __future__ import annotations
 
+import codecs
+import glob
 import os
 import re
 import stat
@@ -89,6 +91,8 @@ def check(entry: Entry, package: Path) -> None:
         words = entry.path.split()  # of "ws/train.py", "python train.py --lr 0.1" or "train"
         names = [text.rpartition("/")[2] for word in words for text in (word, f"{word}.py")]
         name = next((name for name in names if (package / name).is_file()), "")
+        below = [file for one in names for file in package.glob(f"*/{glob.escape(one)}")] if not name else []
+        name = name or (str(below[0].relative_to(package)) if len(below) == 1 else "")
         scripts = [file.name for file in package.iterdir() if file.suffix in SCRIPTS]
         name = name or nearest(entry.path, scripts) or ("".join(scripts) if len(scripts) == 1 else "")
         raise WorkspaceError(
@@ -133,14 +137,14 @@ def _check_content(file: Path) -> None:
 
 
 def _check_program(file: Path) -> None:
-    hint = "a Python file must end in .py"
+    hint = "write #!/bin/bash into its first line; a Python file must end in .py"
     if file.suffix == ".ipynb":
         raise WorkspaceError(
             f"{file} is a notebook, which Python cannot run: convert it with `jupyter nbconvert --to script "
             f"{file}`, and give --entry={file.stem}.py"
         )
     if not file.stat().st_mode & stat.S_IXUSR:
-        raise WorkspaceError(f"{file} is not executable; chmod +x it ({hint})")
+        raise WorkspaceError(f"{file} is not executable; chmod +x it (a Python file must end in .py)")
     try:
         with file.open("rb") as opened:
             head = opened.read(_HEAD_BYTES)
@@ -148,6 +152,10 @@ def _check_program(file: Path) -> None:
         raise WorkspaceError(
             f"cannot read {file}: {error.strerror}; make it readable for your user"
         ) from error
+    if head.startswith(codecs.BOM_UTF8):
+        raise WorkspaceError(
+            f"cannot run {file}: it begins with a byte order mark; save it in UTF-8 without one"
+        )
     if not head.startswith(_PROGRAM_HEADS):
         raise WorkspaceError(
             f"cannot run {file}: it is not a Linux executable and does not begin with #! ({hint})"

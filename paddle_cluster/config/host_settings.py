@@ -82,7 +82,7 @@ def _read_one(settings: object) -> HostSettings:
     for name, value in settings.items():
         reader = SETTINGS.get(name) if isinstance(name, str) else None
         if reader is None:
-            near = nearest(name, tuple(SETTINGS)) if isinstance(name, str) else None
+            near = nearest(name.lower(), tuple(SETTINGS)) if isinstance(name, str) else None
             hint = f"did you mean {near!r}?" if near else f"the settings of a host are {_listed()}"
             raise ValueMismatchError(f"unknown setting {name!r:.80}; {hint}")
         try:

@@ -20,10 +20,25 @@ from paddle_node.contract.classes import dataclass, field, regex, replace
 LIMIT = 1 << 20  # bytes
 EXPECTED = "expected `host slots=N`, one per line"
 _SLOTS = regex(r"[0-9]{1,5}")
-_OTHER_FORM = regex(r"(?:[ \t]*(?:#.*)?\n)*(?:---[ \t]*\n|\{|[\w-]+:[ \t]*\n[ \t]+\S)")
+_OTHER_FORM = regex(r"(?:[ \t]*(?:#.*)?\n)*(?:---[ \t]*\n|\{|\[\s*[\"'{]|[\w-]+:[ \t]*\n[ \t]+\S)")
 _SECTION = regex(r"\[([^\s:\[\]]+)(?::(children|vars|hosts))?\]")
 _ITEM = regex(r"""([^\s=]+)(?:\s*(=)\s*("[^"]*"|'[^']*'|[^\s"']\S*|(?=\s|$)))?""")
 _COUNT_NAMES = ("slots", "max_slots", "max-slots")
+_FORMS = tuple(
+    (regex(pattern), advice)
+    for pattern, advice in (
+        (
+            r"[Hh]ost\s+\S+",
+            "an ssh config is given as SSH_CONFIG in conf.py; list the names of its hosts here",
+        ),
+        (r"HOSTS\s*=.*|(?:import|from)\s.*", "a conf.py is given with --conf=FILE"),
+        (r"(\S+)\s+([0-9]+)", "for processes: {0} slots={1}"),
+        (r"(\S+)\s+(?:-p\s*|[Pp]ort[=\s]\s*)([0-9]+).*", "for a port: {0}:{1}"),
+        (r"(?://|;|%|--).*", "comments begin with #"),
+        (r"(\S+?)[,;]?\s+[\w.@-]+[,;]?(?:\s+[\w.@-]+[,;]?)*", "write a single name per line, such as {0}"),
+    )
+)
+"""Line of other files -> what to write instead; {} are the groups."""
 _ALL = "all"
 _LOGIN = {
     f"ansible_{prefix}{name}": name for name in ("host", "user", "port") for prefix in ("", "ssh_")
@@ -35,6 +50,7 @@ class _Line(NamedTuple):
 
     where: str
     words: tuple[tuple[str, str | None], ...]
+    text: str
 
 
 @dataclass
@@ -81,7 +97,7 @@ def _read(path: Path, lines: list[str], comment: str = "#") -> Iterator[_Line]:
             words = tuple(
                 (name, value.strip("\"'") if equals else None) for name, equals, value in _ITEM.findall(bare)
             )
-            yield _Line(f"{path}:{number}", words)
+            yield _Line(f"{path}:{number}", words, bare)
 
 
 def _hosts(line: _Line) -> Iterator[str]:
@@ -119,7 +135,9 @@ def _slots(path: Path, lines: Iterator[_Line]) -> HostList:
         for name, value in line.words[1:]:
             if name not in _COUNT_NAMES or value is None or not _SLOTS.fullmatch(value):
                 item = name if value is None else f"{name}={value}"
-                raise ConfError(line.where, f"expected `host slots=N`, got {item!r:.80} after the host")
+                forms = ((form.fullmatch(line.text), advice) for form, advice in _FORMS)
+                hint = next((f"; {advice.format(*match.groups())}" for match, advice in forms if match), "")
+                raise ConfError(line.where, f"expected `host slots=N`, got {item!r:.80} after the host{hint}")
             if name == "slots":
                 own, counts = int(value), True
         for word in _hosts(line):

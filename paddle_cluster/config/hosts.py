@@ -138,6 +138,7 @@ class HostList:
             texts = [host.text for host in self.hosts]
             near = nearest(reference, [*texts, *(host.name for host in self.hosts)])
             hint = f"; did you mean {near!r}?" if near else f", which has {some(texts, _SHOWN)}"
+            hint += "; an index has no quotes" * reference.isdecimal()
             raise ValueMismatchError(f"{reference!r} is not in {self.called}{hint}")
         return ids[0]
 
@@ -229,7 +230,7 @@ def _items(item: str) -> list[str]:
 def host(value: object) -> Host:
     """Accept a host, by the grammar of this module."""
     if not isinstance(value, str):
-        raise mismatch("a host as a string, such as 'root@10.1.9.7'", value)
+        raise mismatch("a host as a string, such as 'root@10.1.9.7' or 'root@10.1.9.7:2222'", value)
     try:
         return parse_host(value)
     except HostError as error:
@@ -278,7 +279,9 @@ def _refuse_dangerous(text: str) -> None:
     if len(text) > MAX_TEXT:
         raise HostError(f"a host may have at most {MAX_TEXT} characters, got {len(text)}")
     if text.startswith("-"):
-        raise HostError("a host must not begin with '-': ssh would read it as an option")
+        raise HostError("a host must not begin with '-', as ssh's options do; expected [user@]host[:port]")
+    if text != text.strip():
+        raise HostError("remove the spaces or line ends around it, as text.strip() does")
     for character in text:
         if character.isspace() or not character.isprintable():
             raise HostError(
@@ -286,7 +289,8 @@ def _refuse_dangerous(text: str) -> None:
                 "commas: --hosts=a,b, or HOSTS = ['a', 'b'] in conf.py"
             )
         if character in _SHELL_CHARACTERS:
-            raise HostError(f"a host must not contain {character!r}; expected [user@]host[:port]")
+            several = "; separate several as in HOSTS = ['a', 'b']" * (character == ",")
+            raise HostError(f"a host must not contain {character!r}; expected [user@]host[:port]{several}")
 
 
 def _check_user(user: str) -> None:

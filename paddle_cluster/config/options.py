@@ -300,7 +300,7 @@ def _flag(conf: str, target: str, default: object, read: Callable[[Any], Any], f
 _DAY_S = 86400.0
 _seconds = seconds(0.1, _DAY_S)
 _SLURM_EXAMPLE = "options of salloc, such as ['--partition=gpu']"
-_nodes = list_of(values.node_reference, "entries of HOSTS or their indices")
+_nodes = list_of(values.node_reference, "entries of HOSTS or their indices, such as [0, 1]")
 
 NAMES = (
     _name("PSERVERS", "cluster.pservers", None, _nodes),

@@ -7,6 +7,7 @@ The packages that a script imports, and the sources, are those of `workspace.sou
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Container, Iterator, Mapping
 from pathlib import Path
 
@@ -82,6 +83,9 @@ _READS_ARGUMENTS = regex(
     rb"\b(?:sys|click|fire|hydra|absl|typer|tyro|plac|gin|chz|pyrallis|draccus|runpy|unittest)\b|arg[sv]|[Pp]ars"
     rb"|[Ff]lags|FLAGS|[a-z]opts?\b|CLI|cli\b|paddle"
 )
+_OTHER_MAIN = regex(r"__name__ == ('(?!__main__')\w*main\w*')", re.IGNORECASE)
+_MAINS = ("main", "train", "run", "_main")
+_INERT = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
 _MEETS = b"init_process_group"
 
 
@@ -114,6 +118,27 @@ def trains_alone(imported: Collection[str], files: Mapping[Path, bytes]) -> bool
 def ignores_arguments(files: Mapping[Path, bytes]) -> bool:
     """Return whether neither a Python script nor its modules read the command line."""
     return any(files.values()) and not any(map(_READS_ARGUMENTS.search, files.values()))
+
+
+def unused_main(entry: Entry, package: Path) -> str:
+    """Return "FILE:LINE: what is wrong" of a script that defines functions, but calls none of them; "" for others."""
+    for file in (package / name for name in entries.files(entry, package)[:1] if name.endswith(".py")):
+        try:
+            tree = ast.parse(read_bounded(file, LIMIT))
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return ""
+        for part in tree.body:
+            if isinstance(part, ast.If) and (found := _OTHER_MAIN.fullmatch(ast.unparse(part.test))):
+                return f"{file}:{part.lineno}: {found[1]} is never the name of a script, which is '__main__'"
+        mains = [part for part in tree.body if isinstance(part, ast.FunctionDef) and part.name in _MAINS]
+        if mains and all(isinstance(part, _INERT) or _is_text(part) for part in tree.body):
+            return f"{file}:{mains[0].lineno}: the script defines {mains[0].name}, but never calls it"
+    return ""
+
+
+def _is_text(part: ast.stmt) -> bool:
+    """Return whether a statement is a docstring, or assigns a constant."""
+    return isinstance(part, ast.Expr | ast.Assign) and isinstance(part.value, ast.Constant)
 
 
 def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:

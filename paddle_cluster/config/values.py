@@ -12,7 +12,7 @@ import ipaddress
 import os
 import pwd
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -240,7 +240,7 @@ def root_dir(value: object) -> str:
 
 def python(value: object) -> str:
     """Accept a Python on the nodes: a command name, an absolute path, or empty for the default."""
-    expected = "a command name such as 'python3.11' or an absolute path on the nodes"
+    expected = "a command such as 'python3.11' or a path on the nodes such as '/opt/conda/envs/x/bin/python'"
     if not isinstance(value, str) or not value.isprintable() or value.startswith("-"):
         raise mismatch(expected, value)
     if value and not value.startswith("/") and ("/" in value or value.startswith("~") or " " in value):
@@ -270,7 +270,10 @@ def home() -> Path:
 def ssh_path(value: object) -> Path:
     """Accept the path of a file of `ssh`; ~ is the home directory that `ssh` uses."""
     is_below_home = isinstance(value, str) and value.startswith("~/")
-    return local_path(f"{home()}{str(value)[1:]}" if is_below_home else value)
+    path = local_path(f"{home()}{str(value)[1:]}" if is_below_home else value)
+    if path.is_dir():
+        raise mismatch("the path of a file, not of a directory", value)
+    return path
 
 
 def ssh_config(value: object) -> Path:
@@ -292,8 +295,7 @@ def list_of(read: Callable[[object], T], what: str) -> Callable[[object], tuple[
 
     def read_list(value: object) -> tuple[T, ...]:
         if not isinstance(value, list | tuple):
-            hint = "; write its keys as a list" if isinstance(value, Mapping) else ""
-            raise ValueMismatchError(f"{mismatch(f'a list of {what}', value)}{hint}")
+            raise ValueMismatchError(f"{mismatch(f'a list of {what}', value)}{_as_list(value)}")
         read_elements = []
         for index, element in enumerate(value):
             try:
@@ -304,6 +306,16 @@ def list_of(read: Callable[[object], T], what: str) -> Callable[[object], tuple[
         return tuple(read_elements)
 
     return read_list
+
+
+def _as_list(value: object) -> str:
+    """Return advice for a value that is not a list but contains the elements of one, or ""."""
+    if isinstance(value, str) and value.strip():
+        return f"; write {value.replace(',', ' ').split()}"
+    if isinstance(value, Mapping):
+        part = "values" if any(isinstance(one, list | tuple | dict) for one in value.values()) else "keys"
+        return f"; write its {part} as a list"
+    return "; write it in brackets, with its elements in order" if isinstance(value, Iterable) else ""
 
 
 def ip_address(value: object) -> str:
@@ -342,7 +354,7 @@ def slurm_option(value: object) -> str:
 def node_reference(value: object) -> str | int:
     """Accept a reference to a node of HOSTS: its text in the list, or its 0-based index."""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise mismatch("an entry of HOSTS or its index", value)
+        raise mismatch("an entry of HOSTS or its index, such as 0", value)
     return value
 
 

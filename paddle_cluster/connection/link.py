@@ -44,6 +44,10 @@ _HINTS = (
         "the login shell of this user is restricted: change it (usermod -s), or log in as a different user",
     ),
     (
+        regex(r"not a (?:terminal|tty)\b|[/ ]\.\w*(?:rc|profile|login|zshenv|bash_login): "),
+        "a start file of the login shell there, such as ~/.bashrc, ends it without a terminal: correct that file",
+    ),
+    (
         regex(r"this is Python [0-9.]+; the node|^the node agent exited with status 12[67]: agent: "),
         "install Python 3.8 or newer there, or set PYTHON in conf.py to the path of one",
     ),
@@ -385,7 +389,8 @@ def unstarted(fault: str, said: str, ended: str) -> str:
         return reason
     return (
         f"{reason}; check the login shell of this user, ForceCommand in its sshd_config, and whether ~/.bashrc on "
-        "the node runs exit or exec, or waits for input, when there is no terminal"
+        "the node runs exit or exec, or waits for input, when there is no terminal: `ssh HOST echo ok </dev/null` must "
+        "print ok"
     )
 
 

@@ -386,7 +386,7 @@ def link_problem(link: str, links: Mapping[str, str], tree: Container[str], keep
         at.append(part)
         path = "/".join(at)
         if path not in tree:
-            return f"to {target!r}, which is never sent"
+            return f"to {target!r}, which does not exist, or is not sent"
         if path in links:
             followed += 1
             if links[path].startswith("/"):

@@ -18,6 +18,7 @@ from paddle_cluster.config.script_habits import (
     hidden_errors,
     ignores_arguments,
     trains_alone,
+    unused_main,
 )
 from paddle_cluster.config.workspace import hiding_files, unprepared_commands
 from paddle_cluster.plan.environment import ADDED_ON_NODE, too_long_message
@@ -100,6 +101,8 @@ def _warnings(plan: Plan) -> Iterator[str]:
         )
     for place, text in hidden_errors(job.entry, package):
         yield f"WARNING: {place}: {text}"
+    if plan.mode is not Mode.V1 and (unused := unused_main(job.entry, package)):
+        yield f"WARNING: {unused}, so the job probably does nothing"
     ranks = len(plan.trainer_nodes) if plan.mode is Mode.COLLECTIVE else 1
     is_read = job.passthrough or ranks > 1
     imported, files = workspace.sources(job.entry, package) if is_read else ([], {})
@@ -157,7 +160,6 @@ def _head(plan: Plan) -> Iterator[str]:
     yield from _bootstrap(plan)
     for node in plan.nodes:
         yield f"node {node.node_id}  {node.host.describe()}  {node.job_dir}"
-    yield from _warnings(plan)
 
 
 def _bootstrap(plan: Plan) -> Iterator[str]:
@@ -273,4 +275,5 @@ def _footnotes(plan: Plan) -> Iterator[str]:
     yield from map(too_long_message, values_in_files(plan, planned_addresses(plan)))
     if any(plan.settings.variables_of(node.node_id).names for node in plan.nodes):
         yield "Your own variables are shown as ***; only the processes receive them."
+    yield from _warnings(plan)
     yield "This was a dry run: no connection was made and nothing was written."

@@ -122,7 +122,7 @@ def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reas
             "If the user is correct, add a public key to its ~/.ssh/authorized_keys: ssh-copy-id "
             f"{port}{at}{login.host}. If the key is there, remove write permission of other users, with which sshd "
             "ignores the file: chmod go-w ~ ~/.ssh ~/.ssh/authorized_keys. AllowUsers and AllowGroups "
-            "of its sshd must not exclude the user."
+            "of its sshd must not exclude the user, whose login shell must exist."
         ),
         "login refused",
     )
@@ -148,7 +148,11 @@ def prompts(login: Login, methods: Iterable[str], keys: Iterable[str], has_accep
 
 def unresolved(host: str, why: str) -> Reason:
     """Explain that the host name cannot be resolved."""
-    return Reason(f"cannot resolve {host}: {why}.", "Check HOSTS and your ssh config.")
+    return Reason(
+        f"cannot resolve {host}: {why}.",
+        "Correct the name in HOSTS, SSH_JUMP or your ssh config, or write an address; "
+        f"`getent hosts {host}` checks a name.",
+    )
 
 
 def out_of_reach(target: str, why: str) -> Reason:

@@ -233,7 +233,11 @@ class Routes:
         while hops[0].jump:
             *before, last = hops[0].jump.split(",")
             if len(hops) > MOST_HOPS:
-                raise ConnectError(node.text, f"the jump hosts form a loop: {hops[0].text}.")
+                raise ConnectError(
+                    node.text,
+                    f"the jump hosts form a loop: {hops[0].text}.",
+                    "Exclude them from their own ProxyJump, as in `Host * !gate`, or set SSH_JUMP in conf.py.",
+                )
             way = f"ProxyJump={','.join(before)}" if before else ""
             hops.insert(0, self._resolved(parse_host(last), node, way))
         for at, hop in enumerate(hops):

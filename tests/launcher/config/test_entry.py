@@ -112,3 +112,12 @@ def test_of_a_script_and_a_package_with_one_name_the_one_that_python_runs_is_che
     made(tmp_path / "job/__main__.py")
     made(tmp_path / "job.py", b"")
     check(read("-mjob"), tmp_path)
+
+
+def test_a_script_in_a_folder_of_the_workspace_is_suggested(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    made(tmp_path / "src/train.py")
+    assert "did you mean --entry=src/train.py?" in refused("train.py", tmp_path)
+    (tmp_path / "old").mkdir()
+    made(tmp_path / "old/train.py")
+    assert "add it, or name" in refused("train.py", tmp_path)

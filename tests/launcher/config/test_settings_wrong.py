@@ -34,7 +34,10 @@ WRONG = [
     ("open('none.txt')", "'none.txt'; it is relative to the current directory /"),
     ("HOSTS = ['a']\nJOB_UMASK = 22", "conf.py:2: JOB_UMASK: expected 0o077"),
     ("HOSTS = None", "conf.py:1: HOSTS: expected a list of hosts, such as ['root@10.1.9.7'], got None"),
-    ("HOSTS = ['a', 7]", "conf.py:1: HOSTS[1]: expected a host as a string, such as 'root@10.1.9.7', got 7"),
+    (
+        "HOSTS = ['a', 7]",
+        "conf.py:1: HOSTS[1]: expected a host as a string, such as 'root@10.1.9.7' or 'root@10.1.9.7:2222', got 7",
+    ),
     (
         "HOSTS = [\n'a',\n'b;touch x',\n]",
         "conf.py:3: HOSTS[1]: the string 'b;touch x' is not a host: a host must not contain ';'",
@@ -58,6 +61,27 @@ WRONG = [
     (
         HOSTS + "RESIDENT_S = -1",
         "conf.py:2: RESIDENT_S: expected a number of seconds from 0 to 86400, got -1",
+    ),
+    (
+        "HOSTS = 'a, b'",
+        "got the string 'a, b'; write ['a', 'b']",
+    ),
+    ("HOSTS = {'gpu': ['a']}", "got the dict {'gpu': ['a']}; write its values as a list"),
+    (
+        "def main():\n    HOSTS = ['a']",
+        "conf.py:2: this line does not set HOSTS; write HOSTS = ... at the top",
+    ),
+    (HOSTS + "if __name__ == '__main__':\n  PYTHON = 'x'", "conf.py:3: this line does not set PYTHON"),
+    (HOSTS + "PORT = 22", "conf.py:2: unknown name PORT; write the port of sshd as host:port in HOSTS"),
+    (
+        HOSTS + "ROOT_DIR = /data",
+        "conf.py:2: invalid syntax: 'ROOT_DIR = /data'; this file is Python, with lines such as",
+    ),
+    (HOSTS + "SSH_KNOWN_HOSTS = '/etc'", "conf.py:2: SSH_KNOWN_HOSTS: expected the path of a file"),
+    (HOSTS + "TRAINERS = ['0']", "which has root@a, b:2222, c; an index has no quotes"),
+    (
+        "import os\nHOSTS = os.environ['MY_H']",
+        "KeyError: 'MY_H'; if it is an environment variable, set it first: export MY_H=...",
     ),
     ("HOSTS = ['u@A:22', 'u@a:22']", "conf.py:1: HOSTS: 'u@a:22' is listed 2 times"),
     ("HOSTS = ['local', 'locl']", "conf.py:1: HOSTS: 'local' and other machines cannot be mixed: 'locl' "),
@@ -126,9 +150,9 @@ WRONG = [
         HOSTS + "LD_LIBRARY_PATH = ['/usr/lib']",
         "conf.py:2: LD_LIBRARY_PATH: expected directories separated by ':'",
     ),
-    (HOSTS + "PYTHON = 'venv/bin/python'", "conf.py:2: PYTHON: expected a command name such as 'python3.11'"),
-    (HOSTS + "PYTHON = '~/bin/python'", "conf.py:2: PYTHON: expected a command name"),
-    (HOSTS + "PYTHON = '-c'", "conf.py:2: PYTHON: expected a command name"),
+    (HOSTS + "PYTHON = 'venv/bin/python'", "conf.py:2: PYTHON: expected a command such as 'python3.11'"),
+    (HOSTS + "PYTHON = '~/bin/python'", "conf.py:2: PYTHON: expected a command"),
+    (HOSTS + "PYTHON = '-c'", "conf.py:2: PYTHON: expected a command"),
     (HOSTS + "WIRE = 'tls'", "conf.py:2: WIRE: expected 'curve' or 'plain', got the string 'tls'"),
     (
         HOSTS + "SSH_CLIENT = 'ssh'",
@@ -166,7 +190,7 @@ WRONG = [
     (HOSTS + "TRAINERS = [-1]", "conf.py:2: TRAINERS[0]: expected an index into HOSTS"),
     (
         HOSTS + "TRAINERS = [True]",
-        "conf.py:2: TRAINERS[0]: expected an entry of HOSTS or its index, got True",
+        "conf.py:2: TRAINERS[0]: expected an entry of HOSTS or its index, such as 0, got True",
     ),
     (
         HOSTS + "PSERVERS = [0, 'root@a']",

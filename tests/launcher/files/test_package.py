@@ -131,10 +131,10 @@ def test_all_files_that_cannot_be_sent_are_refused_in_one_error(root: Path) -> N
             "absolute is a link to '/etc/passwd', an absolute path (--keep_links sends it unchanged)",
             "outside is a link to '../elsewhere', outside the workspace",
             "around is a link to '../ws/train.py', outside the workspace",
-            "dangling is a link to 'nothing', which is never sent",
+            "dangling is a link to 'nothing', which does not exist, or is not sent",
             "loop is a link to 'pool', which forms a loop",
             "pool is a link to 'loop', which forms a loop",
-            "to_output is a link to 'output', which is never sent",
+            "to_output is a link to 'output', which does not exist, or is not sent",
             "paddle.py hides the paddle package on the nodes; rename it",
         ]
     )

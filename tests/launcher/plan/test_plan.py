@@ -269,7 +269,10 @@ def test_resume_is_explained_where_the_script_itself_resumes(planned: Planned, m
     ("script", "line"),
     [
         ("init_process_group('gloo', rank=0, world_size=4)\n", "train.py:1: world_size=4"),
-        ("N = 2\ndef main():\n    dist.init_process_group(world_size=N)\n", "train.py:3: world_size=2"),
+        (
+            "N = 2\ndef main():\n    dist.init_process_group(world_size=N)\nmain()\n",
+            "train.py:3: world_size=2",
+        ),
         ("train_alone(world_size=1)\n", ""),
         ("init_process_group('gloo', world_size=3)\n", ""),
         ("init_process_group('gloo', world_size=int(os.environ['WORLD_SIZE']))\n", ""),

@@ -106,3 +106,28 @@ def test_a_command_that_only_login_shells_have_is_reported(
     monkeypatch.chdir(tmp_path)
     lines = opening(planned(LOCAL, "--entry=run.sh")).splitlines()[2:]
     assert [line.partition(told)[0] for line in lines] == (["WARNING: "] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("def main():\n    pass\n", "train.py:1: the script defines main, but never calls it"),
+        (
+            "def main():\n    pass\nif __name__ == 'main':\n    main()\n",
+            "train.py:3: 'main' is never the name",
+        ),
+        ("def main():\n    pass\nif __name__ == '__main__':\n    main()\n", ""),
+        ("def main():\n    pass\n\nmain()\n", ""),
+        ("def main():\n    pass\nx = main()\n", ""),
+        ("import nets\n\ndef helper():\n    pass\n", ""),
+    ],
+)
+def test_a_script_that_calls_none_of_its_functions_is_reported(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, told: str
+) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/train.py").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    lines = opening(planned(LOCAL)).splitlines()[2:]
+    assert len(lines) == bool(told)
+    assert told in "".join(lines)

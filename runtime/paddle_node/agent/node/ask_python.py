@@ -183,7 +183,7 @@ def _why(error: Exception, python: str, path: str) -> str:
                 reason,
                 point,
             )
-    return "%s (PYTHON in conf.py)" % reason
+    return "%s; set PYTHON in conf.py to a Python of that node (`command -v python3` there)" % reason
 
 
 class _Capture:

@@ -232,8 +232,9 @@ class _ProbeRun:
             self._uses[name](name, None)
         elif problem:
             kind = "problems" if name in ("root_dir", "workspace") else "remarks"
-            where = self.found["root_dir"] + ": " if name == "root_dir" else ""
-            self.found[kind].append([name, where + problem])
+            text = "%s: %s; set ROOT_DIR in conf.py to a different directory"
+            is_root = name == "root_dir"
+            self.found[kind].append([name, text % (self.found[name], problem) if is_root else problem])
         else:
             self._uses[name](name, answer)
         self.finish(name, took_s)
