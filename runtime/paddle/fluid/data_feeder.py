@@ -13,6 +13,7 @@ import numpy.typing as npt
 from paddle.fluid.errors import FluidError, FluidTypeError, answering
 from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.program.variable import Variable
+from paddle.fluid.run.feeds import has_none
 from paddle.fluid.run.places import Place, cpu_places
 from paddle.fluid.run.tensor import LoDTensor
 from paddle.signatures import explained
@@ -142,7 +143,7 @@ def _tensor(variable: Variable, column: list[Any]) -> LoDTensor:
         _flatten(variable.name, value, lengths, rows, variable.lod_level)
     try:
         array = np.asarray(rows, variable.dtype)
-        if array.dtype.kind == "f" and np.isnan(array).any() and _has_none(rows):
+        if array.dtype.kind == "f" and np.isnan(array).any() and has_none(rows):
             raise ValueError("a sample contains None; a missing value needs a number")
     except (TypeError, ValueError) as error:
         raise FluidError(
@@ -157,10 +158,6 @@ def _tensor(variable: Variable, column: list[Any]) -> LoDTensor:
     if lengths:
         tensor.set_recursive_sequence_lengths(lengths)
     return tensor
-
-
-def _has_none(value: Any) -> bool:
-    return value is None or (isinstance(value, (list, tuple)) and any(map(_has_none, value)))
 
 
 def _flatten(name: str, value: Any, lengths: list[list[int]], rows: list[Any], level: int) -> None:

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import paddle.fluid as fluid
+from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.run.feeds import entering
 from paddle.graph.errors import ExecutionError
 
 X = np.ones((2, 4), np.float32)
@@ -227,6 +229,21 @@ def test_an_argument_that_does_not_fit_the_program_is_refused(call: Callable[[],
     classifier()
     with pytest.raises((TypeError, ValueError, LookupError, RuntimeError), match=words):
         call()
+
+
+def test_fed_numbers_beyond_the_dtype_are_refused_and_arrays_are_not_copied() -> None:
+    program = fluid.default_main_program()
+    fluid.layers.data("i", [1], dtype="int32")
+    fluid.layers.data("x", [1])
+    with pytest.raises(FluidTypeError, match="'i' was fed a value that is not an array of int32"):
+        entering([[2**40]], program.global_block(), "i")
+    numbers = memoryview(np.ones((2, 1), np.float32))  # type: ignore[arg-type]
+    assert np.shares_memory(entering(numbers, program.global_block(), "x"), np.asarray(numbers))
+
+
+def test_a_float_that_holds_no_such_number_is_filled_with_the_nearest() -> None:
+    largest = fluid.layers.fill_constant([1], "float32", 2**63 - 1)
+    assert fluid.Executor().run(fetch_list=[largest])[0] == 2.0**63
 
 
 def test_a_run_of_a_test_program_that_trains_is_warned_of() -> None:

@@ -62,7 +62,8 @@ def create_global_var(
 
 def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
     value = given["value"]
-    if isinstance(value, int) and int(float(value)) != value:
+    is_whole = isinstance(value, int) and VarType.of(given["dtype"]).numpy.kind in "iu"
+    if is_whole and int(float(value)) != value:
         raise FluidError(
             f"fill_constant: {value} would be rounded to {int(float(value))}: use layers.assign(np.array([{value}]))"
         )

@@ -62,12 +62,17 @@ def entering(value: Any, block: Block, name: str) -> Any:
     if value is None:
         raise FluidTypeError(f"{name!r} was fed None: expected an array {block.var(name).shape} {dtype}")
     try:
-        array = np.asarray(value)
-        if array.dtype == object and any(each is None for each in array.flat):
+        array = np.asarray(value, dtype)
+        if array.dtype.kind == "f" and np.isnan(array).any() and has_none(value):
             raise ValueError("it contains None; a missing value needs a number")
-        return array.astype(dtype)
-    except (TypeError, ValueError) as error:
+        return array
+    except (TypeError, ValueError, OverflowError) as error:
         raise FluidTypeError(f"{name!r} was fed a value that is not an array of {dtype}: {error}") from error
+
+
+def has_none(value: Any) -> bool:
+    """Return whether nested lists contain None, which numpy converts to NaN."""
+    return value is None or (isinstance(value, (list, tuple)) and any(map(has_none, value)))
 
 
 def _fitting(value: Any, variable: graph.Variable | None) -> Any:
