@@ -14,7 +14,7 @@ from paddle import protobuf
 from paddle.errors import PaddleError
 from paddle.proto.TrainerConfig_pb2 import MESSAGES
 from paddle.reader import pickling
-from paddle.trainer_config_helpers.configuration import Configuration, DataSource, current, reading
+from paddle.trainer_config_helpers.configuration import Configuration, DataSource, argument, current, reading
 from paddle.v2 import model
 from paddle.v2.errors import UsageError, python2_hint
 from paddle.v2.layer.output import LayerOutput
@@ -191,7 +191,7 @@ def get_config_arg(name: str, type: Callable[[Any], Any], default: Any = None) -
     Raises:
         UsageError: the text does not match the type.
     """
-    text = current().arguments.get(name)
+    text = argument(name)
     if text is None:
         return default
     try:

@@ -112,6 +112,11 @@ def current() -> Configuration:
     return _stack[-1]
 
 
+def argument(name: str) -> str | None:
+    """Return the text of an argument of the configuration that is being read; None if it is not given."""
+    return _stack[-1].arguments.get(name)
+
+
 @contextlib.contextmanager
 def reading(configuration: Configuration) -> Iterator[None]:
     """Return a context in which a configuration is the current one, and layers are declared in its namespace."""

@@ -209,10 +209,11 @@ def test_an_event_without_results_names_the_one_that_has_them() -> None:
 
 
 def test_a_vector_of_zeros_and_ones_for_a_sparse_layer_is_refused() -> None:
-    feeder = DataFeeder([("x", data_type.sparse_binary_vector(4))])
-    with pytest.raises(ValueError, match=r"sample 1 .*expected the columns that are 1.*dense_vector\(4\)"):
-        feeder([([2, 3],), ([0, 0, 1, 0],)])
-    feeder([([0, 1, 2, 3],), ([1, 1],)])
+    feeder = DataFeeder([("x", data_type.sparse_binary_vector(10))])
+    with pytest.raises(ValueError, match=r"sample 1 .*expected the columns that are 1.*dense_vector\(10\)"):
+        feeder([([2, 3],), ([0, 0, 1, 0] + [0] * 6,)])
+    feeder([(list(range(10)),), ([1, 1],)])
+    DataFeeder([("x", data_type.sparse_binary_vector(3))])([([0, 1, 0],)])  # words that are repeated
 
 
 def test_a_value_that_is_not_finite_is_named_and_otherwise_the_training() -> None:

@@ -21,6 +21,7 @@ Feed: TypeAlias = dict[str, Any]
 Sample: TypeAlias = Sequence[Any]
 Feeding: TypeAlias = Mapping[str, int] | Sequence[str] | None
 Place: TypeAlias = Callable[[int], str]
+_WIDE = 10  # of fewer columns, samples can repeat two
 """Describes the position of a data layer's item in a batch, given its number."""
 
 
@@ -315,7 +316,7 @@ def _sparse_binary(feed: Feed, name: str, kind: InputType, items: list[Any], pla
     counts, flat = _flatten(name, items)
     columns = _int_array(name, flat)
     for at, count in enumerate(counts):
-        if count == kind.dim > 2 and set(items[at]) <= {0, 1}:
+        if count == kind.dim >= _WIDE and set(items[at]) <= {0, 1}:
             raise UsageError(
                 f"data layer {name!r}, {place(at)}: expected the columns that are 1, such as [2, 9], got a vector of "
                 f"{count} numbers: list the columns, or declare the layer as dense_vector({count})"
