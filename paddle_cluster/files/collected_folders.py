@@ -37,7 +37,8 @@ class Folders:
                 raise
             if not target.is_symlink():
                 with contextlib.suppress(OSError):  # another user's, who has given this one access
-                    target.chmod(mode)
+                    kept = target.stat().st_mode & ~0o777 & 0o7777  # such as setgid, of a shared workspace
+                    target.chmod(mode | kept)
         self._times[target] = folder.mtime
 
     def remove(self, target: Path) -> bool:

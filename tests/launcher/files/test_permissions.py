@@ -55,6 +55,15 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bench.close()
 
 
+def test_a_directory_that_is_sent_again_keeps_the_setgid_bit_of_a_shared_workspace(tmp_path: Path) -> None:
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output").chmod(0o2775)
+    collector = Collector(tmp_path, CollectLimits())
+    for mode in (0o755, 0o700):
+        collector.take(0, Directory("output/a", mode), b"")
+        assert mode_of(tmp_path / "output/a") == 0o2000 | mode
+
+
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_copies_have_the_permissions_of_the_node_within_the_umask(bench: Bench, umask: int) -> None:
     (bench.place / "ws/train.py").write_text(TRAIN)
