@@ -66,7 +66,8 @@ class ConfFile:
         lines: name -> line of its last assignment at any depth.
         element_lines: name -> lines of the elements, if the value is written as a list or a dictionary.
         unused: those of `others` that the file never reads.
-        skipped: name -> line of an assignment that no run of the file executes, or that is local to a function.
+        skipped: name -> line of an assignment that no run of the file executes, or that is local to a function, if the
+            file does not use the name.
     """
 
     shown: str = CONF_NAME
@@ -121,8 +122,11 @@ def read_conf(path: Path) -> ConfFile:
     loaded = {
         node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     }
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} | loaded
+    used.update(name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names)
+    skipped = {name: line for name, line in _skipped(tree) if name not in used}
     unused = tuple(name for name in others if name in lines and name not in loaded)
-    return ConfFile(shown, assigned, others, lines, element_lines, unused, dict(_skipped(tree)))
+    return ConfFile(shown, assigned, others, lines, element_lines, unused, skipped)
 
 
 def _skipped(tree: ast.Module) -> Iterator[tuple[str, int]]:

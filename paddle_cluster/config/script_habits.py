@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from paddle_cluster.config import entry as entries
@@ -83,7 +83,7 @@ _READS_ARGUMENTS = regex(
     rb"\b(?:sys|click|fire|hydra|absl|typer|tyro|plac|gin|chz|pyrallis|draccus|runpy|unittest)\b|arg[sv]|[Pp]ars"
     rb"|[Ff]lags|FLAGS|[a-z]opts?\b|CLI|cli\b|paddle"
 )
-_OTHER_MAIN = regex(r"__name__ == ('(?!__main__')\w*main\w*')", re.IGNORECASE)
+_OTHER_MAIN = regex(r"__name__ == ('(?!__(?:mp_)?main__')\w*main\w*')", re.IGNORECASE)
 _MAINS = ("main", "train", "run", "_main")
 _INERT = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
 _MEETS = b"init_process_group"
@@ -131,13 +131,15 @@ def unused_main(entry: Entry, package: Path) -> str:
             if isinstance(part, ast.If) and (found := _OTHER_MAIN.fullmatch(ast.unparse(part.test))):
                 return f"{file}:{part.lineno}: {found[1]} is never the name of a script, which is '__main__'"
         mains = [part for part in tree.body if isinstance(part, ast.FunctionDef) and part.name in _MAINS]
-        if mains and all(isinstance(part, _INERT) or _is_text(part) for part in tree.body):
+        if mains and all(_is_inert(part) for part in tree.body):
             return f"{file}:{mains[0].lineno}: the script defines {mains[0].name}, but never calls it"
     return ""
 
 
-def _is_text(part: ast.stmt) -> bool:
-    """Return whether a statement is a docstring, or assigns a constant."""
+def _is_inert(part: ast.stmt) -> bool:
+    """Return whether a statement only imports or defines; a decorator may run the function that it decorates."""
+    if isinstance(part, _INERT):
+        return not getattr(part, "decorator_list", ())
     return isinstance(part, ast.Expr | ast.Assign) and isinstance(part.value, ast.Constant)
 
 
@@ -170,11 +172,12 @@ def hidden_errors(entry: Entry, package: Path) -> Iterator[tuple[str, str]]:
         for node in ast.walk(tree):
             if not isinstance(node, ast.Try) or node in looped:
                 continue
-            trains = any(map(_trains, (each for one in node.body for each in ast.walk(one))))
+            body = [each for one in node.body for each in ast.walk(one)]
+            trains = any(map(_trains, body)) and not _notes_success(node, body)
             for handler in node.handlers:
                 name = "Exception" if handler.type is None else ast.unparse(handler.type)
                 last = handler.body[-1]
-                if name.endswith(_ERRORS) and _ends_well(last):
+                if name.endswith(_ERRORS) and not name.endswith(_ENDS) and _ends_well(last):
                     yield f"{file}:{last.lineno}", _ENDS_WELL
                 elif trains and name in _BROAD and all(map(_only_tells, handler.body)):
                     yield f"{file}:{handler.lineno}", _DISCARDS
@@ -182,6 +185,7 @@ def hidden_errors(entry: Entry, package: Path) -> Iterator[tuple[str, str]]:
 
 _BROAD = ("Exception", "BaseException")
 _ERRORS = ("Exception", "Error")
+_ENDS = ("EOFException", "EOFError", "BrokenPipeError")  # of the data, or of the reader of the output
 _EXITS = ("sys.exit", "exit", "quit", "os._exit", "SystemExit")
 _ENDS_WELL = (
     "this line reports success after an error, and the job ends with exit code 0: use sys.exit(1), or raise"
@@ -194,6 +198,19 @@ def _trains(node: ast.AST) -> bool:
         return False
     name = ast.unparse(node.func).rpartition(".")[2]
     return name.startswith("train") or name in ("main", "fit", "minimize", "backward")
+
+
+def _notes_success(statement: ast.Try, body: Sequence[ast.AST]) -> bool:
+    """Return whether the code after a `try` can differ: it returns, exits or sets a flag, or it has an `else`."""
+    flag = statement.body[-1]
+    return (
+        bool(statement.orelse)
+        or (isinstance(flag, ast.Assign) and isinstance(flag.value, ast.Constant))
+        or any(
+            isinstance(each, ast.Return) or (isinstance(each, ast.Call) and ast.unparse(each.func) in _EXITS)
+            for each in body
+        )
+    )
 
 
 def _ends_well(statement: ast.stmt) -> bool:

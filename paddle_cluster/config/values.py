@@ -271,7 +271,7 @@ def ssh_path(value: object) -> Path:
     """Accept the path of a file of `ssh`; ~ is the home directory that `ssh` uses."""
     is_below_home = isinstance(value, str) and value.startswith("~/")
     path = local_path(f"{home()}{str(value)[1:]}" if is_below_home else value)
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike is_dir, it returns False if a directory above is not readable
         raise mismatch("the path of a file, not of a directory", value)
     return path
 

@@ -35,7 +35,9 @@ _BROKEN = regex(
 )
 _NO_TRACEBACK = regex(r"(?:SyntaxError|IndentationError|TabError|[\w.-]+: error): ")
 _TRACEBACK = "Traceback (most recent call last)"
+_ENDED = regex(r"Exception in thread |Process \S+:$")
 _MOST_NAMED = 8
+_MOST_AFTER = 2  # lines
 _THROWN = ("what():", "terminate called without")  # of an uncaught C++ exception, or a thread at exit
 _RANK_PREFIX = regex(r"\[rank\d+\]: ?")  # PyTorch's, once a process group exists
 _NUMBER = regex(r"0x[0-9a-f]+|\d+")  # ranks, ports, addresses
@@ -188,7 +190,7 @@ def hidden_errors(ended: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
         ignored = any(
             line.startswith("Exception ignored in") for line in lines
         )  # by the interpreter at its exit
-        if not ignored and (error := last_traceback(lines)):
+        if not ignored and (error := last_traceback(lines)) and _is_final(error, lines):
             found.setdefault(error, []).append(name)
     return [
         f"WARNING: {some(names, _MOST_NAMED)} exited with code 0, but its log ends with an error: {error}. An error "
@@ -196,6 +198,14 @@ def hidden_errors(ended: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
         "or end with sys.exit(1)"
         for error, names in found.items()
     ]
+
+
+def _is_final(error: str, lines: Sequence[str]) -> bool:
+    """Return whether a thread or process ended with an error, or almost no output follows it, as after a retry."""
+    begun = max(i for i, line in enumerate(lines) if _TRACEBACK in line)
+    if begun and _ENDED.match(lines[begun - 1]):
+        return True
+    return sum(bool(line.strip()) for line in lines[lines.index(error, begun) + 1 :]) <= _MOST_AFTER
 
 
 def _rank(failure: Failure) -> int:

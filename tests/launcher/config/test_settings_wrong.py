@@ -274,6 +274,19 @@ def test_lower_case_names_that_conf_reads_are_its_own(tmp_path: Path) -> None:
     assert read_conf(tmp_path / "conf.py").unused == ("python", "port")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def folder():\n  ROOT_DIR = '/a'\n  return ROOT_DIR\nfolder()\n",
+        "class Site:\n  ROOT_DIR = '/a'\nprint(Site.ROOT_DIR)\n",
+        "def on_gpus():\n  global ROOT_DIR\n  ROOT_DIR = '/a'\nif None: on_gpus()\n",
+    ],
+)
+def test_names_of_functions_and_classes_that_the_file_uses_are_its_own(tmp_path: Path, text: str) -> None:
+    (tmp_path / "conf.py").write_text(HOSTS + text)
+    assert read_conf(tmp_path / "conf.py").skipped == {}
+
+
 @pytest.mark.parametrize("raw", [b"HOSTS = ['\xff']", b"HOSTS = ['a']\0", b"(" * 5000, b"\xef\xbb\xbf]"])
 def test_a_file_that_is_no_python_is_refused(problems: Callable[..., list[str]], raw: bytes) -> None:
     (line,) = problems(raw)

@@ -380,10 +380,14 @@ def test_errors_in_the_logs_of_processes_that_exited_with_code_0_are_reported_on
         "ValueError: in thread",
         "done",
     )
+    retried = (*trace, "epoch 1", "epoch 2")
+    in_thread = ("Exception in thread Thread-1 (work):", *retried)
     ignored = ("Exception ignored in: <function Pool.__del__>", *trace)
     (line,) = hidden_errors(
         [("trainer-0", trace), ("trainer-1", trace), ("trainer-2", ("done",)), ("a", ignored)]
     )
+    assert hidden_errors([("a", retried)]) == []
+    assert len(hidden_errors([("a", in_thread)])) == 1
     assert line.startswith(
         "WARNING: trainer-0, trainer-1 exited with code 0, but its log ends with an error: ValueError"
     )

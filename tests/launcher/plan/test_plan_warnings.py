@@ -120,6 +120,8 @@ def test_a_command_that_only_login_shells_have_is_reported(
         ("def main():\n    pass\n\nmain()\n", ""),
         ("def main():\n    pass\nx = main()\n", ""),
         ("import nets\n\ndef helper():\n    pass\n", ""),
+        ("from nets import ex\n\n@ex.automain\ndef main():\n    pass\n", ""),
+        ("def main():\n    pass\nif __name__ == '__mp_main__':\n    main()\nmain()\n", ""),
     ],
 )
 def test_a_script_that_calls_none_of_its_functions_is_reported(

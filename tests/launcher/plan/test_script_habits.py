@@ -77,6 +77,9 @@ def test_habits_that_keep_ranks_from_training_together_are_warned_of(
         ("try:\n    import yaml\nexcept Exception:\n    pass\n", ""),
         ("while True:\n    try:\n        train()\n    except Exception:\n        pass\n", ""),
         ("try:\n    while True:\n        exe.run()\nexcept fluid.core.EOFException:\n    pass\n", ""),
+        ("try:\n    f()\nexcept fluid.core.EOFException:\n    reader.reset()\n    sys.exit(0)\n", ""),
+        ("try:\n    main()\n    sys.exit(0)\nexcept Exception as e:\n    print(e)\nsys.exit(1)\n", ""),
+        ("ok = 0\ntry:\n    main()\n    ok = 1\nexcept Exception:\n    pass\nsys.exit(1 - ok)\n", ""),
     ],
 )
 def test_statements_that_turn_a_failure_into_success_are_warned_of(
