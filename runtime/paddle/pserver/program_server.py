@@ -218,7 +218,7 @@ class ProgramServer:
         self._over = Flag()
         self._engine, recover = self._guarded(options, program, is_sync, earlier)
         site = Site(host, self._engine.stamp, self._router.port, keys)
-        beside = open_listeners(site, within_node_only=True) if is_sync else ()
+        beside = open_listeners(site, shares_memory=is_sync)
         attended = Attended(self._engine)
         self._port = Port(self._router, attended, beside)
         attended.begin(recover, "restoring the program's values")

@@ -113,7 +113,7 @@ class InprocLinks:
     def expect(self, index: int, request: Request | None) -> None:
         """See `Links.expect`: everything is copied here."""
 
-    def attach(self, index: int, hello: Message, size: int) -> None:
+    def attach(self, index: int, hello: Message, size: int | None) -> None:
         """See `Links.attach`: here is nothing to share."""
 
     def is_attached(self, index: int) -> bool:

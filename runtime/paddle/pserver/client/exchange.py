@@ -219,7 +219,7 @@ class Network(Protocol):
     def expect(self, index: int, request: Request | None) -> None:
         """Set the request whose values a server sends next, replacing the earlier one; None means no values are due."""
 
-    def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
+    def attach(self, index: int, hello: Message, size: int | None) -> SharedSlabs | None:
         """Share memory with a server on this node, if possible."""
 
     def is_attached(self, index: int) -> bool:
@@ -317,7 +317,7 @@ class Exchange:
         self._broken = ""
         return replies
 
-    def attach(self, index: int, size: int) -> SharedSlabs | None:
+    def attach(self, index: int, size: int | None) -> SharedSlabs | None:
         """Share memory with a server of this node; see `Links.attach`."""
         return self._network.attach(index, self._numbered(index, Message(Attach())), size)
 

@@ -101,12 +101,12 @@ class Links:
         else:
             self._due[index] = request
 
-    def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
+    def attach(self, index: int, hello: Message, size: int | None) -> SharedSlabs | None:
         """Open the fastest transport to a server besides the base connection; return the memory it shares, if any.
 
         Args:
             hello: carries the trainer's session.
-            size: number of elements in the server's slab; 0 for a server without one.
+            size: see `Offer`.
         """
         offer = Offer(
             self.endpoints[index],

@@ -83,7 +83,7 @@ class ProgramClient:
             network.close()
             raise
         for index in range(len(network.endpoints)):
-            self._exchange.attach(index, 0)
+            self._exchange.attach(index, None)
         atexit.register(self._end)
 
     @classmethod
@@ -98,7 +98,7 @@ class ProgramClient:
         takes_over: bool = False,
         patience_s: float = 0.0,
     ) -> Self:
-        """Connect to all servers of a program over ZeroMQ; see `__init__`.
+        """Connect to all servers of a program; see `__init__`.
 
         Args:
             patience_s: time in seconds to wait for a server that is being restarted on the same endpoint.

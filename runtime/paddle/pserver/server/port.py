@@ -166,7 +166,11 @@ class Port:
             )
 
 
-def open_listeners(site: Site, *, within_node_only: bool = False) -> list[Listener]:
-    """Open the listeners of all available transports besides the base port, to which connections can switch."""
-    opened = [each.server(site) for each in table.TRANSPORTS if each.is_within_node or not within_node_only]
+def open_listeners(site: Site, *, shares_memory: bool = True) -> list[Listener]:
+    """Open the listeners of the available transports beside the base, to which connections can switch.
+
+    Args:
+        shares_memory: whether trainers on the same node may share memory with the server.
+    """
+    opened = [each.server(site) for each in table.TRANSPORTS if shares_memory or not each.is_within_node]
     return [each for each in opened if each is not None]

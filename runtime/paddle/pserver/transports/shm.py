@@ -315,7 +315,7 @@ def connect(offer: Offer) -> ShmConnection:
     """Connect to a server of this node over its unix socket; see `Transport.client`."""
     try:
         connection = ShmConnection(
-            int(offer.endpoint.rpartition(":")[2]), offer.keys, offer.hello, offer.size
+            int(offer.endpoint.rpartition(":")[2]), offer.keys, offer.hello, offer.size or 0
         )
     except TimeoutError:
         raise WireError(f"no answer within {_ANSWER_S:.0f} s") from None

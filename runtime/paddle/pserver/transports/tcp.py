@@ -258,8 +258,8 @@ class TcpListener(SocketListener[Stream]):
 
 
 def connect(offer: Offer) -> TcpConnection | None:
-    """Open a stream if there are dense values to send and the job's key can seal it; see `Transport.client`."""
-    if not offer.size or (offer.keys is not None and not is_possible()):
+    """Open a stream if there may be large messages and the job's key can seal it; see `Transport.client`."""
+    if offer.size == 0 or (offer.keys is not None and not is_possible()):
         return None
     invitation = offer.ask(offer.hello._replace(record=OpenStream()))
     return TcpConnection(offer.endpoint, invitation, offer.place, offer.keys)

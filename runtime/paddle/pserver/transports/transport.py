@@ -97,7 +97,7 @@ class Offer(NamedTuple):
         endpoint: "ip:port" of the server's base listener.
         keys: keys of the job; None means the wire is plain.
         hello: message with the trainer's session and the server's stamp.
-        size: number of elements in the server's slab; 0 means the server has no slab.
+        size: number of elements in the server's slab; 0 means the server has no slab, None that its values have names.
         ask: function that sends a request over the base connection and returns the answer.
         place: function that returns, given a header, the memory for the message's only array; None means any memory.
     """
@@ -105,7 +105,7 @@ class Offer(NamedTuple):
     endpoint: str
     keys: WireKeys | None
     hello: Message
-    size: int
+    size: int | None
     ask: Callable[[Message], Message]
     place: Callable[[bytes], memoryview | None]
 

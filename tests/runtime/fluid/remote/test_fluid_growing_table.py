@@ -302,7 +302,8 @@ def test_a_test_copy_from_before_transpile_names_the_copy_to_use() -> None:
     block, exe, scope = startup.global_block(), fluid.Executor(), fluid.Scope()
     block.ops = [op for op in block.ops if op.type not in ("recv", "fetch_barrier")]
     exe.run(startup, scope=scope)
-    with pytest.raises(ExecutionError, match=r"on the parameter servers.*get_trainer_program\(\)\.clone"):
+    why = pytest.raises(ExecutionError, match=r"on the parameter servers.*get_trainer_program\(\)\.clone")
+    with pytest.warns(UserWarning, match="clone before minimize"), why:
         exe.run(early, {"ids": np.array([[3]])}, [loss], scope=scope)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fluid's trainers beside servers of their node, whose memory they share: the same bits as where all is sent."""
+"""The transports of Fluid's trainers: shared memory, TCP streams and ZeroMQ give the same bits."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ import numpy as np
 import pytest
 
 import paddle.fluid as fluid
+from paddle.pserver.transports import table
+from paddle.pserver.transports.tcp import TcpConnection
+from paddle.pserver.wire.message import Message
 from tests.ports import free_endpoints
 from tests.runtime.fluid.remote import kept_nets
 from tests.runtime.fluid.transpiled_job import DEADLINE_S, TranspiledJob
@@ -71,9 +74,39 @@ def test_shared_gradients_and_values_give_the_bits_of_sent_ones(
 ) -> None:
     monkeypatch.setenv("PADDLE_JOB_KEY", KEY)
     caplog.set_level(logging.INFO)
+    streamed = count_streamed(monkeypatch)
     sent = train(net, servers, caplog, apart=True)
     assert SHARED not in caplog.text
+    assert len(streamed) == 2 * servers
     near = train(net, servers, caplog, apart=False)
     assert caplog.text.count(SHARED) == 2 * servers
     np.testing.assert_array_equal(near, sent)
     assert not np.array_equal(near[0][0], near[0][-1])
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("key", [KEY, ""])
+def test_streams_give_the_bits_of_zeromq(
+    net: str, servers: int, key: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PADDLE_JOB_KEY", key)
+    streamed = count_streamed(monkeypatch)
+    sent = train(net, servers, caplog, apart=True)
+    assert len(streamed) == 2 * servers
+    monkeypatch.setattr(table, "TRANSPORTS", ())
+    np.testing.assert_array_equal(train(net, servers, caplog, apart=True), sent)
+    assert len(streamed) == 2 * servers
+
+
+def count_streamed(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """Return a set to which the address of each stream that carries a message is added."""
+    streamed: set[int] = set()
+    send = TcpConnection.send
+
+    def counted(self: TcpConnection, message: Message) -> bool:
+        streamed.add(id(self))
+        return send(self, message)
+
+    monkeypatch.setattr(TcpConnection, "send", counted)
+    return streamed

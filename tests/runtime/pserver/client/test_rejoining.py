@@ -47,7 +47,7 @@ class DyingNetwork:
     def expect(self, index: int, request: Request | None) -> None:
         self._links.expect(index, request)
 
-    def attach(self, index: int, hello: Message, size: int) -> None:
+    def attach(self, index: int, hello: Message, size: int | None) -> None:
         return None
 
     def is_attached(self, index: int) -> bool:
