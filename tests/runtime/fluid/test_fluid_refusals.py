@@ -241,6 +241,12 @@ def test_fed_numbers_beyond_the_dtype_are_refused_and_arrays_are_not_copied() ->
     assert np.shares_memory(entering(numbers, program.global_block(), "x"), np.asarray(numbers))
 
 
+def test_arrays_of_objects_may_have_variables() -> None:
+    variables = [fluid.layers.data(name, [1]) for name in "ab"]
+    for held in (np.array(variables, object), np.asarray(variables, dtype=object)):
+        assert [held[at] is variables[at] for at in range(2)] == [True, True]
+
+
 def test_a_float_that_holds_no_such_number_is_filled_with_the_nearest() -> None:
     largest = fluid.layers.fill_constant([1], "float32", 2**63 - 1)
     assert fluid.Executor().run(fetch_list=[largest])[0] == 2.0**63

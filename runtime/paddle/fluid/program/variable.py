@@ -256,8 +256,12 @@ class Variable(graph.Variable):
         """Raise FluidTypeError: a variable has no value; `np.mean` and others of numpy ask for it as well."""
         raise FluidTypeError(f"variable {self.name!r} is not a number: {_NO_VALUE}")
 
-    def __array__(self, *args: Any, **named: Any) -> Any:
-        """Raise FluidTypeError, as `__float__` does."""
+    def __array__(self, dtype: Any = None, *args: Any, **named: Any) -> Any:
+        """Return an array of objects if that is asked for; otherwise raise FluidTypeError, as `__float__` does."""
+        if dtype is not None and np.dtype(dtype) == object:
+            holder = np.empty((), object)
+            holder[()] = self
+            return holder
         raise FluidTypeError(f"variable {self.name!r} is not an array: {_NO_VALUE}")
 
     def __iter__(self) -> Any:
