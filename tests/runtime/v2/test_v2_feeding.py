@@ -44,6 +44,11 @@ def test_a_first_batch_of_one_id_gets_a_warning(
     assert named == warned
 
 
+def test_one_sentence_may_repeat_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    DataFeeder(WORDS[:1], checks_ids=True)([([29] * 64,)])
+    assert not caplog.messages
+
+
 def test_feeding_of_another_type_is_refused() -> None:
     with pytest.raises(TypeError, match="dict, list or tuple"):
         DataFeeder(TYPES, "xy")
