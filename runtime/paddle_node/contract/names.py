@@ -26,5 +26,7 @@ _HEXADECIMAL = "0123456789abcdefABCDEF"
 
 def is_unlinked(name: str) -> bool:
     """Return whether NFS or FUSE gave this name to a file that was removed while a process had it open."""
-    number = next((name[len(prefix) :] for prefix in _UNLINKED if name.startswith(prefix)), "")
+    if not name.startswith(_UNLINKED):  # of many thousands of names, hardly any
+        return False
+    number = name[len(".nfs") if name.startswith(".nfs") else len(".fuse_hidden") :]
     return len(number) >= 16 and not number.strip(_HEXADECIMAL)
