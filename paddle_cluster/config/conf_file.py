@@ -35,13 +35,13 @@ DEFAULT = "default"
 _MEANT = {
     name: advice
     for names, advice in {
-        "port ssh_ports": "write the port of sshd as host:port in HOSTS; PADDLE_PORT is that of the pservers",
+        "port ssh_ports": "write sshd's port as host:port in HOSTS; PADDLE_PORT is the port of the pservers",
         "user username login ssh_username": "write user@host in HOSTS",
         "key keyfile key_file ssh_keys pem identity": "give SSH_IDENTITY_FILES, a list of private keys",
         "gpus ngpus slots procs": "give --nproc_per_node=N; a hostfile gives each host its own slots=N",
         "env envs environment variables": "give --env=NAME=VALUE or --env_file=FILE; for one host, HOST_SETTINGS",
-        "workers worker servers master masters ips nodes": "HOSTS lists all; PSERVERS and TRAINERS choose from them",
-        "workdir work_dir workspace": "give the directory to send with -p DIR; ROOT_DIR is its place on the nodes",
+        "workers worker servers master masters ips nodes": "list all in HOSTS; PSERVERS and TRAINERS select from them",
+        "workdir work_dir workspace": "give the workspace with -p DIR; ROOT_DIR is where nodes store it",
     }.items()
     for name in names.split()
 }
@@ -49,8 +49,8 @@ _MEANT = {
 _CONF_NAME = regex(r"[A-Z][A-Z0-9_]*")
 _JOINED = regex(rb"""(?:[rRuU]?(?:"[^"',\s]+"|'[^"',\s]+')\s*){2,}""")  # two strings without a comma
 _IS_PYTHON = (
-    "this file is Python, with lines such as HOSTS = ['user@host'] and ROOT_DIR = '/data'; a hostfile or inventory is "
-    "given with --hostfile=FILE"
+    "this file is Python, with lines such as HOSTS = ['user@host'] and ROOT_DIR = '/data'; give a hostfile or "
+    "inventory with --hostfile=FILE"
 )
 _CODING = regex(rb"(?:[ \t\f]*(?:#.*)?\r?\n)?[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")  # PEP 263
 
@@ -130,7 +130,7 @@ def read_conf(path: Path) -> ConfFile:
 
 
 def _skipped(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Yield name and line of assignments in classes, functions and `if __name__ == ...`, and of `NAME: value`."""
+    """Yield names and lines of assignments in classes, functions and `if __name__ == ...`, and of `NAME: value`."""
     for part in tree.body:
         is_local = isinstance(part, ast.ClassDef | ast.FunctionDef)
         is_main = isinstance(part, ast.If) and "'__main__'" in ast.unparse(part.test)
@@ -267,9 +267,9 @@ def _remedy(error: BaseException, path: Path) -> str:
     if isinstance(error, KeyError) and _CONF_NAME.fullmatch(str(error.args[0])):
         return f"; if it is an environment variable, set it first: export {error.args[0]}=... (sudo and cron remove it)"
     if isinstance(error, SystemExit):
-        return "; remove the call of exit"
+        return "; remove the call to exit"
     if isinstance(error, EOFError):
-        return "; it cannot ask questions here: read an environment variable instead"
+        return "; conf.py cannot read input: use an environment variable instead"
     if isinstance(error, FileNotFoundError) and not isabs(str(error.filename or "/")):
         return f"; it is relative to the current directory {Path.cwd()}"
     if isinstance(error, ModuleNotFoundError):

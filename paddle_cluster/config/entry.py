@@ -137,14 +137,16 @@ def _check_content(file: Path) -> None:
 
 
 def _check_program(file: Path) -> None:
-    hint = "write #!/bin/bash into its first line; a Python file must end in .py"
+    hint = "make #!/bin/bash its first line; a Python file must end in .py"
     if file.suffix == ".ipynb":
         raise WorkspaceError(
             f"{file} is a notebook, which Python cannot run: convert it with `jupyter nbconvert --to script "
             f"{file}`, and give --entry={file.stem}.py"
         )
     if not file.stat().st_mode & stat.S_IXUSR:
-        raise WorkspaceError(f"{file} is not executable; chmod +x it (a Python file must end in .py)")
+        raise WorkspaceError(
+            f"{file} is not executable; run `chmod +x {file}` (a Python file must end in .py)"
+        )
     try:
         with file.open("rb") as opened:
             head = opened.read(_HEAD_BYTES)
@@ -154,7 +156,7 @@ def _check_program(file: Path) -> None:
         ) from error
     if head.startswith(codecs.BOM_UTF8):
         raise WorkspaceError(
-            f"cannot run {file}: it begins with a byte order mark; save it in UTF-8 without one"
+            f"cannot run {file}: it begins with a byte order mark; save it as UTF-8 without one"
         )
     if not head.startswith(_PROGRAM_HEADS):
         raise WorkspaceError(

@@ -29,9 +29,9 @@ _FORMS = tuple(
     for pattern, advice in (
         (
             r"[Hh]ost\s+\S+",
-            "an ssh config is given as SSH_CONFIG in conf.py; list the names of its hosts here",
+            "set SSH_CONFIG in conf.py to an ssh config, and list the names of its hosts here",
         ),
-        (r"HOSTS\s*=.*|(?:import|from)\s.*", "a conf.py is given with --conf=FILE"),
+        (r"HOSTS\s*=.*|(?:import|from)\s.*", "give a conf.py with --conf=FILE"),
         (r"(\S+)\s+([0-9]+)", "for processes: {0} slots={1}"),
         (r"(\S+)\s+(?:-p\s*|[Pp]ort[=\s]\s*)([0-9]+).*", "for a port: {0}:{1}"),
         (r"(?://|;|%|--).*", "comments begin with #"),

@@ -138,7 +138,7 @@ class HostList:
             texts = [host.text for host in self.hosts]
             near = nearest(reference, [*texts, *(host.name for host in self.hosts)])
             hint = f"; did you mean {near!r}?" if near else f", which has {some(texts, _SHOWN)}"
-            hint += "; an index has no quotes" * reference.isdecimal()
+            hint += "; write an index without quotes" * reference.isdecimal()
             raise ValueMismatchError(f"{reference!r} is not in {self.called}{hint}")
         return ids[0]
 
@@ -281,7 +281,7 @@ def _refuse_dangerous(text: str) -> None:
     if text.startswith("-"):
         raise HostError("a host must not begin with '-', as ssh's options do; expected [user@]host[:port]")
     if text != text.strip():
-        raise HostError("remove the spaces or line ends around it, as text.strip() does")
+        raise HostError("remove the spaces or line breaks around it, for example with text.strip()")
     for character in text:
         if character.isspace() or not character.isprintable():
             raise HostError(
@@ -354,7 +354,7 @@ def _name(text: str) -> str:
     if span := _SPAN.fullmatch(name):
         first, last = span[2], span[3]
         raise HostError(
-            f"a range of addresses is written {span[1]}[{first}-{last}] in --hosts or a hostfile; in conf.py: "
+            f"write a range of addresses as {span[1]}[{first}-{last}] in --hosts or a hostfile; in conf.py: "
             f"HOSTS = [f'{span[1]}{{i}}' for i in range({int(first)}, {int(last) + 1})]"
         )
     if not name.strip("0123456789."):

@@ -129,7 +129,7 @@ def unused_main(entry: Entry, package: Path) -> str:
             return ""
         for part in tree.body:
             if isinstance(part, ast.If) and (found := _OTHER_MAIN.fullmatch(ast.unparse(part.test))):
-                return f"{file}:{part.lineno}: {found[1]} is never the name of a script, which is '__main__'"
+                return f"{file}:{part.lineno}: the name of a script is '__main__', never {found[1]}"
         mains = [part for part in tree.body if isinstance(part, ast.FunctionDef) and part.name in _MAINS]
         if mains and all(_is_inert(part) for part in tree.body):
             return f"{file}:{mains[0].lineno}: the script defines {mains[0].name}, but never calls it"
@@ -161,7 +161,7 @@ def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:
 
 
 def hidden_errors(entry: Entry, package: Path) -> Iterator[tuple[str, str]]:
-    """Yield "FILE:LINE" and a warning for each statement of the script due to which a failure ends with code 0."""
+    """Yield "FILE:LINE" and a warning for each statement that lets a script exit with code 0 after a failure."""
     for file, tree in _trees(entry, package, b"except"):
         looped = {
             each
@@ -190,7 +190,9 @@ _EXITS = ("sys.exit", "exit", "quit", "os._exit", "SystemExit")
 _ENDS_WELL = (
     "this line reports success after an error, and the job ends with exit code 0: use sys.exit(1), or raise"
 )
-_DISCARDS = "training that fails in this try statement ends with exit code 0, as if complete: end the branch with raise"
+_DISCARDS = (
+    "if training fails in this try statement, the job ends with exit code 0: end the except branch with raise"
+)
 
 
 def _trains(node: ast.AST) -> bool:

@@ -45,7 +45,7 @@ _HINTS = (
     ),
     (
         regex(r"not a (?:terminal|tty)\b|[/ ]\.\w*(?:rc|profile|login|zshenv|bash_login): "),
-        "a start file of the login shell there, such as ~/.bashrc, ends it without a terminal: correct that file",
+        "a startup file of the login shell, such as ~/.bashrc, exits if there is no terminal: correct that file",
     ),
     (
         regex(r"this is Python [0-9.]+; the node|^the node agent exited with status 12[67]: agent: "),

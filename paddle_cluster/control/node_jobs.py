@@ -58,7 +58,7 @@ class NodeResident:
 
     Attributes:
         wait_s: time in seconds for which the agent waits for a job.
-        has_job: whether the agent currently serves a job.
+        has_job: whether the agent is currently serving a job.
     """
 
     node: NodeEntry

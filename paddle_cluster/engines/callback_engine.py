@@ -160,7 +160,7 @@ class CallbackEngine(Engine):
             name,
             f"the process that {self._callback_agents.name} should start on this node {what}"
             + (f"; {self._callback_agents.name} reports: {status}" if status else "."),
-            "The node must be able to reach this machine by TCP on "
+            "The node must be able to reach this machine over TCP on "
             + (
                 f"port {shown_ports(self._ports)}"
                 if self._ports

@@ -153,7 +153,7 @@ class Collector:
             self._made.make(target, folder)
         except OSError as error:
             node.files -= 1
-            return f"{target}: this directory cannot be created here: {error.strerror or error}"
+            return f"cannot create the directory {target}: {error.strerror or error}"
         return ""
 
     def link(self, node_id: int, path: str, to: str, mtime_ns: int | None = None) -> str:

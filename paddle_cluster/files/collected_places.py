@@ -64,9 +64,7 @@ def renaming(path: str, target: Path) -> str:
         return ""
     name = path.rpartition("/")[2]
     if target.name.startswith(f"{name}~"):
-        return (
-            f"{path}: this file system ignores the case of names, which another file has; saved as {target}"
-        )
+        return f"{path}: another file's name differs only in case, which this file system ignores; saved as {target}"
     return f"{path[:80]}...: the name is too long for this machine; saved as {target}"
 
 

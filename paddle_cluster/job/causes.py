@@ -194,7 +194,7 @@ def hidden_errors(ended: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
             found.setdefault(error, []).append(name)
     return [
         f"WARNING: {some(names, _MOST_NAMED)} exited with code 0, but its log ends with an error: {error}. An error "
-        "of a thread or a child process, or one that a try statement catches, does not reach the exit code: raise it, "
+        "in a thread or a child process, or one that a try statement catches, does not set the exit code: raise it, "
         "or end with sys.exit(1)"
         for error, names in found.items()
     ]

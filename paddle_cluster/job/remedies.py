@@ -262,8 +262,8 @@ REMEDIES = tuple(
         ),
         (
             r"^terminate called without an active exception",
-            "threads of compiled code, such as PyTorch's, were running when the script ended: end it with "
-            "torch.distributed.destroy_process_group(). If other ranks still waited, they had more batches",
+            "threads of compiled code, such as PyTorch's, were running when the script ended: call "
+            "torch.distributed.destroy_process_group() last. If other ranks were still waiting, they had more batches",
         ),
         (
             r"^signal (?:4|6|7|8|11) \(SIG\w+\)$",
@@ -277,7 +277,7 @@ REMEDIES = tuple(
         (
             r"Connection closed by peer|Connection reset by peer",
             "another rank ended first: its log shows why. If it reports no error, the ranks made different collective "
-            "calls: one below `if rank == 0:`, more batches on this rank, or tensors of other shapes or dtypes",
+            "calls: one under `if rank == 0:`, more batches on this rank, or tensors of different shapes or dtypes",
         ),
         (
             r"^OSError: \[Errno 28\] |^OSError: \[Errno 122\] ",
@@ -342,7 +342,7 @@ REMEDIES = tuple(
         ),
         (
             r": (?:line \d+: )?(\S+): Permission denied$",
-            "if {0} is a program of the workspace: chmod +x it; otherwise make it accessible to your user on that node",
+            "if {0} is in the workspace, run `chmod +x` on it; otherwise make it accessible to your user on that node",
         ),
         (
             r"^could not be started: .*No such file or directory",
@@ -350,7 +350,7 @@ REMEDIES = tuple(
         ),
         (
             r"^could not be started: .*Permission denied",
-            "chmod +x it, or set ROOT_DIR in conf.py to a directory that is not mounted noexec",
+            "run `chmod +x` on it, or set ROOT_DIR in conf.py to a directory that is not mounted noexec",
         ),
     )
 )

@@ -37,8 +37,8 @@ class Undone:
     Attributes:
         unclean: processes that may still be running.
         missing: files that were not collected completely, and checkpoints that could not be written.
-        excused: both kinds for nodes that the job continued without, and processes that may remain.
-        is_proven: every file that the other nodes listed was verified.
+        excused: the same for nodes that the job continued without, and processes that may remain.
+        is_proven: whether every file that the other nodes listed was verified.
     """
 
     unclean: tuple[str, ...]

@@ -96,8 +96,8 @@ def _warnings(plan: Plan) -> Iterator[str]:
         yield f"WARNING: {file} hides the package {file.stem} from every process of the job: rename the file"
     for place, command, definition in unprepared_commands(job.entry, package):
         yield (
-            f"WARNING: {place}: a job has no login shell, and probably no `{command}`: add a line before it that reads "
-            f"the file which defines it, such as `. {definition}`"
+            f"WARNING: {place}: a job has no login shell, so `{command}` is probably not defined: before this line, "
+            f"read the file that defines it, for example with `. {definition}`"
         )
     for place, text in hidden_errors(job.entry, package):
         yield f"WARNING: {place}: {text}"

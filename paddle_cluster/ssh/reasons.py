@@ -120,9 +120,9 @@ def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reas
         hint
         or (
             "If the user is correct, add a public key to its ~/.ssh/authorized_keys: ssh-copy-id "
-            f"{port}{at}{login.host}. If the key is there, remove write permission of other users, with which sshd "
-            "ignores the file: chmod go-w ~ ~/.ssh ~/.ssh/authorized_keys. AllowUsers and AllowGroups "
-            "of its sshd must not exclude the user, whose login shell must exist."
+            f"{port}{at}{login.host}. If the key is already there, remove other users' write permission, which makes "
+            "sshd ignore the file: chmod go-w ~ ~/.ssh ~/.ssh/authorized_keys. AllowUsers and AllowGroups in "
+            "its sshd_config must not exclude the user, and the user's login shell must exist."
         ),
         "login refused",
     )
@@ -188,13 +188,15 @@ def no_answer(target: str, limit_s: float) -> Reason:
 
 def closed_port(target: str) -> Reason:
     """Explain that no process listens on the port."""
-    return Reason(f"{target} refuses connections.", "Check that sshd is running there, and on which port.")
+    return Reason(
+        f"{target} refuses connections.", "Check that sshd is running there, and which port it listens on."
+    )
 
 
 def no_ssh(target: str, limit_s: float, why: str) -> Reason:
     """Explain that the port accepts connections but does not speak SSH, or the server is overloaded."""
     return Reason(
-        f"{target} accepts connections but does not speak SSH within {limit_s:g} s: {why}.",
+        f"{target} accepts connections, but sent no SSH greeting within {limit_s:g} s: {why}.",
         "Check the port, and that sshd there is not overloaded (MaxStartups).",
     )
 

@@ -150,7 +150,7 @@ def open_log(
     try:
         file = _FileHandler(folder.absolute(), program, environment.glog_max_log_size << 20)
     except OSError as error:
-        logger.warning("cannot create a log file of %s: %s", program, error)
+        logger.warning("cannot create a log file for %s: %s", program, error)
         stderr.setLevel(logging.WARNING)  # on a full disk, all lines would hide its errors
         return logger
     stderr.setLevel(logging.WARNING)

@@ -114,4 +114,4 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & _MASK64, at
-    raise ModelFileError(f"a number before byte {at} has more than ten bytes")
+    raise ModelFileError(f"a number before byte {at} is longer than ten bytes")

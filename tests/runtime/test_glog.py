@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_made_is_told_on_stderr(
     log.info("not heard")
     log.warning("still heard")
     first, second = capfd.readouterr().err.splitlines()
-    assert "cannot create a log file of paddle_trainer" in first
+    assert "cannot create a log file for paddle_trainer" in first
     assert second.endswith("still heard")
 
 

@@ -88,7 +88,7 @@ class NcclRanks(Ranks):
         for each in listed:
             if each.dtype != dtype or dtype.name not in _TYPES or not each.flags.c_contiguous:
                 raise ConfigError(
-                    f"arrays exchanged between GPUs: expected contiguous arrays of one dtype that NCCL supports, got "
+                    "arrays exchanged between GPUs must be contiguous and have one dtype that NCCL supports, got "
                     f"{each.dtype}{'' if each.flags.c_contiguous else ', not contiguous'}"
                 )
         task = Task(self._number, kind, dtype_code(dtype), sum(each.nbytes for each in listed), root)

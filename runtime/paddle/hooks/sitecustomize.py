@@ -68,7 +68,7 @@ def report_threads() -> None:
     if running:
         sys.stderr.write(
             f"note: {sys.argv[0]}: the main thread has ended, but these threads keep the process running: {running}. "
-            "To end with the script, let it stop and join them, or create them with daemon=True\n"
+            "To end the process with the script, stop and join them, or create them with daemon=True\n"
         )
         sys.stderr.flush()
 

@@ -310,7 +310,7 @@ class Server:
                 if time.monotonic() >= give_up_at:
                     raise
                 if not is_told:
-                    _log.warning("%s; trying for %.0f s", error, _BUSY_S)
+                    _log.warning("%s; retrying for up to %.0f s", error, _BUSY_S)
                 is_told = True
                 time.sleep(_BUSY_PAUSE_S)
 

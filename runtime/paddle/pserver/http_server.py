@@ -389,5 +389,5 @@ class _Handler(BaseHTTPRequestHandler):
 def _json_ids(body: bytes) -> Any:
     ids = checked_json.as_object(body).get("ids")
     if type(ids) is not list or not all(type(one) is int for one in ids):
-        raise TypeError("expected a list of whole numbers")
+        raise TypeError("expected a list of integers")
     return np.array(ids, np.int64)

@@ -245,7 +245,7 @@ def _split(path: str | PathLike[str], at: int, header: _Header, plain: bytes) ->
     if begin != len(plain):
         raise RecordFileError(
             path,
-            f"the chunk at byte {at} is damaged: {len(plain) - begin} bytes follow its {header.records} records",
+            f"the chunk at byte {at} is damaged: {len(plain) - begin} extra bytes follow its {header.records} records",
         )
 
 

@@ -258,7 +258,7 @@ def provider(
     for name in outter_kwargs:
         if hint := did_you_mean(name, made_by):
             getLogger("paddle.provider").warning(
-                "@provider: %r is not an argument of @provider, so it becomes a setting of your own%s",
+                "@provider has no argument %r, so it only becomes an attribute of the settings%s",
                 name,
                 hint,
             )

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class _Metrics(dict[str, float]):
-    """Metrics by name, whose error for an unknown name lists the known ones."""
+    """Metrics by name; the error for an unknown name lists the known names."""
 
     def __missing__(self, name: object) -> NoReturn:
         known = ", ".join(map(repr, self)) or "none: the network has no evaluator"
-        raise KeyError(f"{name}: the metrics are {known}; paddle.evaluator.*(name=...) names one")
+        raise KeyError(f"no metric {name}; the metrics are {known}; paddle.evaluator.*(name=...) sets a name")
 
 
 class WithMetric:

@@ -31,7 +31,7 @@ _WITHOUT_EFFECT: Mapping[str, str] = {
     "diy_beam_search_prob_so": "beam_search computes the probabilities itself",
     "prev_batch_state": "recurrent layers start every batch with zeros",
 }
-"""Flags that are accepted, but without which results differ from the original's."""
+"""Accepted flags without effect -> what happens instead, where the original's results differ."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def init(**arguments: object) -> None:
         given, seed=int(str(arguments.get("seed") or 0))
     ):
         warn_script(
-            "paddle.init is called after the network was trained or its parameters were created with other settings: "
+            "paddle.init was called after the network was trained or its parameters were created with other settings: "
             "call it first"
         )
     _state.settings, _state.used = given, None

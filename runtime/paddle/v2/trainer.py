@@ -75,8 +75,8 @@ class SGD:
     ) -> None:
         if not isinstance(parameters, Parameters):
             raise UsageTypeError(
-                "parameters must be Parameters, from paddle.parameters.create or Parameters.from_tar, got "
-                f"{parameters!r:.60}: SGD(cost, parameters, update_equation)"
+                "parameters must be the result of paddle.parameters.create or Parameters.from_tar, got "
+                f"{parameters!r:.60}; the arguments are SGD(cost, parameters, update_equation)"
             )
         if not isinstance(update_equation, Optimizer):
             raise UsageTypeError(
@@ -154,7 +154,7 @@ class SGD:
         if not passes:
             warn_script("num_passes=0: train does nothing; pass at least 1 to train")
         if passes and not self._optimizer.spec.learning_rate:
-            _log.warning("train %s: learning_rate=0 does not change the parameters", script_line())
+            _log.warning("train %s: with learning_rate=0, the parameters do not change", script_line())
         feeder = DataFeeder(self._topology.data_type(), feeding, checks_ids=True)
         updater = self._start_updater()
         try:

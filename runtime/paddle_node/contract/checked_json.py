@@ -139,7 +139,7 @@ class Rows:
 
 
 def tuple_of(*checks: Any) -> Check:
-    """Return a check for a list with one value per check, or of any length if the second argument is `...`."""
+    """Return a check for a list with one item per check, or, for `tuple_of(check, ...)`, any number of items."""
     if checks[1:] == (...,):
         return Rows(checks[0], tuple)
 

@@ -41,7 +41,7 @@ class Link(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """Reports that a link, a directory, or a file of which only a part was sent, was removed on the node."""
+    """Reports that a link, a directory or a partly sent file was removed on the node."""
 
     path: RelativePath
 

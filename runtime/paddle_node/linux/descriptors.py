@@ -84,7 +84,7 @@ class memory_file:  # noqa: N801 - used as a function
 
 
 def sync(path: Union[str, "os.PathLike[str]"]) -> None:
-    """Wait until a file, or the names in a directory, are on the disk."""
+    """Wait until a file, or the names in a directory, are stored on disk."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)

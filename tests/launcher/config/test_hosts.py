@@ -46,7 +46,7 @@ ILLEGAL = [
     ("a\\b\\c@host", "not a valid login name"),
     ("a b", "' '"),
     ("a\nb", "'\\n'"),
-    ("a\n", "remove the spaces or line ends around it"),
+    ("a\n", "remove the spaces or line breaks around it"),
     ("a\x00b", "'\\x00'"),
     ("a\x1b[31m", "control"),
     ("a\u202eb", "control"),

@@ -72,13 +72,13 @@ WRONG = [
         "conf.py:2: this line does not set HOSTS; write HOSTS = ... at the top",
     ),
     (HOSTS + "if __name__ == '__main__':\n  PYTHON = 'x'", "conf.py:3: this line does not set PYTHON"),
-    (HOSTS + "PORT = 22", "conf.py:2: unknown name PORT; write the port of sshd as host:port in HOSTS"),
+    (HOSTS + "PORT = 22", "conf.py:2: unknown name PORT; write sshd's port as host:port in HOSTS"),
     (
         HOSTS + "ROOT_DIR = /data",
         "conf.py:2: invalid syntax: 'ROOT_DIR = /data'; this file is Python, with lines such as",
     ),
     (HOSTS + "SSH_KNOWN_HOSTS = '/etc'", "conf.py:2: SSH_KNOWN_HOSTS: expected the path of a file"),
-    (HOSTS + "TRAINERS = ['0']", "which has root@a, b:2222, c; an index has no quotes"),
+    (HOSTS + "TRAINERS = ['0']", "which has root@a, b:2222, c; write an index without quotes"),
     (
         "import os\nHOSTS = os.environ['MY_H']",
         "KeyError: 'MY_H'; if it is an environment variable, set it first: export MY_H=...",

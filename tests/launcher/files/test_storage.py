@@ -50,7 +50,7 @@ def test_files_whose_names_differ_only_in_case_are_all_collected_where_names_hav
     told = [collector.store(0, f"output/d/{name}", 0, True, name.encode()) for name in ("Model", "model")]
     told += [collector.link(0, f"output/{name}", "d/Model") for name in ("Link", "link")]
     assert [bool(line) for line in told] == [False, True, False, True]
-    assert told[1].startswith("output/d/model: this file system ignores the case of names")
+    assert told[1].startswith("output/d/model: another file's name differs only in case")
     rows = [
         row("output/d/Model", b"Model"),
         row("output/d/model", b"model"),
@@ -119,7 +119,7 @@ def test_a_quota_that_is_used_up_on_a_node_is_the_named_cause(bench: Bench) -> N
     finally:
         subprocess.run(["umount", str(disk)], check=True)
     assert done.returncode == 4, done.stdout + done.stderr
-    assert f"your quota on the disk of {disk}/nodes/node_0 is used up; remove files" in done.stdout
+    assert f"your disk quota for {disk}/nodes/node_0 is exhausted; remove files" in done.stdout
 
 
 class Removing(Digests):

@@ -84,7 +84,7 @@ def test_a_file_that_hides_a_package_is_reported(
     [
         (
             "#!/bin/sh\nconda activate x\n",
-            "ws/run.sh:2: a job has no login shell, and probably no `conda activate`",
+            "ws/run.sh:2: a job has no login shell, so `conda activate` is probably not defined",
         ),
         ("#!/bin/bash\nset -e\nmodule load cuda\n", "ws/run.sh:3: "),
         ("#!/bin/bash\n. /opt/conda/etc/profile.d/conda.sh\nconda activate x\n", ""),
@@ -114,7 +114,7 @@ def test_a_command_that_only_login_shells_have_is_reported(
         ("def main():\n    pass\n", "train.py:1: the script defines main, but never calls it"),
         (
             "def main():\n    pass\nif __name__ == 'main':\n    main()\n",
-            "train.py:3: 'main' is never the name",
+            "train.py:3: the name of a script is '__main__', never 'main'",
         ),
         ("def main():\n    pass\nif __name__ == '__main__':\n    main()\n", ""),
         ("def main():\n    pass\n\nmain()\n", ""),

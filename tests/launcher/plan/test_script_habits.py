@@ -61,10 +61,10 @@ def test_habits_that_keep_ranks_from_training_together_are_warned_of(
 @pytest.mark.parametrize(
     ("script", "warned"),
     [
-        ("try:\n    trainer.train(reader)\nexcept:\n    pass\n", "train.py:3: training that fails"),
+        ("try:\n    trainer.train(reader)\nexcept:\n    pass\n", "train.py:3: if training fails"),
         (
             "try:\n    main()\nexcept Exception as error:\n    print(error)\n",
-            "train.py:3: training that fails",
+            "train.py:3: if training fails",
         ),
         (
             "try:\n    f()\nexcept ValueError:\n    log(1)\n    sys.exit(0)\n",

@@ -42,7 +42,7 @@ def test_an_agent_answers_over_ssh_and_says_at_which_address(client: Client, ser
 def test_a_silent_port_is_given_up(client: Client, silent_port: int) -> None:
     began = time.monotonic()
     error = client.error(f"u@127.0.0.1:{silent_port}", connect_timeout_s=1.0)
-    assert "does not speak SSH" in error.reason
+    assert "sent no SSH greeting" in error.reason
     assert time.monotonic() - began < 14
 
 
@@ -72,7 +72,7 @@ def test_a_port_of_something_else_is_told(client: Client) -> None:
         pool.submit(serve)
         error = client.error(f"u@127.0.0.1:{listener.getsockname()[1]}", connect_timeout_s=1.0)
         listener.shutdown(socket.SHUT_RDWR)
-    assert "does not speak SSH" in error.reason
+    assert "sent no SSH greeting" in error.reason
 
 
 @BOTH

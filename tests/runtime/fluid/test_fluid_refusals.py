@@ -219,7 +219,7 @@ def test_all_but_the_last_dimension_of_a_fully_connected_layer_are_kept_with_min
         (lambda: fluid.layers.fill_constant([1], "int64", 2**53 + 1), "would be rounded.*layers.assign"),
         (
             lambda: setattr(fluid.DistributeTranspilerConfig(), "geo_sgd_mode", True),
-            "only the default False",
+            "supports only its default, False",
         ),
         (lambda: fluid.io.load_inference_model("nowhere", None), "directory nowhere"),  # type: ignore[arg-type]
         (lambda: fluid.io.save_params(None, "/proc/nope"), "/proc/nope"),

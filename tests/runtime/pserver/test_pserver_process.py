@@ -146,7 +146,7 @@ def test_a_server_that_is_started_again_waits_for_its_port_that_somebody_got_for
             started.start()
             log = tmp_path / "paddle_pserver2.INFO"
             wait_for(
-                "another try", lambda: f"{port}: Address already in use; trying for" in log.read_text(), 60
+                "another try", lambda: f"{port}: Address already in use; retrying for" in log.read_text(), 60
             )
         started.join(60)
         assert server.endpoints == before

@@ -190,7 +190,7 @@ def test_a_misspelled_argument_is_told_and_a_function_without_yield_refused(
 ) -> None:
     made = provider(integer_value(9), shuffle=False, mine=1)(lambda settings, name: None)  # type: ignore[arg-type,return-value]
     assert caplog.messages == [
-        "@provider: 'shuffle' is not an argument of @provider, so it becomes a setting of your own; "
+        "@provider has no argument 'shuffle', so it only becomes an attribute of the settings; "
         "did you mean 'should_shuffle'?"
     ]
     settings = made(["a.txt"])

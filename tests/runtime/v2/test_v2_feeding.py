@@ -215,7 +215,9 @@ def test_an_event_without_results_names_the_one_that_has_them() -> None:
 
 def test_a_vector_of_zeros_and_ones_for_a_sparse_layer_is_refused() -> None:
     feeder = DataFeeder([("x", data_type.sparse_binary_vector(10))])
-    with pytest.raises(ValueError, match=r"sample 1 .*expected the columns that are 1.*dense_vector\(10\)"):
+    with pytest.raises(
+        ValueError, match=r"sample 1 .*expected the indices of the columns that are 1.*dense_vector\(10\)"
+    ):
         feeder([([2, 3],), ([0, 0, 1, 0] + [0] * 6,)])
     feeder([(list(range(10)),), ([1, 1],)])
     DataFeeder([("x", data_type.sparse_binary_vector(3))])([([0, 1, 0],)])  # words that are repeated
@@ -235,5 +237,5 @@ def test_an_unknown_event_and_metric_list_the_known_ones() -> None:
         event.EndBatch  # noqa: B018
     result = event.EndPass(0, lambda: {"auc": 0.5}, None)  # type: ignore[arg-type]
     assert (str(result.metrics), result.metrics.get("error")) == ("{'auc': 0.5}", None)
-    with pytest.raises(KeyError, match="error: the metrics are 'auc'"):
+    with pytest.raises(KeyError, match="no metric error; the metrics are 'auc'"):
         result.metrics["error"]

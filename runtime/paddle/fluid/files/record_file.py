@@ -43,7 +43,7 @@ def unpack_batch(record: bytes, what: str) -> list[Any]:
     for _ in range(count):
         values.append(read_tensor(stream, what))
     if stream.tell() != len(record):
-        raise ModelFileError(f"{what}: {len(record) - stream.tell()} bytes follow its {count} tensors")
+        raise ModelFileError(f"{what}: {len(record) - stream.tell()} extra bytes follow its {count} tensors")
     return values
 
 

@@ -132,8 +132,8 @@ class Options:
             return
         if name in self.later:
             raise FluidError(
-                f"{type(self).__name__}.{name}={value!r}: an option of Fluid 1.6 to 1.8, of which only the default "
-                f"{self.later[name]!r} is supported{_INSTEAD.get(name, '')}"
+                f"{type(self).__name__}.{name}={value!r}: this option of Fluid 1.6 to 1.8 supports only its default, "
+                f"{self.later[name]!r}{_INSTEAD.get(name, '')}"
             )
         known = [each.name for each in fields(self)]  # type: ignore[arg-type]
         if name not in known:

@@ -82,9 +82,9 @@ class FixedRate:
         is_public = name == "learning_rate" and type(self).__module__ == "paddle.fluid.optimizer"
         if is_public or (name == "_learning_rate" and fields.get("_learning_rate_map")):
             raise FluidError(
-                f"{name} of an optimizer has no effect after its creation: pass a schedule, such as "
-                "layers.piecewise_decay(boundaries, values), as learning_rate, or a variable from "
-                "layers.create_global_var(persistable=True), and set its value in the scope"
+                f"setting {name} has no effect after the optimizer is created. As learning_rate, pass a schedule, such "
+                "as layers.piecewise_decay(boundaries, values), or a variable from "
+                "layers.create_global_var(persistable=True), whose value you then set in the scope"
             )
         super().__setattr__(name, value)
 
@@ -104,7 +104,7 @@ def check_arguments(rate: object, regularization: object) -> None:
             f"learning_rate: expected 0 or more, got {rate!r}; to maximize, minimize -1.0 * loss"
         )
     if isinstance(rate, Real) and not rate:
-        _log.warning("optimizer %s: learning_rate=0 does not change the parameters", script_line())
+        _log.warning("optimizer %s: with learning_rate=0, the parameters do not change", script_line())
     if regularization is not None and not callable(regularization):
         raise FluidTypeError(
             f"regularization: expected fluid.regularizer.L2Decay(coefficient) or L1Decay, got {regularization!r}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from paddle.fluid.program.operator import Operator
 
 _ORDERS = ("less_than", "less_equal", "greater_than", "greater_equal")
-_NO_VALUE = "it has no value while the program is built: fetch it, exe.run(..., fetch_list=[variable])"
+_NO_VALUE = "it has no value while the program is built; fetch it with exe.run(..., fetch_list=[variable])"
 
 
 __all__ = ["Parameter", "VarDesc", "VarType", "Variable", "binary", "cast_to"]
@@ -97,7 +97,7 @@ def sliced(variable: Variable, item: Any) -> Variable:
             left_out.append(axis)
         else:
             raise FluidTypeError(
-                f"{variable.name}: an index must be a whole number or a slice, got {each!r}; use "
+                f"{variable.name}: an index must be an integer or a slice, got {each!r}; use "
                 "layers.gather for variables"
             )
     if not spans:
@@ -248,12 +248,12 @@ class Variable(graph.Variable):
         is_comparison = self.op is not None and self.op.type in _ORDERS and self.name.startswith("tmp_")
         if is_comparison and not sys._getframe(1).f_code.co_filename.startswith(PACKAGE):
             raise FluidTypeError(
-                f"`if` cannot test {self.name!r}: {_NO_VALUE}; layers.Switch and IfElse test in it"
+                f"`if` cannot test {self.name!r}: {_NO_VALUE}; in the program, use layers.Switch or IfElse"
             )
         return True
 
     def __float__(self) -> float:
-        """Raise FluidTypeError: a variable has no value; `np.mean` and others of numpy ask for it as well."""
+        """Raise FluidTypeError: a variable has no value. Functions such as `np.mean` also call this method."""
         raise FluidTypeError(f"variable {self.name!r} is not a number: {_NO_VALUE}")
 
     def __array__(self, dtype: Any = None, *args: Any, **named: Any) -> Any:

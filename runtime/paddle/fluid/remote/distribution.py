@@ -121,7 +121,7 @@ def received_names(program: graph.Program, servers: Container[str]) -> list[dict
 def received_in_place(program: graph.Program) -> dict[tuple[str, str], str]:
     """Return the values that can be written to the scope on arrival: (endpoint, name on the server) -> variable.
 
-    Values arrive before their recv operator, so no other operator may run between.
+    Values arrive before their recv operator, so no other operator may run in between.
     """
     block = program.global_block()
     ops = block.ops

@@ -18,7 +18,9 @@ from paddle.ops.base.shapes import product
 def _infer(x: Spec, alpha: Spec, *, mode: str) -> Spec:
     wanted = product(_alpha_shape(x.shape, mode))
     if product(alpha.shape) != wanted:
-        raise ShapeError(f"Alpha {alpha.shape} must have {wanted} elements for mode {mode!r} and X {x.shape}")
+        raise ShapeError(
+            f"Alpha must have {wanted} elements for mode {mode!r} and X {x.shape}, got shape {alpha.shape}"
+        )
     return x
 
 

@@ -116,8 +116,8 @@ def _rounded(rows: TableRows, dtype: np.dtype[np.generic]) -> npt.NDArray[np.flo
     largest = np.abs(rows.rows).max(axis=1, initial=0.0)
     if (is_beyond := largest > np.finfo(dtype).max).any():  # type: ignore[arg-type]
         raise ConfigError(
-            f"row {rows.ids[is_beyond][0]} has {largest[is_beyond][0]:g}, beyond the range of "
-            f"{dtype.name}: export with dtype float32"
+            f"row {rows.ids[is_beyond][0]} contains {largest[is_beyond][0]:g}, which is outside the range of "
+            f"{dtype.name}; export with dtype float32"
         )
     found: npt.NDArray[np.float32] = rows.rows.astype(dtype).astype(np.float32)
     return found

@@ -241,7 +241,7 @@ def folders_of(path: Path) -> list[Path]:
     if (path / MANIFEST).is_file():
         if since := Description.read(path).since:
             raise ConfigError(
-                f"{path} has only rows that changed after batch {min(since)}: give the directory that has the base, too"
+                f"{path} has only rows that changed after batch {min(since)}; also give the directory of the base"
             )
         return [path]
     found = sorted(path.glob(f"{BASE}-*"))

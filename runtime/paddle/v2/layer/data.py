@@ -33,7 +33,7 @@ def data(
     """
     if not isinstance(type, InputType):
         raise UsageTypeError(
-            f"data layer {name!r}: type takes the result of a call, such as paddle.data_type.dense_vector(10), got "
+            f"data layer {name!r}: type must be the result of a call, such as paddle.data_type.dense_vector(10), got "
             f"{type!r}"
         )
     if type.dim < 1:

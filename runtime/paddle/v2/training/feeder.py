@@ -318,8 +318,8 @@ def _sparse_binary(feed: Feed, name: str, kind: InputType, items: list[Any], pla
     for at, count in enumerate(counts):
         if count == kind.dim >= _WIDE and set(items[at]) <= {0, 1}:
             raise UsageError(
-                f"data layer {name!r}, {place(at)}: expected the columns that are 1, such as [2, 9], got a vector of "
-                f"{count} numbers: list the columns, or declare the layer as dense_vector({count})"
+                f"data layer {name!r}, {place(at)}: expected the indices of the columns that are 1, such as [2, 9], "
+                f"got a vector of {count} numbers: list the indices, or declare the layer as dense_vector({count})"
             )
     _sparse(feed, name, kind, counts, columns, np.ones(len(columns), np.float32), place)
 

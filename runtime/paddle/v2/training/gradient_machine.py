@@ -350,7 +350,7 @@ def _wanted(emitter: Emitter, name: str) -> Variable | str | None:
 def _readable(emitter: Emitter, name: str) -> Variable:
     found = emitter.readable(name) if name in emitter.layers else None
     if found is None:
-        raise UsageError(f"layer {name!r} has no value to read; the network has {list(emitter.layers)}")
+        raise UsageError(f"layer {name!r} has no value to read; the layers are {list(emitter.layers)}")
     return found
 
 
@@ -382,8 +382,8 @@ def _check_layout(network: Network, parameters: Parameters) -> None:
     """Check that parameters belong to this network; dimensions of size 1 are ignored."""
     if not isinstance(parameters, Parameters):
         raise UsageTypeError(
-            "parameters must be Parameters, from paddle.parameters.create or "
-            f"Parameters.from_tar; got {parameters!r:.80}"
+            "parameters must be the result of paddle.parameters.create or "
+            f"Parameters.from_tar, got {parameters!r:.80}"
         )
     for name, wanted in network.parameters.items():
         if name not in parameters:

@@ -270,7 +270,7 @@ class Trees:
             return
         self._arrivals.drop_all()
         if error.errno == errno.EDQUOT:
-            text = "your quota on the disk of %s is used up; remove files, or set a different ROOT_DIR"
+            text = "your disk quota for %s is exhausted; remove files, or set a different ROOT_DIR"
             self._fail(tree, request, name, "disk", text % self._root_dir)
             return
         free, inodes = disk.free_bytes(self._root_dir), disk.free_inodes(self._root_dir)

@@ -183,7 +183,9 @@ def _why(error: Exception, python: str, path: str) -> str:
                 reason,
                 point,
             )
-    return "%s; set PYTHON in conf.py to a Python of that node (`command -v python3` there)" % reason
+    return (
+        "%s; set PYTHON in conf.py to a Python on that node (`command -v python3` there prints one)" % reason
+    )
 
 
 class _Capture:

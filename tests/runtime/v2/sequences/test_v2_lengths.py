@@ -178,7 +178,7 @@ def test_parameters_of_the_same_numbers_in_another_shape_are_told() -> None:
 
 
 def test_parameters_that_are_none_are_told() -> None:
-    with pytest.raises(UsageTypeError, match=r"parameters must be Parameters.*Parameters\.from_tar"):
+    with pytest.raises(UsageTypeError, match=r"parameters must be the result of .*Parameters\.from_tar"):
         paddle.infer(output_layer=layer.fc(_single(), 4), parameters={"w": 1}, input=[([0.0] * 6,)])  # type: ignore[arg-type]
 
 

@@ -148,7 +148,7 @@ def test_a_damaged_topology_is_refused(damage: Callable[[dict[str, list[object]]
 def test_wrong_arguments_of_a_trainer_are_named() -> None:
     _, cost = regression()
     parameters = paddle.parameters.create(cost)
-    with pytest.raises(TypeError, match="parameters must be Parameters"):
+    with pytest.raises(TypeError, match="parameters must be the result of"):
         paddle.trainer.SGD(cost, {}, optimizer.Momentum())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="optimizer"):
         paddle.trainer.SGD(cost, parameters, "sgd")  # type: ignore[arg-type]
