@@ -88,9 +88,13 @@ def test_a_queue_of_the_launcher_is_drained_by_the_one_class_for_it() -> None:
 
 
 def test_a_thread_of_the_runtime_is_one_of_the_one_class_for_it() -> None:
-    assert {path.relative_to(ROOT).as_posix() for path in sources("runtime") if calls(path, BARE)} == {
-        "runtime/paddle/threads.py"
-    }
+    assert (
+        {path.relative_to(ROOT).as_posix() for path in sources("runtime") if calls(path, BARE)}
+        == {
+            "runtime/paddle/hooks/sitecustomize.py",  # in every Python process of a job, where nothing can be imported
+            "runtime/paddle/threads.py",
+        }
+    )
 
 
 @pytest.mark.parametrize("folder", ["paddle_cluster", "runtime"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import paddle.v2 as paddle
-from paddle.v2 import model
+from paddle.v2 import model, settings
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +23,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     before = set(sys.modules)
     with model.fresh():
+        settings._state.used = None  # an earlier test is another program
         paddle.init(use_gpu=False, trainer_count=1, seed=1)
         yield tmp_path
     for name in set(sys.modules) - before:

@@ -10,6 +10,7 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.errors import ConfigError, PserverLost
+from paddle.fluid.errors import FluidError
 from paddle.fluid.transpiler import PSDispatcher
 from paddle.graph.errors import FeedError
 from tests.runtime.fluid.transpiled_net import EPS, SERVERS, net, server_blocks, transpiled, types
@@ -26,13 +27,19 @@ def test_users_can_place_parameters_themselves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
-    [("slice_var", "did you mean 'slice_var_up'"), ("geo_sgd_mode", "expected one of slice_var_up")],
+    ("name", "hint"), [("slice_var", "did you mean 'slice_var_up'"), ("zone", "its fields are slice_var_up")]
 )
 def test_a_setting_that_does_not_exist_is_refused(name: str, hint: str) -> None:
     config = fluid.DistributeTranspilerConfig()
-    with pytest.raises(AttributeError, match=f"DistributeTranspilerConfig has no field '{name}': {hint}"):
+    with pytest.raises(AttributeError, match=f"DistributeTranspilerConfig has no field '{name}'; {hint}"):
         setattr(config, name, True)
+
+
+def test_an_option_of_fluid_1_6_is_accepted_at_its_default() -> None:
+    config = fluid.DistributeTranspilerConfig()
+    config.geo_sgd_mode = False
+    with pytest.raises(FluidError, match=r"geo_sgd_mode=True.*supports only its default, False"):
+        config.geo_sgd_mode = True
 
 
 def test_collective_mode_adds_the_meeting_to_the_startup_program() -> None:
