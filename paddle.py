@@ -19,6 +19,14 @@ def launch():
         return 2
     if ROOT not in sys.path:
         sys.path.insert(0, ROOT)  # python -P leaves the script's directory out
+    try:
+        import math  # noqa: F401
+    except ImportError:
+        home = os.environ.get("PYTHONHOME")
+        if home is None:
+            raise
+        sys.stderr.write(f"paddle.py: PYTHONHOME={home} belongs to another Python: unset PYTHONHOME\n")
+        return 2
     from paddle_cluster import main
 
     return main()

@@ -6,15 +6,26 @@ The nodes' answers are records of `paddle_node.contract`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from paddle_cluster.config.settings import Settings, SshSettings
-from paddle_cluster.control import job_record, store
+from paddle_cluster.control import job_record, state, store
 from paddle_cluster.control.job_record import JobRecord, LoginRecord, NodeEntry
 from paddle_cluster.control.one_question import NodeAnswer, visit
+from paddle_cluster.control.state import Outcome
+from paddle_cluster.errors import ExitCode
+from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.process_id import ProcessId
-from paddle_cluster.system.state_dir import JOB_FILE, StatePlaces, is_job_id, make_job_dir, write_json
+from paddle_cluster.system.state_dir import (
+    JOB_FILE,
+    STATUS_FILE,
+    StatePlaces,
+    is_job_id,
+    make_job_dir,
+    write_json,
+)
 from paddle_node.contract.classes import dataclass, replace
 from paddle_node.contract.job_file import JobFound
 from paddle_node.contract.to_launcher import Cleaned, JobEnded, JobsFound
@@ -187,3 +198,16 @@ def _job(node: NodeEntry, job: JobFound) -> NodeJob:
         collected=by.collected,
         launcher=ProcessId(by.host, by.pid, by.start, by.boot_id),
     )
+
+
+def record_end(where: StatePlaces, job_id: str) -> None:
+    """Record that a job was stopped on its nodes, unless its launcher, which does so itself, may be running."""
+    for job in filter(None, (store.read(place / job_id) for place in where.all())):
+        if not job.ended and job.running is False:
+            rows = {
+                name: [{**row, "state": "exited"} for row in job.status.get(name, ())]
+                for name in ("nodes", "processes")
+            }
+            outcome = Outcome(ExitCode.TERMINATED, (), (f"stopped on its nodes by `{PROGRAM} stop`",))
+            with contextlib.suppress(OSError):
+                write_json(job.directory / STATUS_FILE, state.ended({**job.status, **rows}, outcome))

@@ -30,7 +30,6 @@ from paddle_node.contract.names import LOG, OUTPUT, is_unlinked
 IGNORE_FILE = ".paddleignore"
 MANIFEST_PART = 1 << 20  # approximate bytes of JSON in one frame
 LISTED = 20  # maximum number of problems in an error
-
 _PERMISSIONS = 0o777
 _NEVER_AT_TOP = frozenset((LOG, OUTPUT))
 _NEVER = frozenset((".git", "__pycache__"))
@@ -42,14 +41,15 @@ _IMPORTED = (".py", ".c", ".h", ".so")
 _BUILT = "paddle/kernels/built/"
 _SHADOWS = ("paddle.py", *_PACKAGES)
 _SHARD_NUMBER = regex(r"-([0-9]{5})$")
+_CREDENTIALS = {".ssh", ".gnupg", ".aws", ".kube", ".netrc", ".git-credentials"}  # in home directories
 _SPECIAL = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-
 _MAX_LINKS = 40  # as in the kernel
+_ABSOLUTE = "copy the data into the workspace; if the nodes have it at that path, give --keep_links"
 
 Ignored = Callable[[str], "bool | None"]  # whether a path is not sent; the path of a folder ends with a slash
 
@@ -282,6 +282,8 @@ def _package(
         entry = _entry(path, found, files, problems)
         if entry is not None:
             entries[path] = entry
+    secret = _CREDENTIALS & {path.partition("/")[0] for path in files}
+    problems += (f"{path} can hold private keys or passwords" for path in secret)
     links = {path: entry.target for path, entry in entries.items() if entry.target}
     for path in links:
         if problem := link_problem(path, links, entries, keep_links):
@@ -390,9 +392,7 @@ def link_problem(link: str, links: Mapping[str, str], tree: Container[str], keep
         if path in links:
             followed += 1
             if links[path].startswith("/"):
-                return (
-                    "" if keep_links else f"to {target!r}, an absolute path (--keep_links sends it unchanged)"
-                )
+                return "" if keep_links else f"to {target!r}, an absolute path: {_ABSOLUTE}"
             if followed > _MAX_LINKS:
                 return f"to {target!r}, which forms a loop"
             at.pop()

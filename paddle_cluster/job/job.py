@@ -283,10 +283,12 @@ def _unmatched(patterns: Sequence[str]) -> list[str]:
 
 def _left_on_nodes(roster: Roster) -> list[str]:
     """Return a warning, as lines, about new files in job directories that are not collected."""
-    names = [f"{name} on {record.name}" for record in roster.all() for name in record.traces.uncollected]
+    found = [record for record in roster.all() if record.traces.uncollected]
+    names = [f"{name} on {record.name}" for record in found for name in record.traces.uncollected]
+    place = f"{found[0].node.job_dir} on {found[0].name}" if found else ""
     return [
         f"WARNING: not copied back: {some(names, _MOST_LISTED)}. Only output/ of node 0 and files of --collect are: "
-        "write results to output/. The job directories stay on the nodes until later jobs replace them"
+        f"write results to output/. The job directories, such as {place}, stay there until later jobs replace them"
     ] * bool(names)
 
 

@@ -226,6 +226,11 @@ REMEDIES = tuple(
             "add --init_model_path=start",
         ),
         (
+            r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?:\./)?\.env'",
+            ".env is not sent to the nodes, because it may contain secrets. The launcher sets its variables for all "
+            "processes: read them from os.environ. To send the file itself, give it another name",
+        ),
+        (
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'][^']*)'",
             (
                 "{0} is not in the job's directory on the node, which is a copy of the workspace "
@@ -294,7 +299,11 @@ REMEDIES = tuple(
             ),
         ),
         (
-            r"^EOFError: EOF when reading a line|^bdb\.BdbQuit",
+            r"^bdb\.BdbQuit",
+            "nodes have no terminal for a debugger: remove breakpoint() or pdb.set_trace() from the script",
+        ),
+        (
+            r"^EOFError: EOF when reading a line",
             "standard input is empty on nodes: give the script its input as arguments or in files of the workspace",
         ),
         # errors of shell scripts

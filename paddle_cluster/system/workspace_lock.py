@@ -92,6 +92,11 @@ def named(where: StatePlaces, name: str, job_id: str) -> Iterator[None]:
             os.close(fd)
 
 
+def last_holder(directory: Path) -> str:
+    """Return the ID of the job that locked the directory last; "" if it is unknown."""
+    return _holder(directory / LOG / LOCK_FILE).partition(" ")[0]
+
+
 def _holder(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()

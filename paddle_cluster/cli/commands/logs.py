@@ -17,7 +17,7 @@ from paddle_cluster.config.values import nearest
 from paddle_cluster.control import log_lines, store
 from paddle_cluster.control.log_lines import LineFilter
 from paddle_cluster.control.store import KnownJob
-from paddle_cluster.control.tail import Followed
+from paddle_cluster.control.tail import Followed, whole_lines
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.nodes.findings import names
 from paddle_cluster.screen.writer import answer, show
@@ -105,7 +105,11 @@ def _show(job: KnownJob, wanted: LineFilter, lines: int | None, follow: bool) ->
             count += _write([line for line in came if wanted.has(line)])
         count += _write([line for line in followed.finish() if wanted.has(line)])
     if not count:
-        show(f"{job.title}: {log} has no line from this job that matches the options", sys.stderr)
+        what = f"{log} has no line from this job that matches the options"
+        is_kept = any(map(LineFilter(*log_lines.span(job)).has, itertools.islice(whole_lines(log), 1)))
+        if not is_kept and (later := log_lines.later_job(job)):
+            what = f"its log was replaced by that of {later}, a later job in {job.record.collected}"
+        show(f"{job.title}: {what}", sys.stderr)
     return ExitCode.DONE
 
 

@@ -77,7 +77,7 @@ def run(argv: Sequence[str]) -> ExitCode:
                 f"{job.job_id}: {lost}\nto stop it on its nodes: {PROGRAM} stop --nodes {job.job_id}"
             ) from lost
         show(f"{job.title}: its launcher has exited; asking its nodes to stop the job")
-        return _end_on_nodes(job.job_id, job.record.nodes, job.record.login.settings())
+        return _end_on_nodes(where, job.job_id, job.record.nodes, job.record.login.settings())
 
 
 def _print_already_ended(job: KnownJob) -> ExitCode:
@@ -160,10 +160,12 @@ def _stop_on_nodes(where: StatePlaces, given: CommandArguments) -> ExitCode:
         node_jobs.rebuild(where, [job for job in jobs if job.job_id == job_id_part], login, conf)
     elif not failed or not is_job_id(job_id_part):
         raise UsageError(f"no node has a record of job {job_id_part!r}")
-    return _end_on_nodes(job_id_part, nodes, login)
+    return _end_on_nodes(where, job_id_part, nodes, login)
 
 
-def _end_on_nodes(job_id: str, nodes: Sequence[NodeEntry], login: SshSettings) -> ExitCode:
+def _end_on_nodes(
+    where: StatePlaces, job_id: str, nodes: Sequence[NodeEntry], login: SshSettings
+) -> ExitCode:
     answers = node_jobs.end(job_id, nodes, login)
     for one in answers:
         ended = one.record
@@ -178,5 +180,7 @@ def _end_on_nodes(job_id: str, nodes: Sequence[NodeEntry], login: SshSettings) -
             show(f"! {one.node.name}: {ended.unsure}")
     clean = not any(one.record is None or one.record.left for one in answers)
     sure = clean and not any(one.record is None or one.record.unsure for one in answers)
+    if sure:
+        node_jobs.record_end(where, job_id)
     show(f"{job_id}: " + ("all its processes have exited" if sure else "see the lines marked !"))
     return ExitCode.DONE if clean else ExitCode.NOT_CLEAN

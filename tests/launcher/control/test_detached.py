@@ -218,6 +218,29 @@ def test_a_launcher_that_is_killed_is_told_everywhere(bench: Bench) -> None:
     wait_for("the node to end its processes", lambda: not leftovers(bench.place), LIMIT_S)
 
 
+def test_a_killed_launcher_leaves_a_job_that_stop_ends_and_a_log_that_the_next_job_replaces(
+    bench: Bench,
+) -> None:
+    killed = bench.detach()
+    bench.terminal("attach").wait_for(r"step \d+")
+    os.kill(killed.record.launcher.pid, signal.SIGKILL)
+    wait_for("the launcher's end", lambda: bench.look(killed).running is False, LIMIT_S)
+    assert bench.run("-p", "ws", "--conf=conf.py", "--mode=collective").returncode == 0
+    (later,) = [job for job in bench.jobs() if job.job_id != killed.job_id]
+
+    for _ in range(2):  # before and after its end is recorded
+        logs = bench.run("logs", killed.job_id)
+        assert logs.stdout == "", logs.stdout
+        assert f"{killed.job_id}: its log was replaced by that of {later.job_id}" in logs.stderr
+        stopped = bench.run("stop", killed.job_id)
+        assert stopped.returncode == 0, stopped.stdout + stopped.stderr
+    assert "step 2" in bench.run("logs", later.job_id).stdout
+    status = bench.run("status", killed.job_id).stdout
+    assert f"{killed.job_id}: stopped (143)" in status
+    assert "running" not in status
+    assert "trainer-0" in status
+
+
 def test_a_job_that_is_over_is_shown_with_its_last_lines_and_its_code(bench: Bench) -> None:
     assert bench.start("-p", "ws", "--conf=conf.py", "--mode=collective").wait(LIMIT_S) == 0
     done = bench.run("attach", "--lines=3")

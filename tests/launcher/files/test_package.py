@@ -128,7 +128,8 @@ def test_all_files_that_cannot_be_sent_are_refused_in_one_error(root: Path) -> N
         [
             "pipe is a named pipe",
             "socket is a socket",
-            "absolute is a link to '/etc/passwd', an absolute path (--keep_links sends it unchanged)",
+            "absolute is a link to '/etc/passwd', an absolute path: copy the data into the workspace; if the nodes "
+            "have it at that path, give --keep_links",
             "outside is a link to '../elsewhere', outside the workspace",
             "around is a link to '../ws/train.py', outside the workspace",
             "dangling is a link to 'nothing', which does not exist, or is not sent",
@@ -138,6 +139,16 @@ def test_all_files_that_cannot_be_sent_are_refused_in_one_error(root: Path) -> N
             "paddle.py hides the paddle package on the nodes; rename it",
         ]
     )
+
+
+def test_keys_and_passwords_of_a_home_directory_are_refused_unless_they_are_ignored(root: Path) -> None:
+    for name in (".ssh", ".aws"):
+        (root / name).mkdir()
+        (root / name / "config").touch()
+    with pytest.raises(WorkspaceError, match=r"\.paddleignore:\n  \.aws can hold .*\n  \.ssh can hold"):
+        workspace_package(root)
+    (root / ".paddleignore").write_text(".aws/\n.ssh/*\n")
+    assert not [entry for entry in workspace_package(root).files if "config" in entry.path]
 
 
 def test_links_to_absolute_paths_are_sent_where_that_is_asked_for(root: Path) -> None:

@@ -239,6 +239,8 @@ def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Fa
             "shapes or dtypes",
         ),
         ("EOFError: EOF when reading a line", "standard input is empty"),
+        ("bdb.BdbQuit", "remove breakpoint()"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '.env'", ".env is not sent"),
         ("EOFError: Ran out of input", ""),  # a truncated pickle
         ("MemoryError", "fewer processes per node"),
         ("OSError: [Errno 28] No space left on device", "free space on that node"),
