@@ -22,6 +22,7 @@ from paddle_cluster.config.entry import Entry
 from paddle_cluster.config.host_settings import HostSettings
 from paddle_cluster.config.hosts import LOCAL, Host, HostList, count_question
 from paddle_cluster.config.options import BY_KEY, Mode
+from paddle_cluster.config.remarks import remarks
 from paddle_cluster.config.settings import GROUPS, OPENBLAS_POLLING, THREAD_VARIABLES, Settings, Sources
 from paddle_cluster.config.values import ValueMismatchError, inside, mismatch
 from paddle_cluster.config.variables import files as variable_files
@@ -35,7 +36,6 @@ from paddle_node.contract.flags import PSERVER_FLAGS, value_of
 _LISTS = regex(
     r"/|(?:hosts|nodes|machines|inventory)$|(?:host|node|machine)s?_?(?:file|list)|\.(?:txt|ini|cfg)$"
 )
-_SEVERAL = regex(r"=.*,[A-Z][A-Z0-9_]*=")
 _CONFIG = regex(r"--?config(=|$)")
 _IN_CONF = frozenset(row.flag for row in BY_KEY.values())  # checked with the names in conf.py
 _BARE = "; a flag without a value is True"
@@ -89,6 +89,7 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     layers.raise_any()
     variables = {node_id: [(*one, said.where) for one in said.env] for node_id, said in own.items()}
     for_all, for_hosts = read_variables(arguments, environ, listed.hosts[0].is_local, variables)
+    chosen = {name for one in (for_all, *for_hosts.values()) for name in one.names}
     derived = {
         "cluster.hosts": listed.hosts,
         "cluster.pservers": () if arguments["mode"] is Mode.COLLECTIVE else roles["PSERVERS"],
@@ -120,7 +121,7 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
             total=listed.total,
             lines=listed.lines,
             names=layers.origins,
-            remarks=tuple(_remarks(arguments, listed, read)),
+            remarks=tuple(remarks(arguments, listed, read, path, environ, chosen)),
         ),
         "state": places(environ),
     }
@@ -158,40 +159,6 @@ def _settings(found: Mapping[str, Any]) -> Settings:
         group, _, field = name.rpartition(".")
         parts[group][field] = group_type(**parts[name])
     return Settings(**parts[""])
-
-
-def _remarks(arguments: Arguments, listed: HostList, read: Mapping[str, Any]) -> Iterator[str]:
-    if read["PADDLE_NIC"] and listed.hosts[0].is_local:
-        yield "PADDLE_NIC has no effect on local nodes, which use 127.0.0.0/8"
-    if arguments["engine"] != "ssh" and listed.hosts[0].is_local:
-        yield (
-            f"--engine={arguments['engine']} has no effect on local nodes: all processes run on this machine, because "
-            f"{listed.source} names no other host"
-        )
-    if listed.slots and arguments["nproc_per_node"] is not None:
-        yield f"the slots in {listed.source} are ignored because --nproc_per_node is given"
-    elif listed.slots and arguments["mode"] is not Mode.COLLECTIVE:
-        yield f"the slots in {listed.source} apply only with --mode=collective; in this mode, each host has one trainer"
-    if listed.ignored:
-        yield f"{listed.source}: ignored: {', '.join(listed.ignored)}"
-    folder, period = (arguments.flag(f"checkpoint_{name}") for name in ("dir", "period"))
-    if arguments["mode"].has_pserver_command and folder and (period or "0") == "0":
-        used = "is only read" if arguments.flag("resume") else "has no effect"
-        yield f"--checkpoint_dir {used} without --checkpoint_period=BATCHES: no checkpoint is written"
-    if folder and not arguments["mode"].has_pserver_command:
-        yield (
-            f"--checkpoint_dir has no effect in --mode={arguments['mode']} unless the script reads it: only pservers "
-            "of --mode=v2 and v1 write checkpoints"
-        )
-    elif folder and not folder.startswith(("/", "~")) and arguments["job_dispatch_package"] is not None:
-        yield f"--checkpoint_dir={folder} is in this job's directory, so no later job finds it; give an absolute path"
-    if any(map(_SEVERAL.search, arguments["env"])):
-        yield "--env sets one variable, here to a value with ',NAME=': for several, repeat it: --env=A=1 --env=B=2"
-    there = arguments["job_workspace"] or ""
-    if there and not there.startswith(("/", "~")) and os.path.isdir(there):
-        yield f"--job_workspace={there} is below ROOT_DIR on the nodes; to send this machine's, give -p {there}"
-    if arguments["queue_priority"] and not arguments["queue"]:
-        yield "--queue_priority has no effect without --queue: the job does not wait"
 
 
 def _roles(layers: Layers, listed: HostList, read: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifest of a file tree: the files that a node must have, each with its digest.
 
-This module reads and hashes files, and sends nothing. Names are preserved byte by byte; bytes that are not UTF-8 become
-surrogates. `log/` and `output/` at the top, `.git` and `__pycache__` anywhere, and everything matched by .paddleignore
-are never sent.
+Names are preserved byte by byte; bytes that are not UTF-8 become surrogates. `log/` and `output/` at the top, `.git`
+and `__pycache__` anywhere, and everything matched by .paddleignore are never sent.
 """
 
 from __future__ import annotations
@@ -49,6 +48,7 @@ _SPECIAL = {
     stat.S_IFBLK: "a device",
 }
 _MAX_LINKS = 40  # as in the kernel
+_AS_AT_HOME = "can hold private keys or passwords: do not use a home directory as a workspace"
 _ABSOLUTE = "copy the data into the workspace; if the nodes have it at that path, give --keep_links"
 
 Ignored = Callable[[str], "bool | None"]  # whether a path is not sent; the path of a folder ends with a slash
@@ -283,7 +283,7 @@ def _package(
         if entry is not None:
             entries[path] = entry
     secret = _CREDENTIALS & {path.partition("/")[0] for path in files}
-    problems += (f"{path} can hold private keys or passwords" for path in secret)
+    problems += (f"{path} {_AS_AT_HOME}" for path in secret)
     links = {path: entry.target for path, entry in entries.items() if entry.target}
     for path in links:
         if problem := link_problem(path, links, entries, keep_links):
@@ -310,7 +310,7 @@ def _check(root: Path, problems: list[str]) -> None:
         if len(problems) > LISTED:
             listed += f"\n  and {len(problems) - LISTED} more"
         raise WorkspaceError(
-            f"cannot dispatch {root}; remove these files or name them in {IGNORE_FILE}:\n  {listed}"
+            f"cannot dispatch {root}; move these files out, or name them in {IGNORE_FILE}:\n  {listed}"
         )
 
 

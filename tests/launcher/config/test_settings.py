@@ -40,6 +40,44 @@ def test_the_repository_has_three_embedded_nodes() -> None:
     assert got.conf == CONF_FILE
 
 
+def test_another_conf_py_is_named_unless_the_command_line_names_the_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "proj/ws").mkdir(parents=True)
+    (tmp_path / "proj/ws/conf.py").write_text("extensions = []\n")  # of Sphinx
+
+    def warnings(*argv: str, **environ: str) -> list[str]:
+        found = resolve(parse(["-p", "proj/ws", *argv]), environ).sources.remarks
+        return [line for line in found if "not used" in line]
+
+    assert not warnings()
+    conf = tmp_path / "proj/conf.py"
+    conf.write_text("# mine\nHOSTS = ['local']\n")
+    assert warnings() == ["WARNING: proj/conf.py is not used: to use its HOSTS, give --conf=proj/conf.py"]
+    assert not warnings("--conf=proj/conf.py")
+    assert not warnings("--hosts=local")
+    assert not warnings(PADDLE_CLUSTER_CONF=str(conf))
+    monkeypatch.chdir(CONF_FILE.parent)
+    assert not [line for line in resolve(parse(["-p", "ws"]), {}).sources.remarks if "not used" in line]
+    conf.rename(tmp_path / "proj/ws/conf.py")
+    monkeypatch.chdir(tmp_path / "proj/ws")
+    assert len([line for line in resolve(parse(["-p", "."]), {}).sources.remarks if "not used" in line]) == 1
+
+
+def test_gpus_chosen_in_the_shell_are_named_where_processes_do_not_see_the_choice(
+    configured: Resolve,
+) -> None:
+    def remarks(text: str, *argv: str) -> list[str]:
+        found = configured(text, "-p", "ws", *argv, CUDA_VISIBLE_DEVICES="1").sources.remarks
+        return [line for line in found if "CUDA" in line]
+
+    (line,) = remarks("HOSTS = ['local']")
+    assert "give --env=CUDA_VISIBLE_DEVICES" in line
+    assert not remarks("HOSTS = ['local']", "--env=CUDA_VISIBLE_DEVICES")
+    assert not remarks("HOSTS = ['a', 'b']")
+
+
 def test_a_host_has_a_python_a_folder_a_key_and_variables_of_its_own(
     planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
