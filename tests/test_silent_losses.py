@@ -85,6 +85,19 @@ def test_new_files_that_are_not_copied_back_are_named(bench: Bench) -> None:
     assert (bench.place / "ws" / "output" / "w").exists()
 
 
+def test_results_that_a_rank_other_than_0_saved_name_their_place(bench: Bench) -> None:
+    script = "import os\nif os.environ['PADDLE_TRAINER_ID'] == '1': os.mkdir('output'); open('output/w', 'w').close()"
+    (bench.place / "ws" / "saves.py").write_text(script)
+    done = bench.run(
+        "-p", "ws", "--conf=conf.py", "--entry=saves.py", "--mode=collective", "--hosts=local,local"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "not copied back: output/ on local-1. Only output/ of node 0" in done.stdout, done.stdout
+    assert (
+        "save results on rank 0, or below the directory PADDLE_CHECKPOINT_DIR with --collect=" in done.stdout
+    )
+
+
 def test_a_directory_of_shards_without_numbered_files_is_refused(bench: Bench) -> None:
     folder = bench.place / "ws" / "data"
     folder.mkdir()

@@ -286,9 +286,14 @@ def _left_on_nodes(roster: Roster) -> list[str]:
     found = [record for record in roster.all() if record.traces.uncollected]
     names = [f"{name} on {record.name}" for record in found for name in record.traces.uncollected]
     place = f"{found[0].node.job_dir} on {found[0].name}" if found else ""
+    step = (
+        "save results on rank 0, or below the directory PADDLE_CHECKPOINT_DIR with --collect=PATTERN"
+        if any(name.startswith("output/") for name in names)
+        else "write results to output/"
+    )
     return [
         f"WARNING: not copied back: {some(names, _MOST_LISTED)}. Only output/ of node 0 and files of --collect are: "
-        f"write results to output/. The job directories, such as {place}, stay there until later jobs replace them"
+        f"{step}. The job directories, such as {place}, stay there until later jobs replace them"
     ] * bool(names)
 
 

@@ -151,7 +151,9 @@ def run_parallel(
     MISUSE.check(program, scope, has_batch=True)
     names = [each if isinstance(each, str) else each.name for each in fetch_list]
     values = parallel.run(feeds, names, scope)
-    return [given(value, name, return_numpy) for value, name in zip(values, names, strict=True)]
+    results = [given(value, name, return_numpy) for value, name in zip(values, names, strict=True)]
+    MISUSE.fetched(program, names, results)
+    return results
 
 
 def _places_like(place: Place) -> list[Place]:

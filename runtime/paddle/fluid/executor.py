@@ -13,7 +13,8 @@ from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, FluidTypeError, RunError
 from paddle.fluid.program.misuse import MISUSE
 from paddle.fluid.program.operator import Operator, OpRole
-from paddle.fluid.program.program import Program, default_main_program
+from paddle.fluid.program.program import Program, default_main_program, default_startup_program
+from paddle.fluid.program.untrained import startup_of
 from paddle.fluid.remote.distribution import SENDING, serving_operator
 from paddle.fluid.remote.switchboard import Switchboard
 from paddle.fluid.run.batch_queue import readers_named
@@ -24,6 +25,7 @@ from paddle.fluid.run.scope import Scope, global_scope, scope_guard
 from paddle.fluid.run.sections import Sections, cut
 from paddle.fluid.run.tensor import LoDTensor, LoDTensorArray, tensor_of
 from paddle.graph.block import Name
+from paddle.graph.errors import NotInitializedError
 from paddle.graph.scope import fetched
 from paddle.ops.base.lod import LoDArray, TensorArray
 from paddle.ops.base.selected_rows import SelectedRows
@@ -117,7 +119,9 @@ class Executor:
             target = self._among_trainers.get(target) or self._with_trainers(target)
         if isinstance(target, Program):
             values = self.run_core(target, _one_feed(feed), fetches, where)
-            return [given(value, name, return_numpy) for value, name in zip(values, fetches, strict=True)]
+            results = [given(value, name, return_numpy) for value, name in zip(values, fetches, strict=True)]
+            MISUSE.fetched(target, fetches, results)
+            return results
         if not isinstance(target, Compiled):
             raise FluidTypeError(f"Executor.run: expected a Program or a CompiledProgram, got {target!r}")
         return target.run(self, feed, fetches, where, return_numpy)
@@ -170,7 +174,13 @@ class Executor:
         MISUSE.check(program, scope, bool(goes_on))
         values = keep_persistable(values, block, scope)
         with self.remote.connected(program, scope), readers_named(block):
-            return self._core.run(program, values, fetch_list, scope, step)
+            try:
+                found = self._core.run(program, values, fetch_list, scope, step)
+            except NotInitializedError as error:
+                raise _naming_startup(error) from None
+        if not goes_on:
+            MISUSE.initialized(program, scope)
+        return found
 
     def train_from_dataset(
         self,
@@ -309,6 +319,18 @@ def as_numpy(tensor: Any) -> Any:
         return [as_numpy(each) for each in tensor]
     value = tensor.value() if isinstance(tensor, LoDTensor) else tensor
     return given(value, "the tensor", True)
+
+
+def _naming_startup(error: NotInitializedError) -> NotInitializedError:
+    """Return the error with the startup program of the parameter, if it is not the default one."""
+    where = startup_of(error.name, default_startup_program())
+    if not where:
+        return error
+    return NotInitializedError(
+        error.name,
+        f"{error.name!r} has no value in the scope: default_startup_program() does not initialize it. Run the startup "
+        f"program of the program_guard that was in effect {where}",
+    )
 
 
 def _listed(fetch_list: Sequence[Name] | None) -> list[Name]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of failed operators, with their position and inputs, and errors for NaN and infinity."""
+"""Errors of failed operators, with their position and inputs; NaN, infinity and inputs that are not probabilities."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ import numpy as np
 from paddle.backend import array_module
 from paddle.graph.errors import ExecutionError
 from paddle.graph.lod import lod_of, plain
-from paddle.graph.operator import Operator
+from paddle.graph.operator import Operator, warn_script
 from paddle.ops.base.errors import OpError, RowError
 from paddle.ops.base.segments import joined
 from paddle.ops.base.selected_rows import SelectedRows
+
+_OF_PROBABILITIES = frozenset({"cross_entropy", "cross_entropy2"})
+_RUNS, _ROUNDING = 3, 1e-3
+_warned: set[str] = set()  # lines of scripts
 
 
 def failed(
@@ -64,6 +68,34 @@ def checked(call: Any, op: Operator, numbers: Mapping[str, int]) -> Any:
             _check(name, registers[number])
 
     return check
+
+
+def expecting_probabilities(call: Any, op: Operator, numbers: Mapping[str, int]) -> Any:
+    """Wrap a script's call of cross_entropy so that its first runs warn of an input that is not probabilities."""
+    number = numbers.get(next(iter(op.inputs.get("X", ())), ""))
+    if op.type not in _OF_PROBABILITIES or number is None or not op.origin.startswith("at "):
+        return call
+    runs = iter(range(_RUNS))
+
+    def check(registers: list[Any]) -> None:
+        if next(runs, None) is not None:
+            _warn_of_logits(plain(registers[number]), op)
+        call(registers)
+
+    return check
+
+
+def _warn_of_logits(value: Any, op: Operator) -> None:
+    if op.origin in _warned or not getattr(value, "size", 0):
+        return
+    least, most = float(value.min()), float(value.max())
+    if least < -_ROUNDING or most > 1 + _ROUNDING:
+        _warned.add(op.origin)
+        warn_script(
+            f"cross_entropy expects probabilities, but its input {op.inputs['X'][0]!r} has values from {least:.3g} to "
+            f'{most:.3g}: give the layer before act="softmax", or use softmax_with_cross_entropy',
+            op.origin,
+        )
 
 
 def _check(name: str, value: Any) -> None:

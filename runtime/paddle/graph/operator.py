@@ -29,9 +29,9 @@ def script_line() -> str:
     return f"at {frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def warn_script(text: str) -> None:
-    """Warn at the line that `script_line` returns."""
-    file, _, line = script_line().removeprefix("at ").rpartition(":")
+def warn_script(text: str, where: str = "") -> None:
+    """Warn at the line that `script_line` returned, by default the current one."""
+    file, _, line = (where or script_line()).removeprefix("at ").rpartition(":")
     warnings.warn_explicit(text, UserWarning, file, int(line))
 
 

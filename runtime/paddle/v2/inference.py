@@ -22,6 +22,7 @@ from paddle.v2.training.feeder import DataFeeder, Feeding
 from paddle.v2.training.gradient_machine import GradientMachine
 
 Array = NDArray[Any]
+_ADVICE = "write each sample as a tuple, as in input=[(row,) for row in rows]"
 
 
 class Inference:
@@ -54,7 +55,7 @@ class Inference:
         """Compute all samples together, and yield one result: the arrays of all output layers, by field."""
         if isinstance(input, (list, tuple)) and not input:
             return
-        feed = DataFeeder(self._network.data_types, feeding)(input)
+        feed = DataFeeder(self._network.data_types, feeding, advice=_ADVICE)(input)
         found = self._machine.outputs(feed, self._network.outputs, ("value", "id", "prob"))
         yield [found[name] for name in self._network.outputs]
 

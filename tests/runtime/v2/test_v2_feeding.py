@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from paddle.v2 import data_type, event, layer
+from paddle.v2.inference import infer
+from paddle.v2.parameters import create
 from paddle.v2.training.feeder import DataFeeder, why_not_finite
 
 TYPES = [("x", data_type.dense_vector(2)), ("y", data_type.integer_value(5))]
@@ -47,6 +49,13 @@ def test_a_first_batch_of_one_id_gets_a_warning(
 def test_one_sentence_may_repeat_a_word(caplog: pytest.LogCaptureFixture) -> None:
     DataFeeder(WORDS[:1], checks_ids=True)([([29] * 64,)])
     assert not caplog.messages
+
+
+def test_inference_explains_rows_that_are_not_tuples() -> None:
+    x = layer.data("x", data_type.dense_vector(2))
+    network = layer.fc(x, 1)
+    with pytest.raises(TypeError, match=r"got ndarray; write each sample as a tuple, as in input=.\(row,\)"):
+        infer(output_layer=network, parameters=create(network), input=[np.zeros(2, "f")])
 
 
 def test_feeding_of_another_type_is_refused() -> None:

@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings about programs that train nothing, or that train on the test data: each run of a program is checked."""
+"""Warnings about programs that train nothing, on the test data, or to NaN: each run of a program is checked."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from math import prod
 from numbers import Real
+
+import numpy as np
 
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.program.program import Program
+from paddle.fluid.program.untrained import Untrained
 from paddle.fluid.program.variable import Parameter, Variable
+from paddle.graph.block import Name
 from paddle.graph.operator import script_line, warn_script
+from paddle.graph.scope import Scope
 
 _log = logging.getLogger(__name__)
 _RUNS = 3  # a script may run its program a few times to try it, before it calls minimize
@@ -24,6 +30,8 @@ class Misuse:
         self._runs = 0
         self._is_over = False
         self._loaded: tuple[int, frozenset[str]] = (0, frozenset())  # a scope, and what was loaded into it
+        self._untrained = Untrained()
+        self._is_finite = True
 
     def made(self) -> None:
         """Note that the script creates an optimizer."""
@@ -40,7 +48,7 @@ class Misuse:
         self.rule_out()
         self._loaded = id(scope), frozenset(names)
 
-    def check(self, program: Program, scope: object, has_batch: bool) -> None:
+    def check(self, program: Program, scope: Scope, has_batch: bool) -> None:
         """Warn if a program, which is about to be run, trains nothing, or is a copy for tests that trains."""
         if program._test_updates:
             program._test_updates = False
@@ -57,6 +65,7 @@ class Misuse:
                     f"this run of the startup program overwrites values that were just loaded, such as "
                     f"{first.writes[0]!r}: run it before loading"
                 )
+        self._untrained.check(program, scope, has_batch)
         if not self._idle or program._is_test or not has_batch:
             return
         trained = {each.name for each in _parameters(program) if each.trainable}
@@ -69,6 +78,25 @@ class Misuse:
                 "optimizer.minimize(loss) before exe.run(fluid.default_startup_program())"
             )
             self.rule_out()
+
+    def initialized(self, program: Program, scope: Scope) -> None:
+        """Note that a startup program was run."""
+        self._untrained.initialized(program, scope)
+
+    def fetched(self, program: Program, names: Sequence[Name], values: Sequence[object]) -> None:
+        """Warn, once, of a loss that is NaN or infinite."""
+        for name, value in zip(names, values, strict=True) if self._is_finite else ():
+            if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or np.isfinite(value).all():
+                continue
+            called = name if isinstance(name, str) else name.name
+            known = program.global_block().vars
+            if f"{called}@GRAD" in known and prod(known[called].shape) == 1:
+                self._is_finite = False
+                what = "NaN" if np.isnan(value).any() else "infinite"
+                warn_script(
+                    f"the loss {called!r} is {what}: set the environment variable FLAGS_check_nan_inf=1, and the first "
+                    "operator that produces NaN or infinity fails with its line"
+                )
 
 
 MISUSE = Misuse()

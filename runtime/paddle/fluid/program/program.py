@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any, ClassVar, Self, cast
+from weakref import WeakSet
 
 from paddle import graph
 from paddle.fluid.errors import FluidError, FluidTypeError
@@ -44,6 +45,9 @@ _DISTRIBUTED = (
 )
 
 
+PROGRAMS: WeakSet[Program] = WeakSet()
+
+
 class Program(graph.Program):
     """A computation as operators and variables in nested blocks; layers add to `fluid.default_main_program()`."""
 
@@ -51,6 +55,7 @@ class Program(graph.Program):
 
     def __init__(self) -> None:
         super().__init__()
+        PROGRAMS.add(self)
         self._current_role: int = OpRole.FORWARD
         self._op_role_var: Sequence[str] = ()
         self._is_distributed = False

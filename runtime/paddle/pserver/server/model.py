@@ -51,6 +51,7 @@ class Model:
         self._desk = desk
         self._configuration: Configuration | None = None
         self._creator = 0
+        self._agreed: set[int] = set()  # trainers that have described this model
         self._config: Barrier[Configuration] = Barrier(desk.options.num_trainers)
         self.store: Store | None = None
         self.lag: LagGate | None = None
@@ -126,10 +127,13 @@ class Model:
             self._configure(wanted, trainer)
         if self._configuration is not None:
             difference = self._configuration.difference(wanted)
-            if difference:
+            if difference and trainer in self._agreed:
                 raise PserverError(
                     f"this pserver is configured for a different model (restart it between jobs): {difference}"
                 )
+            if difference:
+                raise PserverError(_between(self._creator, self._configuration, trainer, wanted))
+            self._agreed.add(trainer)
         if self.is_ready:
             self._desk.answer(trainer, self._there())
         elif trainer == self._creator:
@@ -156,12 +160,11 @@ class Model:
         if not (share.dense or share.tables or share.growing):
             _log.debug("this port holds no parameters")  # for example if all tensors are tables
         for trainer, other in self._config.take():
-            difference = wanted.difference(other)
-            if difference:
-                self._desk.answer(
-                    trainer, error_message(f"trainer {creator} configured a different model: {difference}")
-                )
-            elif self.is_ready:
+            if wanted.difference(other):
+                self._desk.answer(trainer, error_message(_between(creator, wanted, trainer, other)))
+                continue
+            self._agreed.add(trainer)
+            if self.is_ready:
                 self._desk.answer(trainer, self._there())
             else:
                 self._config.arrive(trainer, other)
@@ -230,6 +233,15 @@ class Model:
         self._desk.answer(trainer, Message(Ok()))
         for other, _ in self._config.take():
             self._desk.answer(other, Message(Configured(has_values=True)))
+
+
+def _between(creator: int, wanted: Configuration, trainer: int, other: Configuration) -> str:
+    """Return the error for trainers whose models differ."""
+    difference = wanted.difference(other, f"on trainer {creator}", f"on trainer {trainer}")
+    return (
+        f"trainer {trainer} is configured for a different model than trainer {creator}: {difference}. All trainers "
+        "must build the same network and optimizer, for example from the same dictionary"
+    )
 
 
 def state_of(store: Store) -> Ok:

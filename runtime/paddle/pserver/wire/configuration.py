@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 from paddle.errors import ConfigError, PserverError
@@ -79,26 +79,41 @@ class Configuration:
             )
         return cls(parameters, optimizer, num_dense, num_sparse, server, tables)
 
-    def difference(self, other: Configuration) -> str:
-        """Return the first difference from a second configuration, with both values; empty if they are equal."""
+    def difference(self, other: Configuration, ours: str = "here", theirs: str = "there") -> str:
+        """Return the first difference from a second configuration, with both values; empty if they are equal.
+
+        Args:
+            ours: follows values of this configuration in the text.
+            theirs: follows values of the other one.
+        """
         here = {parameter.name: parameter for parameter in self.parameters}
         there = {parameter.name: parameter for parameter in other.parameters}
         for name in [*here, *there]:
             if here.get(name) != there.get(name):
-                return f"parameter {name}: {here.get(name, 'absent')} here, {there.get(name, 'absent')} there"
+                one, two = _differing(here.get(name), there.get(name))
+                return f"parameter {name}: {one} {ours}, {two} {theirs}"
         if self.optimizer != other.optimizer:
-            return f"optimizer: {self.optimizer} here, {other.optimizer} there"
+            return f"optimizer: {self.optimizer} {ours}, {other.optimizer} {theirs}"
         if self.tables != other.tables:
-            ours, others = (", ".join(map(str, c.tables)) or "none" for c in (self, other))
-            return f"growing tables: {ours} here, {others} there"
+            one, two = (", ".join(map(str, c.tables)) or "none" for c in (self, other))
+            return f"growing tables: {one} {ours}, {two} {theirs}"
         if list(here) != list(there):
-            return f"order of parameters: {', '.join(here)} here, {', '.join(there)} there"
-        mine, theirs = (f"server {c.server} of {c.num_dense} + {c.num_sparse}" for c in (self, other))
+            return f"order of parameters: {', '.join(here)} {ours}, {', '.join(there)} {theirs}"
+        one, two = (f"server {c.server} of {c.num_dense} + {c.num_sparse}" for c in (self, other))
         return (
-            ""
-            if mine == theirs
-            else f"servers: {mine} here, {theirs} there; give every trainer the same list"
+            "" if one == two else f"servers: {one} {ours}, {two} {theirs}; give every trainer the same list"
         )
+
+
+def _differing(one: ParameterSpec | None, two: ParameterSpec | None) -> tuple[str, str]:
+    """Return the settings that differ between two parameters, as text; "absent" for an absent one."""
+    if one is None or two is None:
+        return ("absent" if one is None else f"shape={one.shape}"), (
+            "absent" if two is None else f"shape={two.shape}"
+        )
+    names = [each.name for each in fields(one) if getattr(one, each.name) != getattr(two, each.name)]
+    first, second = (", ".join(f"{name}={getattr(spec, name)!r}" for name in names) for spec in (one, two))
+    return first, second
 
 
 def check_names(parameters: Sequence[ParameterSpec]) -> None:

@@ -45,8 +45,8 @@ def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
     side = math.isqrt(cells)
     if not (layer.height or layer.width) and count * side * side != layer.size:
         raise UsageError(
-            f"{who}: input {layer.name!r} of size {layer.size} is not a square image of {count} channels; give its "
-            "data layer height and width"
+            f"{who}: input {layer.name!r} of size {layer.size} is not a square image of {count} channels; "
+            + (_other_channels(layer.size) if layer.size % count else "give its data layer height and width")
         )
     height = layer.height or side
     width = layer.width or (cells // height if height else 0)
@@ -56,6 +56,17 @@ def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
             f"{height}x{width} pixels"
         )
     return Geometry(count, height, width)
+
+
+def _other_channels(size: int) -> str:
+    """Return advice with the numbers of channels of gray and color images that fit a size."""
+    sides = {count: math.isqrt(size // count) for count in (1, 3)}
+    fits = [
+        f"{size} = {n} x {side} x {side}: num_channel={n}?"
+        for n, side in sides.items()
+        if n * side**2 == size
+    ]
+    return " or ".join(fits) or f"num_channel must divide {size}"
 
 
 def made_of_image(input: LayerOutput, image: Geometry, result: Geometry, attrs: Attrs) -> Made:

@@ -29,7 +29,7 @@ class DataFeeder:
     """Converts samples to a network's input arrays, given the column of each data layer.
 
     Without ``feeding``, columns are in the order in which the network's data layers were declared. With ``checks_ids``,
-    a first batch in which all ids of a data layer are equal gets a warning.
+    a first batch in which all ids of a data layer are equal gets a warning. ``advice`` is for samples without columns.
     """
 
     def __init__(
@@ -38,8 +38,10 @@ class DataFeeder:
         feeding: Feeding = None,
         *,
         checks_ids: bool = False,
+        advice: str = "if the reader yields single samples, wrap it in paddle.batch(reader, 32); otherwise write each "
+        "sample as a tuple, such as (x, y) or (x,)",
     ) -> None:
-        self._checks_ids = checks_ids
+        self._checks_ids, self._advice = checks_ids, advice
         names = [name for name, _ in data_types]
         columns = _columns(names, feeding)
         self._layers = [(name, kind, columns[name]) for name, kind in data_types]
@@ -64,8 +66,7 @@ class DataFeeder:
         if not isinstance(batch[0], (list, tuple)):
             raise UsageTypeError(
                 f"a sample must be a tuple or list with one item per data layer, got {type(batch[0]).__name__}; "
-                "if the reader yields single samples, wrap it in paddle.batch(reader, 32); otherwise write each sample "
-                "as a tuple, such as (x, y) or (x,)"
+                f"{self._advice}"
             )
         feed: Feed = {}
         for name, kind, column in self._layers:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 from paddle.errors import PserverError, PserverLost
@@ -61,6 +62,26 @@ def test_a_trainer_with_another_model_is_refused_whoever_comes_first() -> None:
         accepted, refused = job.run(work)
         assert accepted == "accepted"
         assert "learning_rate=0.2" in refused
+        assert "All trainers must build the same network" in refused
+        assert "restart" not in refused
+
+
+def test_trainers_with_different_shapes_are_named_with_both() -> None:
+    job = InProcessJob(2, num_dense=1)
+
+    def work(client: TrainerSession, trainer: int) -> str:
+        try:
+            client.configure(
+                Model({"emb": (8 - trainer, 8)}).parameters, SGD, {"emb": np.zeros((8 - trainer, 8), "f")}
+            )
+        except PserverError as error:
+            return str(error)
+        return ""
+
+    accepted, refused = job.run(work)
+    assert not accepted
+    assert "trainer 1 is configured for a different model than trainer 0: parameter emb: " in refused
+    assert "shape=(8, 8) on trainer 0, shape=(7, 8) on trainer 1" in refused
 
 
 def test_a_wrong_number_of_trainers_is_refused_with_both_numbers() -> None:
@@ -71,7 +92,12 @@ def test_a_wrong_number_of_trainers_is_refused_with_both_numbers() -> None:
 
 def test_a_trainer_id_that_lives_already_is_refused() -> None:
     job = InProcessJob(2)
-    with job.client(1), pytest.raises(PserverError, match="trainer_id 1 is used by another process"):
+    with (
+        job.client(1),
+        pytest.raises(
+            PserverError, match=r'trainer_id 1 is used by another process.*os.environ."PADDLE_TRAINER_ID"'
+        ),
+    ):
         job.client(1)
 
 

@@ -65,6 +65,10 @@ def test_wrong_types_are_named(declare, says: str) -> None:  # type: ignore[no-u
         (lambda x: layer.square_error_cost(x, dense("y", 5)), "same size"),
         (lambda x: layer.img_conv(x, 3, 3), "num_channels"),
         (lambda x: layer.img_conv(dense("y", 12), 2, 3, num_channels=1), "not a square image of 1 channels"),
+        (
+            lambda x: layer.img_conv(dense("y", 784), 5, 3, num_channels=3),
+            "not a square image of 3 channels; 784 = 1 x 28 x 28: num_channel=1",
+        ),
         (lambda x: layer.scaling(x, x), "expected 1"),
         (lambda x: layer.img_pool(x, 2, num_channels=1, pool_type=paddle.pooling.Sum()), "Max, Avg"),
         (

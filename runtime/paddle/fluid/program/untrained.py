@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks that a script builds twice: a copy whose parameters nothing has trained is warned of when it is run."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary, ref
+
+from paddle.fluid.program.operator import OpRole
+from paddle.fluid.program.program import PROGRAMS, Program
+from paddle.fluid.program.variable import Parameter
+from paddle.graph.operator import warn_script
+from paddle.graph.scope import Scope
+
+_RANDOM = frozenset({"uniform_random", "gaussian_random", "truncated_gaussian_random"})
+_INITIAL = _RANDOM | {"fill_constant"}
+
+
+class _Found(NamedTuple):
+    """What one version of a program runs.
+
+    Attributes:
+        network: a hash of the forward pass without the names of its parameters; equal for two copies of a network.
+    """
+
+    version: int
+    network: int
+    parameters: tuple[str, ...]
+    is_trained: bool
+
+
+class Untrained:
+    """Notices when a copy of a trained network is run with its initial values; warns once.
+
+    A copy is warned of only if startup programs have set its parameters, no program can write them, and the scope still
+    has the same arrays: values that were loaded or set are other arrays.
+    """
+
+    def __init__(self) -> None:
+        self._found: WeakKeyDictionary[Program, _Found] = WeakKeyDictionary()
+        self._trained: dict[int, tuple[str, ...]] = {}
+        self._changed: set[str] = set()
+        self._initial: dict[str, ref[object]] = {}
+        self._is_over = False
+
+    def initialized(self, program: Program, scope: Scope) -> None:
+        """Note the random values that a startup program, which has just run, has set."""
+        for op in program.global_block().ops if not self._is_over else ():
+            if op.type in _RANDOM:
+                name = op.writes[0]
+                try:
+                    self._initial[name] = ref(scope.cell(name).value)
+                except TypeError:
+                    continue
+
+    def check(self, program: Program, scope: Scope, has_batch: bool) -> None:
+        """Warn if a program, which is about to be run, is such a copy."""
+        if self._is_over or not self._initial:
+            return
+        found = self._found.get(program)
+        if found is None or found.version != program.version:
+            found = self._found[program] = _look(program)
+            self._changed.update(_changed(program))
+            if found.is_trained and has_batch:
+                self._trained[found.network] = found.parameters
+        trained = self._trained.get(found.network, ())
+        if found.is_trained or not has_batch or not trained or not {*trained}.isdisjoint(found.parameters):
+            return
+        self._is_over = True
+        drawn = [name for name in found.parameters if name in self._initial]
+        changed = self._changed.union(*map(_changed, list(PROGRAMS)))
+        if not drawn or not changed.isdisjoint(found.parameters):
+            return
+        if all(scope.has(name) and scope.get(name) is self._initial[name]() for name in drawn):
+            warn_script(
+                f"no program trains the parameters of this program, such as {drawn[0]!r}; the same network has been "
+                f"trained as {trained[found.parameters.index(drawn[0])]!r}: build each within `with "
+                "fluid.unique_name.guard():`, which gives both the same names, or use clone(for_test=True)"
+            )
+
+
+def startup_of(name: str, default: Program) -> str:
+    """Return the line whose layer added a parameter to another startup program than the default one, or ""."""
+    found = {
+        each: op
+        for each in list(PROGRAMS)
+        for op in each.global_block().ops
+        if name in op.writes and not op.reads
+    }
+    return "" if default in found else next((op.origin for op in found.values() if op.origin), "")
+
+
+def _look(program: Program) -> _Found:
+    block = program.global_block()
+    parameters = {each.name: each for each in block.vars.values() if isinstance(each, Parameter)}
+    network = (
+        tuple(each.name for each in block.vars.values() if getattr(each, "is_data", False)),
+        tuple(op.type for op in block.ops if not getattr(op, "role", 0) & ~OpRole.LOSS),
+        tuple(tuple(each.shape) for each in parameters.values()),
+    )
+    is_trained = not _changed(program).isdisjoint(parameters)
+    return _Found(program.version, hash(network), tuple(parameters), is_trained)
+
+
+def _changed(program: Program) -> set[str]:
+    """Return the persistable variables that a program can change after their initialization."""
+    return {
+        name
+        for block in program.blocks
+        for op in block.ops
+        if op.reads or op.type not in _INITIAL
+        for name in op.writes
+        if getattr(program.global_block().vars.get(name), "persistable", False)
+    }
