@@ -18,7 +18,6 @@ from paddle_node.contract.classes import dataclass, regex
 
 DISORDER = timedelta(minutes=1)  # late lines are where they arrived
 SKEW_S = 1.0  # maximum error of node clocks after adjustment to the launcher's
-_ID_S = len("JOB20260504130059")
 LATEST_S = 2.0e11  # seconds since 1970: an upper limit for the end of a job
 
 PROCESS = regex(r"launcher|(?:trainer|pserver)(?:-[0-9]+)?")
@@ -89,21 +88,21 @@ def span(job: KnownJob) -> tuple[datetime, datetime]:
     """Return the time span in which a job wrote lines, from its submission to its end."""
     ended = job.status.get("ended_at")
     until = _local(ended + SKEW_S if isinstance(ended, int | float) else LATEST_S)
-    if job.running is False and (later := later_job(job)):
-        until = min(until, _begun(later))
+    if job.running is False and (other := replacing_job(job)):
+        until = min(until, _begun(other))
     return _local(0.0 if job.record.rebuilt else job.record.submitted_at - SKEW_S), until
 
 
-def later_job(job: KnownJob) -> str:
-    """Return the ID of the job that used the directory after this one; "" if there is none."""
-    later = last_holder(Path(job.record.collected))
-    return later if is_job_id(later) and later[:_ID_S] > job.job_id[:_ID_S] else ""
+def replacing_job(job: KnownJob) -> str:
+    """Return the ID of the job that used the directory last, if it was not this one; otherwise ""."""
+    last = last_holder(Path(job.record.collected))
+    return last if is_job_id(last) and last != job.job_id else ""
 
 
 def _begun(job_id: str) -> datetime:
     """Return the second in which a job was planned, from its ID; the latest time if the ID has none."""
     try:
-        return datetime.strptime(job_id[3:_ID_S], "%Y%m%d%H%M%S").astimezone()
+        return datetime.strptime(job_id[3:17], "%Y%m%d%H%M%S").astimezone()
     except ValueError:
         return _local(LATEST_S)
 

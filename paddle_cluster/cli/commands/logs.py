@@ -107,8 +107,8 @@ def _show(job: KnownJob, wanted: LineFilter, lines: int | None, follow: bool) ->
     if not count:
         what = f"{log} has no line from this job that matches the options"
         is_kept = any(map(LineFilter(*log_lines.span(job)).has, itertools.islice(whole_lines(log), 1)))
-        if not is_kept and (later := log_lines.later_job(job)):
-            what = f"its log was replaced by that of {later}, a later job in {job.record.collected}"
+        if not is_kept and (other := log_lines.replacing_job(job)):
+            what = f"its log was replaced by that of {other}, another job in {job.record.collected}"
         show(f"{job.title}: {what}", sys.stderr)
     return ExitCode.DONE
 
