@@ -27,8 +27,11 @@ def launch():
             raise
         sys.stderr.write(f"paddle.py: PYTHONHOME={home} belongs to another Python: unset PYTHONHOME\n")
         return 2
-    from paddle_cluster import main
-
+    try:
+        from paddle_cluster import main
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; nothing had been started\n")
+        return 130
     return main()
 
 

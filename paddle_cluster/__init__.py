@@ -30,6 +30,7 @@ def __getattr__(name: str) -> Any:
 
 def main() -> int:
     """Run the command line of this process (sys.argv) and return its exit code."""
+    launch = None
     gc.set_threshold(50_000)  # imports create no garbage: searching for it took a fifth of their time
     try:
         from paddle_cluster.cli.main import main as launch
@@ -39,6 +40,8 @@ def main() -> int:
         ignore()
         return code
     except KeyboardInterrupt:
+        if launch is None:
+            sys.stderr.write("stopped; nothing had been started\n")
         return 130
     finally:
         gc.freeze()  # otherwise the interpreter would needlessly scan all objects again at its exit

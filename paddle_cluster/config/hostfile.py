@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from paddle_cluster.config.hosts import Host, HostError, HostList, count_question, listed, parse_host
+from paddle_cluster.config.hosts import LOCAL, Host, HostError, HostList, count_question, listed, parse_host
 from paddle_cluster.errors import ConfError
 from paddle_cluster.system.state_dir import read_bounded
 from paddle_node.contract.classes import dataclass, field, regex, replace
@@ -63,7 +63,9 @@ class _Group:
 
 
 def read_hostfile(path: Path) -> HostList:
-    """Parse a hostfile or inventory. A host with `slots=0` is not used; the slots of a repeated host are added up.
+    """Parse a hostfile or inventory.
+
+    A host with `slots=0` is not used. The slots of a repeated host are added up; each `local` is a node of its own.
 
     Raises:
         ConfError: a line is invalid; the message contains file and line.
@@ -140,9 +142,10 @@ def _slots(path: Path, lines: Iterator[_Line]) -> HostList:
                 raise ConfError(line.where, f"expected `host slots=N`, got {item!r:.80} after the host{hint}")
             if name == "slots":
                 own, counts = int(value), True
-        for word in _hosts(line):
+        for name in _hosts(line):
+            word = f"{name} {len(found)}" if name == LOCAL else name
             counts = counts or word in found
-            found.setdefault(word, (_listed_host(word, line.where), line.where))
+            found.setdefault(word, (_listed_host(name, line.where), line.where))
             slots[word] = slots.get(word, 0) + own
     used = {word: one for word, one in found.items() if slots[word]}
     hosts, wheres = tuple(host for host, _ in used.values()), tuple(where for _, where in used.values())

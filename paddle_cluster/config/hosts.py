@@ -230,7 +230,11 @@ def _items(item: str) -> list[str]:
 def host(value: object) -> Host:
     """Accept a host, by the grammar of this module."""
     if not isinstance(value, str):
-        raise mismatch("a host as a string, such as 'root@10.1.9.7' or 'root@10.1.9.7:2222'", value)
+        error = mismatch("a host as a string, such as 'root@10.1.9.7' or 'root@10.1.9.7:2222'", value)
+        if isinstance(value, Mapping) and isinstance(name := value.get("host"), str):
+            slots = f", and give --nproc_per_node={value['slots']} for its slots" if "slots" in value else ""
+            raise ValueMismatchError(f"{error}; write {show(name).removeprefix('the string ')}{slots}")
+        raise error
     try:
         return parse_host(value)
     except HostError as error:

@@ -145,6 +145,8 @@ def _instead(package: Path, following: Sequence[str]) -> str:
         return f"the link leads to {os.readlink(package)}; correct it"
     others = [Path(one).name for one in glob.glob(f"{glob.escape(str(package.parent))}/*/")]
     near = nearest(package.name, others)
+    if not near and os.path.isfile(entries.DEFAULT):
+        return f"the current directory has {entries.DEFAULT}: -p ."
     return f"did you mean {package.parent / near}?" if near else "give the directory to dispatch"
 
 

@@ -136,7 +136,8 @@ def _network(error: Exception, attempt: Attempt) -> Reason:
         return _refused(
             attempt,
             "no private key is configured",
-            "Name one in SSH_IDENTITY_FILES, HOST_SETTINGS or your ssh config.",
+            f"Create one: ssh-keygen -t ed25519 and then {reasons.copying(attempt.hop)}; or name an existing one in "
+            "SSH_IDENTITY_FILES, HOST_SETTINGS or your ssh config.",
         )
     if isinstance(error, EOFError | ConnectionResetError):
         return reasons.hung_up(target)

@@ -111,18 +111,23 @@ def add_to_agent(keys: Sequence[str]) -> str:
     return f"Add it to your ssh agent: ssh-add {keys[0] if len(keys) == 1 else 'KEY'}."
 
 
+def copying(login: Login) -> str:
+    """Return the command that adds the user's public key to a login."""
+    port = "" if login.port == 22 else f"-p {login.port} "
+    return f"ssh-copy-id {port}{f'{login.user}@' if login.user else ''}{login.host}"
+
+
 def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reason:
     """Explain that the server accepted none of the keys."""
     at = f"{login.user}@" if login.user else ""
-    port = "" if login.port == 22 else f"-p {login.port} "
     return Reason(
         f"authentication refused for {at}{login.host} ({why}), keys tried: {', '.join(keys) or 'none'}.",
         hint
         or (
-            "If the user is correct, add a public key to its ~/.ssh/authorized_keys: ssh-copy-id "
-            f"{port}{at}{login.host}. If the key is already there, remove other users' write permission, which makes "
-            "sshd ignore the file: chmod go-w ~ ~/.ssh ~/.ssh/authorized_keys. AllowUsers and AllowGroups in "
-            "its sshd_config must not exclude the user, and the user's login shell must exist."
+            f"If the user is correct, add a public key to its ~/.ssh/authorized_keys: {copying(login)}. If the key is "
+            "already there, remove other users' write permission, which makes sshd ignore the file: chmod go-w ~ "
+            "~/.ssh ~/.ssh/authorized_keys. AllowUsers and AllowGroups in its sshd_config must not exclude the user, "
+            "and the user's login shell must exist."
         ),
         "login refused",
     )

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import json
 import os
+import pwd
 import select
 import stat
 import time
@@ -71,6 +72,26 @@ def _fits(path: Path) -> bool:
 
 def _home(environ: Mapping[str, str]) -> str:
     return environ.get("HOME") or os.path.expanduser("~")
+
+
+def unusable_home(environ: Mapping[str, str]) -> str:
+    """Return a warning if HOME is another user's directory, in which this user cannot write, otherwise ""."""
+    home = _home(environ)
+    try:
+        owner = os.stat(home).st_uid
+    except OSError:
+        return ""
+    if owner == os.geteuid() or os.access(home, os.W_OK):
+        return ""
+    names = [_user_name(uid) for uid in (owner, os.geteuid())]
+    return f"WARNING: HOME={home} belongs to {names[0]}, but you are {names[1]}: set HOME (sudo -H sets it)"
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # a user of a container
+        return f"user {uid}"
 
 
 def is_job_id(name: str) -> bool:

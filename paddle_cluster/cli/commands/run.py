@@ -21,6 +21,7 @@ from paddle_cluster.screen.writer import answer
 from paddle_cluster.system import signals
 from paddle_cluster.system.installation import COMMAND, PROGRAM
 from paddle_cluster.system.installation import argv as own_argv
+from paddle_cluster.system.state_dir import unusable_home
 from paddle_node.linux import proc
 
 VERSION = "0.2.0"
@@ -109,6 +110,8 @@ def _run_job(given: arguments.Arguments, resolved: Settings) -> ExitCode:
         return detach.run(lambda console, first: beginning.run(resolved, console, first), resolved.state)
     console = Console(as_json=resolved.json)
     try:
+        if warning := unusable_home(os.environ):
+            console.note(warning)
         with engine.entry(resolved).allocation(resolved, console.note) as found:
             if found:
                 os.environ.update(found)  # srun reads them there

@@ -55,6 +55,8 @@ def read(folder: Path, content: str | bytes) -> tuple[list[str], dict[int, int]]
     ("content", "hosts", "slots"),
     [
         ("node-a slots = 4\nnode-b slots= 2 max_slots =8\n", ["node-a", "node-b"], {0: 4, 1: 2}),
+        ("local slots=2\nlocal slots=1\n", ["local", "local"], {0: 2, 1: 1}),
+        ("local\nlocal\n", ["local", "local"], {}),
         ("a slots=2\nb slots=0\nc slots=1\n", ["a", "c"], {0: 2, 1: 1}),
         ("\ufeffnode-a slots=1\r\nnode-b\r\n", ["node-a", "node-b"], {0: 1, 1: 1}),
         ("node[01-03,7] slots=2\n", ["node01", "node02", "node03", "node7"], dict.fromkeys(range(4), 2)),

@@ -102,6 +102,16 @@ def test_what_is_no_directory_is_refused_with_the_next_step(package: Path, given
         check_directory(Path(given) if ":" in given else package / given)
 
 
+def test_a_workspace_named_from_inside_is_refused_with_the_dot(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(package)
+    with pytest.raises(
+        WorkspaceError, match=r"ws does not exist; the current directory has train\.py: -p \."
+    ):
+        check_directory(Path("ws"))
+
+
 def test_the_rest_of_a_path_with_a_space_is_recognized(package: Path) -> None:
     (package / "my ws").mkdir()
     with pytest.raises(WorkspaceError, match=f"'{package}/my ws'"):
