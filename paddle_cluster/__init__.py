@@ -30,17 +30,18 @@ def __getattr__(name: str) -> Any:
 
 def main() -> int:
     """Run the command line of this process (sys.argv) and return its exit code."""
-    launch = None
+    is_loaded = False
     gc.set_threshold(50_000)  # imports create no garbage: searching for it took a fifth of their time
     try:
         from paddle_cluster.cli.main import main as launch
         from paddle_cluster.system.signals import ignore
 
+        is_loaded = True
         code = launch()
         ignore()
         return code
     except KeyboardInterrupt:
-        if launch is None:
+        if not is_loaded:
             sys.stderr.write("stopped; nothing had been started\n")
         return 130
     finally:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from paddle_cluster.cli.command_arguments import OF_JOBS
 from paddle_cluster.cli.commands import COMMANDS, run, usage
 from paddle_cluster.config.entry import SCRIPTS
+from paddle_cluster.config.foreign import equivalent, is_command_line
 from paddle_cluster.config.values import near_miss, nearest
 from paddle_cluster.errors import ExitCode, LauncherError, ThreadLimitError, UsageError
 from paddle_cluster.screen.writer import answer, show
@@ -114,6 +115,8 @@ def named(argv: Sequence[str]) -> str | None:
             rest = shlex.join([one for one in argv if one != late])
             raise UsageError(f"the command must come first: {PROGRAM} {late} {rest}")
         return None
+    if is_command_line(argument) and (whole := equivalent(argv)):
+        raise UsageError(f"unknown command {argument!r}: {whole}")
     meant = argv[1] if argument == "job" and argv[1:] else argument  # of Ray: job submit, job stop
     near = _MEANT.get(meant) or nearest(meant, tuple(COMMANDS))
     hint = f"did you mean {near}?" if near else f"the commands are {', '.join(COMMANDS)}"

@@ -150,12 +150,14 @@ class Arguments:
     Attributes:
         given: the options that were given, by name, with their parsed values.
         passthrough: tokens for the trainers, UTF-8 with surrogate escapes in any locale.
+        before_dashes: number of tokens in `passthrough` that stand before `--`.
         flags: the flags among these tokens before `--`, in order; the last one takes precedence.
     """
 
     given: Mapping[str, Any] = field(default_factory=dict)
     passthrough: tuple[str, ...] = ()
     flags: tuple[Flag, ...] = ()
+    before_dashes: int = 0
 
     def __getitem__(self, name: str) -> Any:
         """Return an option's value, or its default."""
@@ -187,7 +189,8 @@ def parse(argv: Sequence[str]) -> Arguments:
         given.get("mode") is not Mode.COLLECTIVE
     ):  # these flags mean nothing there, and scripts have options of any name
         _check_flags(flags, checks_values=given.get("mode") in (None, Mode.V2))
-    return Arguments(given, tuple(map(utf8, [token for run in rest for token in run] + list(after))), flags)
+    before = [token for run in rest for token in run]
+    return Arguments(given, tuple(map(utf8, before + list(after))), flags, len(before))
 
 
 def read_options(texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -297,23 +300,11 @@ def _check_value(option: Option, value: str | None) -> str:
 def _check_job_options(given: Mapping[str, list[str]], loose: str) -> None:
     if "job_dispatch_package" not in given and "job_workspace" not in given:
         raise UsageError(
-            (
-                "nothing to run: give --job_dispatch_package=DIR to send a directory to the nodes, "
-                "or --job_workspace=DIR to run one that is already there"
-            )
-            + _suggestion(loose)
+            "nothing to run: give --job_dispatch_package=DIR to send a directory to the nodes, "
+            "or --job_workspace=DIR to run one that is already there"
         )
     if loose.endswith(entry.SCRIPTS) and "entry" not in given:
         raise UsageError(f"unknown argument {loose!r}; to run it, give --entry={loose}" + _ESCAPE)
-
-
-def _suggestion(word: str) -> str:
-    """Return advice for an argument that is a directory or a script; "" for any other."""
-    if not word:
-        return ""
-    folder, _, script = word.rpartition("/") if word.endswith(entry.SCRIPTS) else (word, "", "")
-    named = f" --entry={script}" if script not in ("", entry.DEFAULT) else ""
-    return f"; the equivalent of {word!r} is: -p {folder or '.'}{named}"
 
 
 def _read_flags(run: Sequence[str]) -> Iterator[Flag]:

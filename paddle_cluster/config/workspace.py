@@ -137,6 +137,11 @@ def check_directory(package: Path, following: Sequence[str] = ()) -> None:
 
 def _instead(package: Path, following: Sequence[str]) -> str:
     """Return advice for a workspace that does not exist."""
+    if any(token[:2] in ("-N", "-n") for token in following):
+        return (
+            "-p is the workspace, not a partition of Slurm (SLURM_OPTIONS in conf.py); -N is --nnodes, and -n is "
+            "--nproc_per_node=N"
+        )
     if following and (whole := Path(f"{package} {following[0]}")).is_dir():
         return f"put a path with a space in quotes: -p '{whole}'"
     if _URL.match(str(package)):

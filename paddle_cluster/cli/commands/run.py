@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from paddle_cluster.cli.commands import COMMANDS
-from paddle_cluster.config import arguments, workspace
+from paddle_cluster.config import arguments, foreign, workspace
 from paddle_cluster.config.options import COMMON, OPTIONS, Option
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.engines import engine
-from paddle_cluster.errors import ExitCode
+from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.screen.console import Console
 from paddle_cluster.screen.writer import answer
 from paddle_cluster.system import signals
@@ -65,7 +65,11 @@ def run(argv: Sequence[str]) -> ExitCode:
         LauncherError: the job cannot run, or did not end successfully.
     """
     hide_values()
-    given = arguments.parse(argv)
+    try:
+        given = arguments.parse(argv)
+    except UsageError as error:
+        whole = foreign.equivalent(argv)
+        raise UsageError("\n".join([str(error), *[whole] * bool(whole)])) from error
     if given["help"] or given["version"]:
         answer(short_help() if given["help"] else f"{PROGRAM} {VERSION}")
         return ExitCode.DONE
@@ -74,6 +78,11 @@ def run(argv: Sequence[str]) -> ExitCode:
         workspace.check_directory(given["job_dispatch_package"], given.passthrough)
     resolved = resolve(given, os.environ)
     workspace.check_workspace(resolved)
+    job = resolved.job
+    if job.package and (
+        problem := foreign.unread(given.passthrough[: given.before_dashes], job.entry, job.package)
+    ):
+        raise UsageError(problem)
     if resolved.dry_run:
         answer(_dry_run(resolved))
         return ExitCode.DONE

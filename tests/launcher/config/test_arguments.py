@@ -148,7 +148,6 @@ def test_no_job_option_is_refused_with_both_to_choose_from(argv: list[str]) -> N
         ([PACKAGE, "--hosts", "a", "b"], "no spaces: --hosts=a,b"),
         ([PACKAGE, "--include=a,", "b", "c"], "no spaces: --include=a,b"),
         ([PACKAGE, "--dry_run", "other.py"], "give --entry=other.py"),
-        (["ws/other.py"], "'ws/other.py' is: -p ws --entry=other.py"),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_fix(argv: list[str], words: str) -> None:
