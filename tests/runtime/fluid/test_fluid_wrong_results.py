@@ -92,7 +92,7 @@ def test_the_first_loss_that_is_nan_names_the_flag_once() -> None:
     later = "feed['x'][:] = np.nan\nfor _ in range(3): exe.run(train, feed=feed, fetch_list=[loss])"
     said = _stderr(guard=_GUARD, later=later)
     assert said.count("FLAGS_check_nan_inf=1") == 1
-    assert "<string>:24: UserWarning: the loss 'mean_0.tmp_0' is NaN" in said
+    assert "the loss 'mean_0.tmp_0' is NaN at <string>:24: set" in said
 
 
 def test_a_second_copy_of_a_trained_network_is_warned_of_once() -> None:

@@ -93,9 +93,12 @@ class Misuse:
             if f"{called}@GRAD" in known and prod(known[called].shape) == 1:
                 self._is_finite = False
                 what = "NaN" if np.isnan(value).any() else "infinite"
-                warn_script(
-                    f"the loss {called!r} is {what}: set the environment variable FLAGS_check_nan_inf=1, and the first "
-                    "operator that produces NaN or infinity fails with its line"
+                _log.warning(
+                    "the loss %r is %s %s: set the environment variable FLAGS_check_nan_inf=1, and the first operator "
+                    "that produces NaN or infinity fails with its line",
+                    called,
+                    what,
+                    script_line(),
                 )
 
 
