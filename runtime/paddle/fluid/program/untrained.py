@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 from paddle.fluid.program.operator import OpRole
 from paddle.fluid.program.program import PROGRAMS, Program
 from paddle.fluid.program.variable import Parameter
-from paddle.graph.operator import warn_script
+from paddle.graph.operator import script_line
 from paddle.graph.scope import Scope
+
+_log = logging.getLogger(__name__)
 
 _RANDOM = frozenset({"uniform_random", "gaussian_random", "truncated_gaussian_random"})
 _INITIAL = _RANDOM | {"fill_constant"}
@@ -72,10 +75,13 @@ class Untrained:
         if not drawn or not changed.isdisjoint(found.parameters):
             return
         if all(scope.has(name) and scope.get(name) is self._initial[name]() for name in drawn):
-            warn_script(
-                f"no program trains the parameters of this program, such as {drawn[0]!r}; the same network has been "
-                f"trained as {trained[found.parameters.index(drawn[0])]!r}: build each within `with "
-                "fluid.unique_name.guard():`, which gives both the same names, or use clone(for_test=True)"
+            _log.warning(
+                "no program trains the parameters of this program, run %s, such as %r; the same network has been "
+                "trained as %r: build each within `with fluid.unique_name.guard():`, which gives both the same names, "
+                "or use clone(for_test=True)",
+                script_line(),
+                drawn[0],
+                trained[found.parameters.index(drawn[0])],
             )
 
 
