@@ -6,13 +6,14 @@ sys.path.
 """
 
 import gc
+import os
 import sys
-from pathlib import Path
 from typing import Any
 
-_RUNTIME = Path(__file__).resolve().parents[1] / "runtime"
-if _RUNTIME.is_dir() and str(_RUNTIME) not in sys.path:
-    sys.path.insert(0, str(_RUNTIME))  # takes precedence over an installed version of another checkout
+# without pathlib, whose imports would delay the handling of Ctrl+C in main
+_RUNTIME = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "runtime")
+if os.path.isdir(_RUNTIME) and _RUNTIME not in sys.path:
+    sys.path.insert(0, _RUNTIME)  # takes precedence over an installed version of another checkout
 
 
 _API = ("connect", "run")  # functions of paddle_cluster.api
