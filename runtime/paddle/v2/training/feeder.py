@@ -21,8 +21,8 @@ Feed: TypeAlias = dict[str, Any]
 Sample: TypeAlias = Sequence[Any]
 Feeding: TypeAlias = Mapping[str, int] | Sequence[str] | None
 Place: TypeAlias = Callable[[int], str]
-_WIDE = 10  # of fewer columns, samples can repeat two
 """Describes the position of a data layer's item in a batch, given its number."""
+_WIDE = 10  # of fewer columns, samples can repeat two
 
 
 class DataFeeder:
