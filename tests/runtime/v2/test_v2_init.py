@@ -194,4 +194,6 @@ def test_init_after_the_defaults_were_used_is_warned_of() -> None:
             timeout=100,
             env={"PYTHONPATH": str(ROOT / "runtime")},
         )
-        assert ("<string>:4: UserWarning: paddle.init is called after" in made.stderr) == is_late, made.stderr
+        assert ("<string>:4: UserWarning: paddle.init was called after" in made.stderr) == is_late, (
+            made.stderr
+        )

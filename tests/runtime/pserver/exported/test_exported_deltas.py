@@ -291,6 +291,6 @@ def test_values_beyond_half_precision_are_refused(tmp_path: Path) -> None:
     client.start_pass()
     with client, reader_of(job) as reader:
         client.push_pull({"t": RowGradient(np.array([7]), np.full((1, WIDTH), 1e5, np.float32))}, 1, {})
-        with pytest.raises(ConfigError, match=r"row 7 has 100000, .*float16: .*float32"):
+        with pytest.raises(ConfigError, match=r"row 7 contains 100000, .*float16; .*float32"):
             export(reader, "t", tmp_path, dtype="float16")
         assert not list(tmp_path.iterdir())

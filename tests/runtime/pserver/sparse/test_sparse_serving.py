@@ -120,7 +120,9 @@ def test_trainers_that_differ_about_a_table_are_told_how() -> None:
     def train(client: TrainerSession, trainer: int) -> None:
         configured(client, SGD, table_spec(entry=1 + trainer))
 
-    with pytest.raises(PserverError, match=r"growing tables: .*entry=1.* here, .*entry=2.* there"):
+    with pytest.raises(
+        PserverError, match=r"growing tables: .*entry=1.* on trainer 0, .*entry=2.* on trainer 1"
+    ):
         InProcessJob(2, 1).run(train)
 
 
