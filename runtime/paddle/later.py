@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
+
+from paddle.errors import did_you_mean
 
 
 def attributes(
@@ -37,8 +38,7 @@ def attributes(
             return found
         if otherwise is not None:
             return otherwise(name)
-        close = [] if name.startswith("_") else get_close_matches(name, listed(), n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = "" if name.startswith("_") else did_you_mean(name, listed())
         raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
 
     def listed() -> list[str]:
