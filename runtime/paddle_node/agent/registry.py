@@ -175,7 +175,7 @@ def describe(root_dir: str) -> List[Fields]:
     marked: Dict[str, List[List[Any]]] = {}
     for one in process_tree.snapshot().values():
         name = job_of(one.pid)
-        if name and one.state not in ("Z", "X"):
+        if name and one.is_alive:
             marked.setdefault(name, []).append([one.pid, proc.command(one.pid)])
     found = [
         dict(fields_of(record), alive=agent is not None, running=marked.pop(record.job_id, [])[:LISTED])

@@ -135,8 +135,7 @@ class Supervisor:
         self._job_requests.close()
         self._close_relay()
         if self._trees is not None:
-            self._trees.drop()
-            self._trees.settle()
+            self._trees.close()
         if self._probe is not None:
             self._probe.close()
         control_group.remove(self._marks)
@@ -301,6 +300,7 @@ class Supervisor:
 
         def done(left: List[FoundProcess], killed: int, unsure: str = "") -> None:
             self._loop.reap()  # so that `exited` comes before `stopped`
+            self._processes.drain()
             found = process_tree.named(left, unsure)
             if then is None or killed or found != self._stopped:
                 self._outbox.send("stopped", procs=procs, killed=killed, **found)

@@ -25,6 +25,7 @@ class FoundProcess(NamedTuple):
         terminal: its controlling terminal, which no process of a job has; 0 for none.
         ticks: the CPU time that it has used, in clock ticks.
         resident: its resident pages.
+        threads: the number of its threads.
     """
 
     pid: int
@@ -36,11 +37,15 @@ class FoundProcess(NamedTuple):
     ticks: int
     resident: int
     terminal: int = 0
+    threads: int = 1
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the process is running, and not a zombie that waits for its parent."""
-        return self.state not in _ENDED
+        """Return whether the process is running, and not a zombie that waits for its parent.
+
+        If only the main thread has exited, the state is already that of a zombie.
+        """
+        return self.state not in _ENDED or self.threads > 1
 
 
 def snapshot() -> Dict[int, FoundProcess]:
@@ -59,10 +64,10 @@ def process_of(pid: int) -> Optional[FoundProcess]:
     fields = proc.stat(pid)
     if not fields:
         return None
-    numbers = [int(fields[at]) for at in (1, 2, 3, 4, 11, 12, 19, 21)]
-    parent, group, session, terminal, user, system, start, resident = numbers
+    numbers = [int(fields[at]) for at in (1, 2, 3, 4, 11, 12, 17, 19, 21)]
+    parent, group, session, terminal, user, system, threads, start, resident = numbers
     return FoundProcess(
-        pid, parent, group, session, fields[0].decode(), start, user + system, resident, terminal
+        pid, parent, group, session, fields[0].decode(), start, user + system, resident, terminal, threads
     )
 
 

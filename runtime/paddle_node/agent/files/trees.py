@@ -121,13 +121,10 @@ class Trees:
         else:
             self._build_soon(name, tree, extras)
 
-    def drop(self) -> None:
-        """Discard all incomplete trees."""
+    def close(self) -> None:
+        """Discard all incomplete trees; mark cached files as unchanged, so that the next job need not read them."""
         self._arrivals.drop_all()
         self._builder.drop()
-
-    def settle(self) -> None:
-        """Mark the cached files that the ended job left unchanged, so that the next job need not read them."""
         self._cache.settle()
 
     def _took(self) -> None:

@@ -14,7 +14,7 @@ import fcntl
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.link.outbox import Outbox
@@ -114,7 +114,7 @@ TAIL_BYTES = 8 << 10
 
 
 class Output:
-    """A reader of one process's output pipe, until all write ends of the pipe are closed.
+    """A reader of one process's output pipe, until all write ends of the pipe are closed (`is_open`).
 
     Args:
         show: called with bytes for the screen, whether they end inside a line, and the wall-clock time of the read.
@@ -137,7 +137,7 @@ class Output:
         self._line = b""
         self._tail = b""
         self._timer: Optional[Timer] = None
-        self._open = True
+        self.is_open = True
         self._read_at = time.time()
         _widen(fd)
         os.set_blocking(fd, False)
@@ -146,7 +146,7 @@ class Output:
     def drain(self) -> None:
         """Read what the pipe contains now, and also show an incomplete last line."""
         size = 0
-        while self._open and size < DRAIN_LIMIT:
+        while self.is_open and size < DRAIN_LIMIT:
             got = self._read()
             if not got:
                 break
@@ -155,8 +155,8 @@ class Output:
 
     def close(self) -> None:
         """Stop reading, and close the log file."""
-        if self._open:
-            self._open = False
+        if self.is_open:
+            self.is_open = False
             self._loop.on_readable(self._fd, None)
             os.close(self._fd)
             self._flush()
@@ -250,6 +250,7 @@ class Processes:
         self._logged = logged
         self.group = ""
         self._running: Dict[str, Running] = {}
+        self._outputs: List[Output] = []
         self._succeeded: Dict[str, float] = {}  # when helpers of each must have ended
         self._sessions: Dict[str, Set[int]] = {}
         self._long_values = LongValues()
@@ -355,6 +356,7 @@ class Processes:
             lambda body, partial, moment: self._outbox.line(name, body, asked.log, partial, moment),
             progress.heard if asked.patterns else None,
         )
+        self._outputs = [known for known in self._outputs if known.is_open] + [output]
         self._succeeded.pop(name, None)
         self._running[name] = Running(output, report, MonitoredProcess(pid, log, detector), progress)
         for known in self._sessions.values():
@@ -364,6 +366,11 @@ class Processes:
         self._outbox.send("started", proc=name, pid=pid)
         self._loop.on_exit(pid, lambda status: self._ended(name, status))
         return pid
+
+    def drain(self) -> None:
+        """Read what all processes have written, including those that outlived the process that started them."""
+        for output in self._outputs:
+            output.drain()
 
     def ask_stacks(self, names: Optional[Sequence[str]]) -> None:
         """Capture the stacks of running processes (`stacks`; None means all), with one reply per process."""
