@@ -78,7 +78,7 @@ def test_new_files_that_are_not_copied_back_are_named(bench: Bench) -> None:
     )
     done = bench.run("-p", "ws", "--conf=conf.py", "--entry=saves.py", "--mode=collective")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "WARNING: not copied back: model.pt on local-0. Only output/ of node 0" in done.stdout
+    assert "WARNING: not copied back: model.pt on local-0. Only node 0's output/" in done.stdout
     assert re.search(
         r"write results to output/\. The job directories, such as \S+/JOB\S+ on local-0", done.stdout
     )
@@ -92,7 +92,7 @@ def test_results_that_a_rank_other_than_0_saved_name_their_place(bench: Bench) -
         "-p", "ws", "--conf=conf.py", "--entry=saves.py", "--mode=collective", "--hosts=local,local"
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "not copied back: output/ on local-1. Only output/ of node 0" in done.stdout, done.stdout
+    assert "not copied back: output/ on local-1. Only node 0's output/" in done.stdout, done.stdout
     assert (
         "save results on rank 0, or below the directory PADDLE_CHECKPOINT_DIR with --collect=" in done.stdout
     )

@@ -34,7 +34,7 @@ def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
     for one in argv:
         if one.split("=")[0] in ("-p", "--job_dispatch_package"):
             raise UsageError(
-                f"{command} does not take {one!r}, because it runs no script; omit it with its directory"
+                f"{command} does not take {one!r}, because it runs no script; omit this option and its directory"
             )
     has_job = any(one.split("=")[0] in ("-j", "--job_workspace") for one in argv)
     given = arguments.parse(argv if has_job else [*argv, _PLACEHOLDER])

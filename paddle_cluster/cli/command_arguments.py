@@ -25,7 +25,7 @@ _SYNONYMS = {
 _ADVICE = {
     "clean": (
         "all a force f yes y",
-        "it removes the directories of all ended jobs, without a question",
+        "it removes the directories of all ended jobs, without asking",
     ),
     "stop": ("all a", f"it stops one job; `{PROGRAM} status` lists the running ones"),
     "status": ("watch w follow f", f"`{PROGRAM} attach` follows a job, `{PROGRAM} dashboard` all jobs"),

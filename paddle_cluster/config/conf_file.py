@@ -150,8 +150,8 @@ def _source(path: Path, shown: str) -> bytes:
     if path.suffix in _NOT_PYTHON:
         raise ConfError(
             shown,
-            "is not a Python file, as --conf=FILE must be. Write a conf.py with HOSTS = ['user@host', ...] "
-            f"(`{COMMAND} help configuration`). A list of hosts is given with --hostfile=FILE",
+            "is not a Python file. For --conf, write a conf.py with HOSTS = ['user@host', ...] "
+            f"(`{COMMAND} help configuration`); to give a list of hosts, use --hostfile=FILE",
         )
     try:
         return read_bounded(path, LIMIT)
@@ -271,14 +271,14 @@ def _remedy(error: BaseException, path: Path) -> str:
     if isinstance(error, EOFError):
         return "; conf.py cannot read input: use an environment variable instead"
     if isinstance(error, FileNotFoundError) and not isabs(str(error.filename or "/")):
-        return f"; it is relative to the current directory {Path.cwd()}"
+        return f"; the path is relative to the current directory {Path.cwd()}"
     if isinstance(error, ModuleNotFoundError):
         top = path.absolute().parent / (error.name or "").partition(".")[0]
         if top.is_dir() or top.with_suffix(".py").is_file():
             return f"; modules in {top.parent} are not found: move what {path.name} needs from {top.name} into it"
         return (
-            f"; {sys.executable}, which runs it, does not have that module: install it there or, if it is a file of "
-            f"yours, put its definitions into {path.name}"
+            f"; {sys.executable}, which runs {path.name}, does not have this module: install it there, or, if it is "
+            f"your own file, move its definitions into {path.name}"
         )
     return ""
 

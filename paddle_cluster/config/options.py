@@ -110,7 +110,7 @@ _PODS = {
     if not row.can_choose
 }
 _directories = partial(text, expected="directories separated by ':', such as '/opt/a/lib:/opt/b/lib'")
-_SILENT = "cannot be combined because the second one shows no events; omit one of them"
+_SILENT = "cannot be combined, because the second option prints no events; omit one of them"
 _ALLOCATION = {f"--engine={row.name}": _ONE_SOURCE for row in ENGINES.values() if row.hosts}
 _OWN_QUEUE = {
     f"--engine={row.name}": "cannot be combined: the engine has a queue of its own; omit --queue"
@@ -256,7 +256,7 @@ OTHERS = (
         "NAME",
         values.directory_name,
         "",
-        "name the directory of scripts' checkpoints",
+        "set the name of the script's checkpoint directory",
     ),
     Option(
         "collect",

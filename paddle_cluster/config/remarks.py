@@ -68,10 +68,10 @@ def remarks(
     elif folder and not folder.startswith(("/", "~")) and arguments["job_dispatch_package"] is not None:
         yield f"--checkpoint_dir={folder} is in this job's directory, so no later job finds it; give an absolute path"
     if any(map(_SEVERAL.search, arguments["env"])):
-        yield "--env sets one variable, here to a value with ',NAME=': for several, repeat it: --env=A=1 --env=B=2"
+        yield "--env sets one variable, but its value contains ',NAME=': to set several, give --env=A=1 --env=B=2"
     there = arguments["job_workspace"] or ""
     if there and not there.startswith(("/", "~")) and os.path.isdir(there):
-        yield f"--job_workspace={there} is below ROOT_DIR on the nodes; to send this machine's, give -p {there}"
+        yield f"--job_workspace={there} is below ROOT_DIR on the nodes; to send the local copy, give -p {there}"
     if arguments["queue_priority"] and not arguments["queue"]:
         yield "--queue_priority has no effect without --queue: the job does not wait"
 

@@ -179,7 +179,7 @@ def health(job: KnownJob, now: float) -> list[str]:
         ]
     if heard_s is not None and heard_s > STALE_S:
         return [
-            f"  its launcher has written nothing for {ago(heard_s)}: it may hang or be stopped, or its disk may be full"
+            f"  its launcher has written nothing for {ago(heard_s)}: it may be hung or stopped, or its disk may be full"
         ]
     return []
 

@@ -75,10 +75,14 @@ PROCESSES: Sequence[FactView] = (
     ),
     FactView(METRICS, METRICS, "number"),
     FactView(
-        "cpu_percent", "cpu", "percent", "process_cpu_cores", "Processors in use, with child processes."
+        "cpu_percent", "cpu", "percent", "process_cpu_cores", "Processors in use, including child processes."
     ),
     FactView(
-        "memory_bytes", "memory", "bytes", "process_resident_memory_bytes", "Memory, with child processes."
+        "memory_bytes",
+        "memory",
+        "bytes",
+        "process_resident_memory_bytes",
+        "Memory, including child processes.",
     ),
     FactView(
         "version", "updates", "count", "pserver_updates", "Batches or gradients applied.", is_counter=True

@@ -109,7 +109,7 @@ class KubernetesJob:
             self._api.interrupt()
         self._thread.join(CLOSE_S)
         if self._thread.is_alive():
-            return f"cannot delete the Job {self._job}: no answer from the API server. Its pods will end by themselves"
+            return f"cannot delete the Job {self._job}: the API server does not answer. Its pods will end on their own"
         return self._left
 
     def _run(self, invite: Invite, ended: CallbackAgentsEnded) -> None:
@@ -267,4 +267,4 @@ class KubernetesJob:
             self._left = f"the Job {self._job} in namespace {api.namespace} is still being deleted"
         except ApiError as error:
             if error.status != NOT_FOUND:
-                self._left = f"cannot delete the Job {self._job}: {error}. Its pods will end by themselves"
+                self._left = f"cannot delete the Job {self._job}: {error}. Its pods will end on their own"

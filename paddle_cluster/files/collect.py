@@ -129,7 +129,7 @@ class Collector:
             copy.close()
         if copy.lost and not was_lost and self._losses < MOST_REPORTED:
             self._losses += 1
-            return f"{target}: {copy.problem}; the copy here is incomplete, the node still has the file"
+            return f"{target}: {copy.problem}; this copy is incomplete, but the node still has the file"
         if not copy.is_permitted and self._is_permitted:
             self._is_permitted = False
             return f"{target}: this file system cannot store the permissions of collected files (here {mode:04o})"

@@ -145,7 +145,7 @@ class Payload:
         packages = max((len(one.package.files) for one in self.environments.values()), default=0)
         more = f", {counted(packages, 'package')}" if packages else ""
         if self._workspace is None:
-            return f"the runtime{more}; the workspace is already there"
+            return f"the runtime{more}; the workspace is already on the nodes"
         files = counted(len(self._workspace.files), "file")
         return f"{files} and the runtime{more}"
 

@@ -48,7 +48,7 @@ _NO_MATCH = f"{_ERROR}No matching distribution found for "
 _CONFLICT = f"{_ERROR}Cannot install "
 _USERS_WAY = f"name a version that has one in {FILE}, or add a wheel to PIP_FIND_LINKS"
 _OUR_WAY = (
-    "jobs need exactly this version: name a Python that has it in PYTHON in conf.py, or "
+    "jobs need exactly this version: set PYTHON in conf.py to a Python that has it, or "
     "install it on the nodes and omit --bootstrap"
 )
 _CAUSES = "The conflict is caused by:"

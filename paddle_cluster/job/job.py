@@ -292,8 +292,8 @@ def _left_on_nodes(roster: Roster) -> list[str]:
         else "write results to output/"
     )
     return [
-        f"WARNING: not copied back: {some(names, _MOST_LISTED)}. Only output/ of node 0 and files of --collect are: "
-        f"{step}. The job directories, such as {place}, stay there until later jobs replace them"
+        f"WARNING: not copied back: {some(names, _MOST_LISTED)}. Only node 0's output/ and files that match --collect "
+        f"are: {step}. The job directories, such as {place}, stay there until later jobs replace them"
     ] * bool(names)
 
 

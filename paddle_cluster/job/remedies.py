@@ -13,7 +13,7 @@ REMEDIES = tuple(
     for pattern, text in (
         (
             r"^hung: no step for",
-            "its stacks show what it waits for; if a step may take that long, raise STEP_TIMEOUT_S in conf.py",
+            "its stacks show what it is waiting for; if a step can take that long, raise STEP_TIMEOUT_S in conf.py",
         ),
         # errors of scripts written for Python 2
         (
@@ -82,7 +82,7 @@ REMEDIES = tuple(
         ),
         (
             r"^ModuleNotFoundError: No module named '(\w+)\.([\w.]+)'",
-            "{0} was found but has no {1}: install a version that has it; if the workspace has a {0}, rename that",
+            "{0} was found but has no {1}: install a version that has it; if the workspace has a {0}, rename it",
         ),
         (
             r"^ModuleNotFoundError: No module named '([\w.]+)'",
@@ -109,7 +109,7 @@ REMEDIES = tuple(
         (
             r"^RuntimeError: Error\(s\) in loading state_dict for",
             "DistributedDataParallel prefixes names with 'module.': save model.module.state_dict(). Otherwise, the "
-            "file is of another model",
+            "file belongs to a different model",
         ),
         (
             r"Timed out waiting \d+ms for|Watchdog caught collective operation timeout",
@@ -138,16 +138,16 @@ REMEDIES = tuple(
         (
             r"^(?:[\w.]*DistNetworkError|OSError): .*[Aa]ddress already in use",
             "use a port that is free on that node; init_process_group without init_method uses MASTER_PORT, which the "
-            "launcher chooses. If ranks are given by hand, only one process can have rank 0: "
+            "launcher chooses. If the script sets ranks itself, only one process can have rank 0: "
             "the launcher starts all processes, so omit mp.spawn, and read RANK and WORLD_SIZE",
         ),
         (
             r"^[\w.]*DistNetworkError: ",
-            "the script must use the MASTER_ADDR and MASTER_PORT that the launcher sets: remove lines that set them",
+            "the launcher sets MASTER_ADDR and MASTER_PORT: remove the lines of the script that change them",
         ),
         (
             r"^AssertionError: Unknown backend type |: Distributed package doesn't have (?:MPI|UCC|XCCL) built in",
-            'the backends of a usual torch are gloo, for CPUs, and nccl, for GPUs: init_process_group("gloo")',
+            'most builds of torch have the backends gloo, for CPUs, and nccl, for GPUs: init_process_group("gloo")',
         ),
         (
             r"^KeyError: '((?:SLURM|OMPI|PMI|PMIX|MPI)_\w+)'",
@@ -186,8 +186,8 @@ REMEDIES = tuple(
         (
             r"^IndexError: list index out of range \(sys\.argv\)|error: the following arguments are required: ",
             "the script expects an argument that it did not get. Put its arguments after `--`: before it, those that "
-            f"{COMMAND} also has, such as --name, do not reach the script. A value for each role or rank comes from "
-            f"a shell script, --entry=./run.sh (`{COMMAND} help fluid-jobs`)",
+            f"{COMMAND} also has, such as --name, do not reach the script. To pass a different value to each role or "
+            f"rank, use a shell script, --entry=./run.sh (`{COMMAND} help fluid-jobs`)",
         ),
         (
             r"error: unrecognized arguments: (.*)$",
@@ -313,19 +313,19 @@ REMEDIES = tuple(
         ),
         (
             r"(?:\d|sh): (conda|mamba|micromamba|module|ml|spack|workon|nvm): (?:command )?not found$",
-            "a job's shell is not a login shell, which has {0}: let the script first read the file that defines it, "
+            "{0} is defined only in login shells, and a job's shell is not one: first source the file that defines it, "
             "such as /opt/conda/etc/profile.d/conda.sh or /etc/profile.d/modules.sh",
         ),
         (
             r"^CondaError: Run 'conda init'|^CommandNotFoundError: Your shell has not been",
-            ". /opt/conda/etc/profile.d/conda.sh (of your conda) before `conda activate`, or name the environment's "
-            'Python as PYTHON in conf.py and run "$PADDLE_PYTHON" train.py',
+            "source conda.sh before `conda activate`, such as `. /opt/conda/etc/profile.d/conda.sh`, or set PYTHON in "
+            'conf.py to the environment\'s Python and run "$PADDLE_PYTHON" train.py',
         ),
         (
             r"[/ ]activate: (?:No such file or directory|not found)$|is not a virtualenv$|^EnvironmentNameNotFound: "
             r"|^EnvironmentLocationNotFound: ",
-            "the environment must exist on every node, under the same path; its Python can also be named as PYTHON in "
-            'conf.py, for "$PADDLE_PYTHON" train.py',
+            "the environment must exist on every node, under the same path; or set PYTHON in conf.py to its Python, "
+            'and run "$PADDLE_PYTHON" train.py',
         ),
         (
             r"(?:\d|sh): (?:exec: )?(\S+): (?:command )?not found$"

@@ -139,7 +139,7 @@ class Shutdown:
             self._nodes.end(record, 0.0)
         self._wait(lambda: not self._roster.live(), MARGIN_S, FAREWELL_S)
         for record in self._roster.live():
-            record.drop(ConnectError(record.name, "the node agent did not confirm that it ended"))
+            record.drop(ConnectError(record.name, "the node agent did not confirm that it exited"))
 
         def is_written() -> bool:
             self._report_stall()

@@ -189,7 +189,7 @@ class Watch:
                 record.state is ProcessState.RUNNING and record.process.name not in reported and not went_on
             )
             if is_suspect and not waits_for_peers(record.stacks):
-                what = "hung: the others wait for it, but it waits for none of them"
+                what = "hung: other trainers are waiting for it, but it is not waiting for any of them"
                 self._roster.fail_process(record, what, FailureKind.HUNG, stacks=record.stacks)
 
     def _all_wait(self, failures: list[Failure]) -> bool:
@@ -237,7 +237,7 @@ def silence(trainers: Sequence[ProcessRecord], limit_s: float, now: float, began
         return "", last
     return (
         f"no trainer has written a line or completed a step in {now - (last or began):.0f} s: they may be "
-        f"reading data, may wait for one another or may hang. `{PROGRAM} dashboard` shows their stacks, and Ctrl+C "
+        f"reading data, waiting for one another, or hung. `{PROGRAM} dashboard` shows their stacks, and Ctrl+C "
         "stops the job"
     ), last
 

@@ -98,7 +98,7 @@ def describe_exit(code: int | None, signal_number: int | None, out_of_memory: st
         known = {number.value: f" ({number.name})" for number in signal.Signals}
         text = f"signal {signal_number}{known.get(signal_number, '')}"
     if out_of_memory == "cgroup":
-        link = "from" if signal_number else "after one of its processes was ended by"
+        link = "from" if signal_number else "after one of its processes was killed by"
         return f"{text} {link} the kernel's out-of-memory killer"
     if out_of_memory:
         return f"{text} while the kernel of that machine was killing processes for lack of memory"

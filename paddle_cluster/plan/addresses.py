@@ -76,7 +76,7 @@ def choose(answers: Mapping[int, Probed], routes: Mapping[int, Sequence[Route]],
         return Choice(by_itself, f"PADDLE_NIC {nic}" if nic else "one node: its own address")
     common = common_networks(answers)[:TRIED]
     if not common:
-        own = f"the first address of {nic}" if nic else "the address that its login arrived at"
+        own = f"the first address of {nic}" if nic else "the address of its login"
         if not any(answer.networks for answer in answers.values()):
             own = "its own"  # embedded nodes
         return Choice(by_itself, f"no network includes all nodes: each uses {own}")
@@ -86,9 +86,9 @@ def choose(answers: Mapping[int, Probed], routes: Mapping[int, Sequence[Route]],
     reasons = [f"every node has an address in {best.network}"]
     if nic:
         reasons.insert(0, f"PADDLE_NIC {nic}")
-    reasons.append(f"{tried - failed} of {tried} routes tried work, typically in {latency_s * 1000:.1f} ms")
+    reasons.append(f"{tried - failed} of {tried} routes work, typically in {latency_s * 1000:.1f} ms")
     if _logins(best, answers) == len(answers):
-        reasons.append("the logins arrived there")
+        reasons.append("logins use this network")
     if len(judged) > 1:
         reasons.append("also possible: " + ", ".join(str(one.network) for one in judged[1:]))
     return Choice(best.addresses, "; ".join(reasons))

@@ -261,7 +261,7 @@ class FabricLogins(Logins):
         except BaseException as error:
             let_go()
             if isinstance(error, BROKEN):
-                what, hint = str(error), "Check sshd's log on this host."
+                what, hint = str(error), "Check sshd's log on that host."
                 if isinstance(error, ChannelException):
                     what, hint = error.text, CHECK_SESSIONS
                 reason = f"logged in, but cannot run a command: {what}."

@@ -31,5 +31,5 @@ def __getattr__(name: str) -> object:
     if name == "batch":
         return importlib.import_module("paddle.reader.minibatch").batch
     raise AttributeError(
-        f"module 'paddle' has no attribute {name!r}; it has batch, {', '.join(_PARTS)}, but nothing of PaddlePaddle 2.0"
+        f"module 'paddle' has no attribute {name!r}; it has batch, {', '.join(_PARTS)}, but no PaddlePaddle 2.0 API"
     )

@@ -33,8 +33,8 @@ or else the newest job.
   --json   print events as JSON, one per line, as `run --json` does
 
 Ctrl+C stops the job; a second Ctrl+C kills it immediately. Ctrl+\\ or closing
-the terminal detaches. Exit status: that of the job when it ended, 0 when
-detached, 5 when its launcher is no longer running.
+the terminal detaches. Exit status: the job's status if it ended, 0 if
+detached, 5 if the launcher is no longer running.
 """
 LINES = 40
 

@@ -130,7 +130,7 @@ def _repeated(facts: Sequence[NodeFacts]) -> Iterator[str]:
     first: dict[tuple[str, ...], str] = {}
     for one in facts:
         if "@" in one.login and one.host != first.setdefault((*one.via, one.login), one.host):
-            yield f"{one.host} is the same machine as {first[*one.via, one.login]}; a job needs every machine only once"
+            yield f"{one.host} is the same machine as {first[*one.via, one.login]}; list each machine only once"
 
 
 def _with_logins(planned: Plan, facts: list[NodeFacts]) -> list[NodeFacts]:

@@ -64,12 +64,12 @@ SAMPLES: Mapping[str, Sample] = {
     ),
     "--pytorch": Sample(
         {"train.py": EXAMPLES_DIR / "torch_ddp.py"},
-        "train.py; it needs torch in the Python of the nodes (PYTHON in conf.py)",
+        "train.py; the nodes' Python (PYTHON in conf.py) must have torch",
         _TRAINERS,
     ),
     "--jax": Sample(
         {"train.py": EXAMPLES_DIR / "jax_allreduce.py"},
-        "train.py; it needs jax in the Python of the nodes (PYTHON in conf.py)",
+        "train.py; the nodes' Python (PYTHON in conf.py) must have jax",
         _TRAINERS,
     ),
 }

@@ -74,7 +74,7 @@ def run(argv: Sequence[str]) -> ExitCode:
 
 def _show_all(jobs: list[KnownJob], where: StatePlaces) -> None:
     if not jobs:
-        answer(f"no job is known in {where.jobs}; `{PROGRAM} status --nodes` queries the nodes of conf.py")
+        answer(f"{where.jobs} has no jobs; `{PROGRAM} status --nodes` queries the nodes of conf.py")
         _print_unreadable(where)
         return
     lines = status_text.job_table(jobs, time.time(), SHOWN)

@@ -164,7 +164,7 @@ class NodeHandlers:
     def silent(self, record: NodeRecord) -> None:
         """Report that a node has sent no message for ALARM_S seconds."""
         self._console.note(
-            f"{record.name}: no message for {ALARM_S:.0f} s; counts as lost after "
+            f"{record.name}: no message for {ALARM_S:.0f} s; considered lost after "
             f"{self._settings.limits.lease_s:g} s"
         )
         self._context.node_state(record, "silent")

@@ -211,7 +211,7 @@ class StallHandlers:
             return
         process.freeze(what)
         lease_s = self._context.settings.limits.lease_s
-        self._remarks.show(record, f"{name} is frozen: {what}; it will count as failed in {lease_s:g} s")
+        self._remarks.show(record, f"{name} is frozen: {what}; it will be considered failed in {lease_s:g} s")
         self._context.node_state(record, "frozen")
 
     def recovered(self, record: NodeRecord, recovered: Recovered) -> None:

@@ -52,8 +52,8 @@ def _files_and_threads(reply: Reply) -> Iterator[Finding]:
         yield Finding(
             reply.name,
             "limits",
-            f"the control group allows {most:.0f} threads and has {used:.0f}, but the job needs about {need.threads}; "
-            f"raise pids.max there",
+            f"the control group allows {most:.0f} threads and already has {used:.0f}, but the job needs about "
+            f"{need.threads}; raise pids.max there",
         )
 
 
@@ -66,7 +66,7 @@ def _memory_and_cores(reply: Reply) -> Iterator[Finding]:
         yield Finding(
             reply.name,
             "memory",
-            f"{size_text(free)} are free{limit}, but {counted(need.processes, 'process')} may "
+            f"only {size_text(free)} are free{limit}, but {counted(need.processes, 'process')} may "
             f"take {size_text(need.memory_bytes)} before they load a model",
             serious=False,
         )

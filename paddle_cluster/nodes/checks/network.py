@@ -28,13 +28,14 @@ def check_routes(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding
     for node_id in chosen:
         if node_id in deaf:
             tried = towards[node_id]
-            text = f"none of {len(tried)} other nodes reaches it at {tried[0].address}: {_reasons(tried)}; {_NEXT}"
-            shared = f"no other node reaches it: {_reasons(tried)}; {_NEXT}"
+            why = f"{_reasons(tried)}; {_NEXT}"
+            text = f"none of the {len(tried)} other nodes can reach it at {tried[0].address}: {why}"
+            shared = f"no other node can reach it: {why}"
             yield Finding(chosen[node_id].name, "route", text, shared=shared)
         if node_id in mute:
             tried = away[node_id]
-            text = f"reaches none of {len(tried)} other nodes: {_reasons(tried)}; {_NEXT}"
-            shared = f"reaches no other node: {_reasons(tried)}; {_NEXT}"
+            text = f"cannot reach any of the {len(tried)} other nodes: {_reasons(tried)}; {_NEXT}"
+            shared = f"cannot reach any other node: {_reasons(tried)}; {_NEXT}"
             yield Finding(chosen[node_id].name, "route", text, shared=shared)
     broken = {
         (source, peer): route

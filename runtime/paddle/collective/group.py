@@ -337,6 +337,6 @@ def mpi_ranks(me: Membership) -> MpiRanks:
     if (ranks.rank, ranks.size) != (me.rank, me.size):
         raise ConfigError(
             f"this process is rank {ranks.rank} of {ranks.size} in MPI but rank {me.rank} of "
-            f"{me.size} in the job; PADDLE_COLLECTIVE_WAY=tcp needs no MPI"
+            f"{me.size} in the job; set PADDLE_COLLECTIVE_WAY=tcp to run without MPI"
         )
     return ranks

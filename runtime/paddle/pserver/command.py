@@ -273,10 +273,10 @@ class Server:
                 busy = error
                 continue
             if attempt:
-                _log.warning("port %d is in use; listening from port %d on", options.port, base)
+                _log.warning("port %d is in use; listening on ports starting at %d", options.port, base)
             return routers
         owner = owner_text(busy.endpoint)
-        tried = f" (tried {options.tries + 1} base ports from {options.port} on)" if options.tries else ""
+        tried = f" (tried {options.tries + 1} base ports starting at {options.port})" if options.tries else ""
         raise PortBusy(
             f"{busy}{tried}{owner}; stop it, or give a different --port or --port_tries=<n>", busy.endpoint
         )

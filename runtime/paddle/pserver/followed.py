@@ -106,7 +106,7 @@ class Followed:
         self._lock = threading.Lock()
         self._table: HashTable | None = None
         self._batch, self._taken_at = 0, -float("inf")
-        self._fault = "it is not filled yet"
+        self._fault = "it has not been filled yet"
         self._changed = threading.Condition(self._lock)
         self._closing = threading.Event()
         self._thread = ServiceThread(self._work, name="paddle-follow")

@@ -124,7 +124,7 @@ def _make_array_from_buffer(data: bytes, kind: _Type, shape: tuple[int, ...], or
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
     if _text(encoding).replace("-", "").lower() != "latin1":
-        raise PickleRefused(f"samples cannot contain bytes encoded as {encoding!r:.40}")
+        raise PickleRefused(f"samples cannot contain bytes in the encoding {encoding!r:.40}; expected latin1")
     return text.encode("latin-1")
 
 
@@ -220,7 +220,9 @@ class _Machine:
 
     def pack(self, count: int) -> None:
         if len(self.stack) < count:
-            raise PickleRefused(f"damaged pickle: a tuple of {count} has too few members")
+            raise PickleRefused(
+                f"damaged pickle: expected {count} members for a tuple, got {len(self.stack)}"
+            )
         taken = tuple(self.stack[-count:])
         del self.stack[-count:]
         self.push(taken)

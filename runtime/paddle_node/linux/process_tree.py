@@ -128,7 +128,7 @@ def named(left: List[FoundProcess], unsure: str) -> Dict[str, Any]:
         unsure: a sentence on what else may remain, or an empty string.
     """
     more = len(left) - MOST_NAMED
-    sentences = [unsure, "%d more processes that could not be killed" % more if more > 0 else ""]
+    sentences = [unsure, "%d more could not be killed" % more if more > 0 else ""]
     return {
         "left": [[one.pid, proc.command(one.pid)] for one in left[:MOST_NAMED]],
         "unsure": "; ".join(filter(None, sentences)),

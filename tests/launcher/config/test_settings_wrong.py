@@ -32,7 +32,7 @@ WRONG = [
     ),
     ("HOSTS = [{'host': 'a', 'slots': 4}]", "; write 'a', and give --nproc_per_node=4 for its slots"),
     ("HOSTS = {'root@a': 4}", "got the dict {'root@a': 4}; write its keys as a list"),
-    ("open('none.txt')", "'none.txt'; it is relative to the current directory /"),
+    ("open('none.txt')", "'none.txt'; the path is relative to the current directory /"),
     ("HOSTS = ['a']\nJOB_UMASK = 22", "conf.py:2: JOB_UMASK: expected 0o077"),
     ("HOSTS = None", "conf.py:1: HOSTS: expected a list of hosts, such as ['root@10.1.9.7'], got None"),
     (

@@ -351,7 +351,7 @@ def test_a_job_that_may_not_be_deleted_is_told_at_the_end(bench: Bench) -> None:
     bench.server.instead["delete", "jobs"].append(status(403, "Forbidden", forbidden("delete", "jobs")))
     left = engine.close()
     assert "did not delete jobs" in left
-    assert "pods will end by themselves" in left
+    assert "pods will end on their own" in left
 
 
 def test_an_end_while_the_job_is_being_made_leaves_nothing(bench: Bench) -> None:

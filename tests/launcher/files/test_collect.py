@@ -136,9 +136,7 @@ def test_half_a_model_never_appears_on_a_full_disk(tmp_path: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], check=True)
     try:
         collector = Collector(tmp_path)
-        assert "the copy here is incomplete" in collector.store(
-            0, "output/w", 0, True, b"x" * 100_000, eof=True
-        )
+        assert "this copy is incomplete" in collector.store(0, "output/w", 0, True, b"x" * 100_000, eof=True)
         assert not (tmp_path / "output/w").exists()
         collector.close()
     finally:

@@ -24,7 +24,7 @@ from tests.launcher.job.test_failure import CULPRIT, ERROR, GLOO, LEFT, OURS, ST
             137,
             None,
             "cgroup",
-            "exit code 137 after one of its processes was ended by the kernel's out-of-memory killer",
+            "exit code 137 after one of its processes was killed by the kernel's out-of-memory killer",
         ),
         (
             1,
@@ -109,8 +109,8 @@ def test_a_hidden_package_a_syntax_error_and_a_lost_peer_are_advised_on(line: st
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("./run.sh: line 3: conda: command not found", "not a login shell, which has conda"),
-        ("./run.sh: 3: module: not found", "not a login shell, which has module"),
+        ("./run.sh: line 3: conda: command not found", "conda is defined only in login shells"),
+        ("./run.sh: 3: module: not found", "module is defined only in login shells"),
         ("CondaError: Run 'conda init' before 'conda activate'", "PYTHON in conf.py"),
         ("./run.sh: line 2: /v/bin/activate: No such file or directory", "must exist on every node"),
         ("./run.sh: line 2: exec: uv: not found", "uv is not in PATH"),

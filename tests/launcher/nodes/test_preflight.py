@@ -184,7 +184,7 @@ def test_a_node_that_nobody_reaches_is_one_line_and_not_one_a_peer() -> None:
 
     (problem,) = judge([node(n) for n in range(4)], DEMANDS).problems
     assert problem.startswith(
-        "node-2: route: none of 3 other nodes reaches it at 10.0.0.3: no answer within 2 s"
+        "node-2: route: none of the 3 other nodes can reach it at 10.0.0.3: no answer within 2 s"
     )
 
 
@@ -223,8 +223,8 @@ def test_nodes_that_reach_nobody_are_one_line() -> None:
         return Reply(f"node-{node_id}", answer=answer, node_id=node_id, routes=routes)
 
     deaf, mute = judge([node(n) for n in range(9)], DEMANDS).problems
-    assert deaf.startswith("all 9 nodes: route: no other node reaches it: no answer within 2 s; check")
-    assert mute.startswith("all 9 nodes: route: reaches no other node: no answer within 2 s; check")
+    assert deaf.startswith("all 9 nodes: route: no other node can reach it: no answer within 2 s; check")
+    assert mute.startswith("all 9 nodes: route: cannot reach any other node: no answer within 2 s; check")
 
 
 def test_a_try_at_an_address_that_the_job_does_not_take_counts_for_nothing() -> None:
@@ -291,7 +291,10 @@ def test_a_deployed_directory_that_nodes_share_is_refused() -> None:
             "256 open files are allowed, but a process of this job needs about 500",
         ),
         (machine(limits={"nproc": 40}, threads_of_user=20), "is allowed 40 threads and has 20"),
-        (machine(cgroup={"pids": 50, "pids_used": 30}), "the control group allows 50 threads and has 30"),
+        (
+            machine(cgroup={"pids": 50, "pids_used": 30}),
+            "the control group allows 50 threads and already has 30",
+        ),
     ],
 )
 def test_limits_that_the_plan_would_break_are_problems(facts: dict[str, Any], words: str) -> None:
@@ -305,7 +308,7 @@ def test_limits_that_the_plan_would_break_are_problems(facts: dict[str, Any], wo
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        (machine(memory_free_bytes=100 << 20), "100.0 MB are free, but 2 processes may take 512.0 MB"),
+        (machine(memory_free_bytes=100 << 20), "only 100.0 MB are free, but 2 processes may take 512.0 MB"),
         (machine(cgroup={"cores": 1.5}), "allows 1.5 of 8 cores"),
         ({"facts": {"root_dir": {"path": "/jobs", "noexec": True}}}, "/jobs is mounted noexec"),
         (

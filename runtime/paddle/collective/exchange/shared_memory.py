@@ -71,7 +71,7 @@ def shared_slab(me: Membership, ranks: Sequence[int], session: bytes, nbytes: in
     except OSError as error:
         raise CollectiveError(
             f"rank {me.rank} cannot share {nbytes} bytes with {len(ranks)} ranks of this node: "
-            f"{error}. PADDLE_COLLECTIVE_WAY=tcp needs no shared memory",
+            f"{error}. set PADDLE_COLLECTIVE_WAY=tcp to use TCP instead",
             me.rank,
         ) from error
 

@@ -96,7 +96,9 @@ class MultiSlotDataGenerator(DataGenerator):
             self._proto_info = [(name, "uint64") for name in names]
         known = [name for name, _ in self._proto_info]
         if names != known:
-            raise ConfigError(f"all samples must have the slots of the first, {known}; got {names}")
+            raise ConfigError(
+                f"all samples must have the same slots as the first sample, {known}; got {names}"
+            )
         for at, (name, values) in enumerate(fields):
             if not isinstance(values, (list, tuple, np.ndarray)) or not len(values):
                 raise ConfigError(

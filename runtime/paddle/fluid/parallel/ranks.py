@@ -223,7 +223,7 @@ def begin_equal(program: Program, group: Ranks, scope: Scope) -> None:
 
 def _two_ways() -> FluidError:
     return FluidError(
-        "two programs train in this scope, and the trainers of one average its parameters: "
+        "two programs train in this scope, and one of them averages its parameters over the trainers: "
         "run each in its own scope (fluid.scope_guard), or transpile with sync_mode=True and "
         "k_steps=1"
     )

@@ -44,7 +44,7 @@ def check_ranks(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
         start, run = _place(x, y, axis)
         if start < 0 or start + len(run) > len(x):
             raise ShapeError(
-                f"expected the axes of Y {y} to be among those of X {x} from axis {axis} on, but Y has too many"
+                f"expected the axes of Y {y} to be among those of X {x} starting at axis {axis}, but Y has too many"
             )
 
 

@@ -212,8 +212,8 @@ def _slices(x: Any, offset: Array, length: Array) -> tuple[Offsets, Offsets]:
     if wrong.any():
         bad = int(wrong.argmax())
         raise InputError(
-            f"sequence {bad} has {lengths(offsets)[bad]} rows, so {counts[bad]} rows from row "
-            f"{starts[bad]} on are out of range"
+            f"sequence {bad} has {lengths(offsets)[bad]} rows, so {counts[bad]} rows "
+            f"starting at row {starts[bad]} are out of range"
         )
     return ranges(offsets[:-1] + starts, counts), counts
 

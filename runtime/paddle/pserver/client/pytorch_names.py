@@ -90,7 +90,7 @@ def one_of(what: str, **given: Any) -> Any:
     found = {name: value for name, value in given.items() if value is not None}
     if len(found) > 1:
         raise ConfigError(
-            f"{what}: {' and '.join(found)} are two names of one argument; pass only one of them"
+            f"{what}: {' and '.join(found)} are two names of the same argument; pass only one of them"
         )
     return next(iter(found.values()), None)
 

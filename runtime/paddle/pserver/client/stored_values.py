@@ -153,7 +153,7 @@ class StoredValues:
         layout = self._layout
         parameter = layout.parameter(name)
         if not parameter.sparse:
-            raise ConfigError(f"parameter {name} is not sparse: pull it as a whole")
+            raise ConfigError(f"parameter {name} is not sparse: pull the whole parameter")
         what = f"row ids of parameter {name}"
         if ids.ndim != 1 or ids.dtype != np.int64:
             raise ConfigError(f"{what}: expected (n,) int64, got {ids.shape} {ids.dtype}")

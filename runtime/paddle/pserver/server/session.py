@@ -72,7 +72,7 @@ class Sessions:
         if is_new and is_taken and not hello.takes_over:
             raise PserverError(
                 f"trainer_id {trainer} is used by another process that is still connected; give each trainer its own, "
-                'such as int(os.environ["PADDLE_TRAINER_ID"]), and close() the first of two trainers in one script'
+                'such as int(os.environ["PADDLE_TRAINER_ID"]). A script must close() a trainer before creating another'
             )
         if session is not None and not is_new and message.request < session.last:
             raise PserverError(f"trainer {trainer} sent another greeting in a session that had already begun")

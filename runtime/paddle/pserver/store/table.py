@@ -41,7 +41,7 @@ class Table:
         if values.ndim != 2 or values.shape[1] != self.share.width or stop > self.share.height:
             raise PserverError(
                 f"values of parameter {self.share.parameter.name}: expected at most "
-                f"{self._values.shape} on this server, got {values.shape} from {start} on"
+                f"{self._values.shape} on this server, got {values.shape} starting at row {start}"
             )
         if values.dtype != np.float32 or not np.isfinite(values).all():
             raise PserverError(

@@ -61,9 +61,7 @@ def owner_text(endpoint: str) -> str:
     owner = owner_of("" if address == ALL else address.strip("[]"), int(port))
     if owner is None:
         return ""
-    return (
-        f": held by pid {owner.pid} ({owner.command})" if owner.pid else ": held by a process of another user"
-    )
+    return f": held by pid {owner.pid} ({owner.command})" if owner.pid else ": held by another user's process"
 
 
 def _address_of(device: str) -> str:

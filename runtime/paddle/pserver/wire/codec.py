@@ -86,7 +86,7 @@ class _Layout:
                 raise WireError(f"{self.verb.name}: expected a flag of 0 or 1, got {header[place]}")
         for number in self._signed:
             if fields[number] < -1:
-                raise WireError(f"{self.verb.name}: expected a number from -1, got {fields[number]}")
+                raise WireError(f"{self.verb.name}: expected a number of at least -1, got {fields[number]}")
         # Like `_make`, but without its check of the number of fields, which the layout decides: every message pays.
         return tuple.__new__(self.kind, fields)
 

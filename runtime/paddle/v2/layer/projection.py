@@ -103,7 +103,7 @@ def identity_projection(input: LayerOutput, offset: int | None = None, size: int
     if offset is None:
         if size not in (None, input.size):
             raise UsageError(
-                f"identity_projection: layer {input.name!r} has {input.size} columns; for {size} of them, give offset"
+                f"identity_projection: layer {input.name!r} has {input.size} columns; to select {size}, give offset"
             )
         return Projection("identity", (input,), input.size)
     size = input.size - offset if size is None else size

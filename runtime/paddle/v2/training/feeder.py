@@ -380,7 +380,7 @@ def _check_range(
         at = int(bad.argmax())
         raise UsageError(
             f"data layer {name!r}, {place(at)}: {ids[at]} is not in [0, {kind.dim}), the range of its type: "
-            "numbers count from 0; the type takes the largest one plus 1"
+            "numbers count from 0, so the type needs the largest number plus 1"
         )
 
 

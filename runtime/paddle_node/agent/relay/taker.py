@@ -233,7 +233,7 @@ class Taker:
             self._next_source("it sent corrupt data")
         else:  # some bytes came from an earlier source: retry with this one alone
             self._sources.appendleft(_endpoint(self._here))
-            self._next_source("it or an earlier source sent corrupt data")
+            self._next_source("this source or an earlier one sent corrupt data")
 
 
 def _endpoint(text: str) -> Source:

@@ -136,7 +136,7 @@ def test_slices_have_their_own_start_and_length() -> None:
 
 def test_a_slice_that_reaches_out_of_its_sequence_is_refused() -> None:
     inputs = {"X": _batch(3, 3), "Offset": np.array([[1], [2]]), "Length": np.array([[2], [2]])}
-    with pytest.raises(ExecutionError, match=r"sequence 1 has 3 rows, .*2 rows from row 2 on"):
+    with pytest.raises(ExecutionError, match=r"sequence 1 has 3 rows, .*2 rows starting at row 2"):
         run_op("sequence_slice", inputs)
 
 

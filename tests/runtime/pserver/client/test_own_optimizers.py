@@ -116,7 +116,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     "GrowingTable: unknown argument 'wdith': did you mean width": lambda: GrowingTable(wdith=3),
     "GrowingTable: unknown argument 'embedding_dim': did you mean dim": lambda: GrowingTable(embedding_dim=3),
     r"unknown argument 'lr': did you mean optimizer=Adagrad\(lr=...\)": lambda: GrowingTable(3, lr=0.1),
-    "width and dim are two names of one argument": lambda: GrowingTable(3, dim=3),
+    "width and dim are two names of the same argument": lambda: GrowingTable(3, dim=3),
     "expected the width of its rows": lambda: GrowingTable(),
     "Adagrad: unknown argument 'learning_rate': did you mean lr": lambda: Adagrad(learning_rate=0.1),
     "SparseAdam: unknown argument 'beta': did you mean betas": lambda: SparseAdam(beta=0.9),

@@ -123,7 +123,7 @@ def test_memory_is_bounded_and_wrong_arguments_are_refused() -> None:
         push(client, IDS, 1.0)
         with (
             follow([job], max_bytes=1000) as copy,
-            pytest.raises(StaleCopy, match=r"copy takes \d+ bytes, but only 1000|not filled yet"),
+            pytest.raises(StaleCopy, match=r"copy takes \d+ bytes, but only 1000|not been filled yet"),
         ):
             copy.wait(1.0)
         with pytest.raises(ConfigError, match=r"positive within_s"):

@@ -67,7 +67,7 @@ def test_a_field_that_cannot_have_its_value_is_refused_by_name() -> None:
     flagged, signed = (bytes(encode(Message(record))[0]) for record in (Step(), Status()))
     with pytest.raises(WireError, match="STEP: expected a flag of 0 or 1, got 2"):
         decode(sealed(flagged[:-1] + b"\x02", []))
-    with pytest.raises(WireError, match="STATUS: expected a number from -1, got -2"):
+    with pytest.raises(WireError, match="STATUS: expected a number of at least -1, got -2"):
         decode(sealed(signed[:-8] + struct.pack("<q", -2), []))
     with pytest.raises(WireError, match=r"at least 48 bytes, got 47"):
         decode(sealed(signed[:-1], []))

@@ -88,7 +88,7 @@ def test_a_part_of_an_identity_projection_needs_its_offset() -> None:
     np.testing.assert_allclose(
         _inferred(layer.mixed(input=layer.identity_projection(rows, 1))), np.concatenate(_ROWS)[:, 1:]
     )
-    with pytest.raises(ValueError, match="3 columns; for 2 of them, give offset"):
+    with pytest.raises(ValueError, match="3 columns; to select 2, give offset"):
         layer.identity_projection(rows, size=2)
 
 

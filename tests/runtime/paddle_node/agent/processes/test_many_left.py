@@ -13,7 +13,7 @@ def test_of_very_many_processes_the_rest_is_counted() -> None:
     one = FoundProcess(os.getpid(), 1, 1, 1, "S", 1, 0, 0)
     fields = named([one] * 100_000, "a doubt")
     assert len(fields["left"]) == 1000
-    assert fields["unsure"] == "a doubt; 99000 more processes that could not be killed"
+    assert fields["unsure"] == "a doubt; 99000 more could not be killed"
     assert encode("stopped", fields)
 
 
