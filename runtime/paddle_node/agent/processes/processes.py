@@ -145,12 +145,9 @@ class Output:
 
     def drain(self) -> None:
         """Read what the pipe contains now, and also show an incomplete last line."""
-        size = 0
-        while self.is_open and size < DRAIN_LIMIT:
-            got = self._read()
-            if not got:
-                break
-            size += got
+        left = DRAIN_LIMIT
+        while self.is_open and left > 0 and (got := self._read()):
+            left -= got
         self._flush()
 
     def close(self) -> None:

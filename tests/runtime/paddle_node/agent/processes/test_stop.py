@@ -16,10 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from paddle_node.agent.link.loop import Loop, Timer
-from paddle_node.agent.link.outbox import Outbox
-from paddle_node.agent.processes.processes import SETTLE_S, Processes
-from paddle_node.contract.to_agent import Start
+from paddle_node.agent.processes.processes import SETTLE_S
 from tests.runtime.paddle_node.agent.driven_node import Node, eventually, kill_all, lives, marked, unmarked
 from tests.runtime.paddle_node.agent.strays import (
     DEAF,
@@ -50,69 +47,6 @@ def test_stop_leaves_no_process_of_the_job(node: Node, canary: object) -> None:
     assert gone(family)
     assert below(node.pids()[1]) == set()
     assert marked(node.job_id) == []
-
-
-LATE = """
-import ctypes, os, signal, threading, time
-asked = threading.Event()
-def write_last_line():
-    asked.wait()
-    time.sleep(1)  # long enough for many searches of the agent
-    print("the last line", flush=True)
-    os._exit(0)
-def end_main_thread(*_):
-    asked.set()
-    ctypes.CDLL(None).pthread_exit(None)
-signal.signal(signal.SIGTERM, end_main_thread)
-threading.Thread(target=write_last_line).start()
-print("ready", flush=True)
-while True:
-    signal.pause()
-"""
-
-
-def test_a_process_whose_main_thread_has_exited_is_waited_for_and_its_last_line_collected(node: Node) -> None:
-    pid = node.python(LATE)
-    node.expect("line")
-    node.link.send("bye", grace_s=30.0, drain_s=30.0)
-    node.expect("goodbye")
-    assert not lives(pid)
-    assert node.files["log/train.log"] == b"ready\nthe last line\n"
-
-
-class StillLoop(Loop):
-    """Nothing happens by itself."""
-
-    def __init__(self) -> None:
-        self.ended: dict[int, Callable[[int], None]] = {}
-
-    def after(self, delay_s: float, callback: Callable[[], object]) -> Timer:
-        return Timer(delay_s, callback)
-
-    def on_readable(self, fd: int, callback: Callable[[], object] | None) -> None:
-        pass
-
-    on_writable = on_readable
-
-    def on_exit(self, pid: int, callback: Callable[[int], None]) -> None:
-        self.ended[pid] = callback
-
-
-def test_the_last_output_of_a_process_that_outlived_its_parent_is_read(tmp_path: Path) -> None:
-    for name in "ask", "answered":
-        os.mkfifo(tmp_path / name)
-    script = "(read line < ask; echo $line; echo > answered) &"
-    with open(os.devnull, "wb") as null:
-        loop = StillLoop()
-        outbox = Outbox(loop, null.fileno(), lambda: None)
-        processes = Processes(loop, outbox, {}, lambda log, rotated: None)
-        start = Start("trainer-0", ("sh", "-c", script), str(tmp_path), "log")
-        pid = processes.start(start, b"", str(tmp_path))
-        loop.ended[pid](os.waitpid(pid, 0)[1])
-        (tmp_path / "ask").write_text("the last line\n")
-        assert (tmp_path / "answered").read_text() == "\n"
-        processes.drain()
-    assert (tmp_path / "log").read_text() == "the last line\n"
 
 
 def test_a_goodbye_reports_the_end_again_only_after_another_start(node: Node) -> None:
