@@ -24,7 +24,7 @@ _OF_CONF = {row.flag for row in CONF_NAMES.values()}  # read with the names in c
 _KNOWN_FLAGS = INIT_FLAGS.keys() | PSERVER_FLAGS.keys()
 LAUNCHER_FLAGS = frozenset({"trainer_id", "pservers", "num_gradient_servers"})
 """Flags whose values follow from the plan; users must not set them."""
-_ESCAPE = " (To pass it to your script, put it after --.)"
+ESCAPE = " (To pass it to your script, put it after --.)"
 _DASHES = (
     "\u2010",
     "\u2011",
@@ -244,17 +244,17 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
             if token.startswith(_DASHES):
                 raise UsageError(
                     f"unknown argument {token!r}: it begins with the dash U+{ord(token[0]):04X}; write hyphens: "
-                    f"--{token.lstrip(''.join(_DASHES) + '-')}" + _ESCAPE
+                    f"--{token.lstrip(''.join(_DASHES) + '-')}" + ESCAPE
                 )
             if before is not None and not before.metavar and token.lower() in _BOOLEANS:
-                raise UsageError(f"--{before.name} takes no value, got {token!r}; omit one or both" + _ESCAPE)
+                raise UsageError(f"--{before.name} takes no value, got {token!r}; omit one or both" + ESCAPE)
             if before is not None and token in _FIRST:
-                raise UsageError(f"unknown argument {token!r}; the command must come first" + _ESCAPE)
+                raise UsageError(f"unknown argument {token!r}; the command must come first" + ESCAPE)
             if before is not None and "," in before.metavar and not token.startswith("-"):
                 joined = f"--{before.name}={given[before.name][-1].rstrip(',')},{token.strip(',')}"
                 raise UsageError(
                     f"unknown argument {token!r}. Separate several values with commas and no spaces: {joined}"
-                    + _ESCAPE
+                    + ESCAPE
                 )
             if problem := _unknown_option(token, engine):
                 problems.append(problem)
@@ -264,11 +264,11 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
             value = tokens[position]
             position += 1
         if option.name in given and not option.repeats:
-            raise UsageError(f"--{option.name} is given twice; give it only once" + _ESCAPE)
+            raise UsageError(f"--{option.name} is given twice; give it only once" + ESCAPE)
         given.setdefault(option.name, []).append(_check_value(option, value))
         runs.append([])
     if problems:
-        raise UsageError("\n".join([*problems[:-1], problems[-1] + _ESCAPE]))
+        raise UsageError("\n".join([*problems[:-1], problems[-1] + ESCAPE]))
     return given, runs
 
 
@@ -304,7 +304,7 @@ def _check_job_options(given: Mapping[str, list[str]], loose: str) -> None:
             "or --job_workspace=DIR to run one that is already there"
         )
     if loose.endswith(entry.SCRIPTS) and "entry" not in given:
-        raise UsageError(f"unknown argument {loose!r}; to run it, give --entry={loose}" + _ESCAPE)
+        raise UsageError(f"unknown argument {loose!r}; to run it, give --entry={loose}" + ESCAPE)
 
 
 def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
@@ -364,11 +364,11 @@ def _check_flags(flags: Sequence[Flag], checks_values: bool) -> None:
             continue
         near = next((known for known in sorted(_KNOWN_FLAGS) if near_miss(name, known)), None)
         if near:
-            raise UsageError(f"unknown paddle flag --{name}: did you mean --{near}?" + _ESCAPE)
+            raise UsageError(f"unknown paddle flag --{name}: did you mean --{near}?" + ESCAPE)
 
 
 def _check_flag_value(flag: PaddleFlag, name: str, value: str) -> None:
     try:
         flag.ignored or value_of(flag, value)
     except ValueError as error:
-        raise UsageError(f"--{name}: {error}" + _ESCAPE) from error
+        raise UsageError(f"--{name}: {error}" + ESCAPE) from error

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from paddle_cluster.config import workspace
+from paddle_cluster.config.arguments import ESCAPE
 from paddle_cluster.config.entry import SCRIPTS, Entry
 from paddle_cluster.config.hosts import COUNTS
 from paddle_cluster.config.options import LONG
-from paddle_cluster.config.script_habits import ignores_arguments
 from paddle_cluster.system.state_dir import read_bounded
 from paddle_node.contract.classes import regex
 
@@ -43,7 +43,34 @@ _WITHOUT_EFFECT = (
 )
 """Option that is not needed here -> its number of values."""
 _OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
-_SLURM = {"-N": "give --nnodes={}", "-n": "give --nproc_per_node=N"}
+_NOT_OURS = {
+    name: advice
+    for names, advice in {
+        "N": "give --nnodes={}",
+        "n": "give --nproc_per_node=N, the number of processes per node",
+        "f": "give --hostfile={}",
+        "c": "give --conf={}",
+        "e": "give --env={}",
+        "d": "give --detach",
+        "i": "name the key in conf.py, SSH_IDENTITY_FILES = ['{}'], or with IdentityFile in ~/.ssh/config",
+        "l": "write {}@host in HOSTS or --hosts",
+        "gpus gpu gpu_ids devices": "give --env=CUDA_VISIBLE_DEVICES={}; --nproc_per_node=N starts a process per GPU",
+        "log_dir logdir log_path": "leave it out; logs are copied to log/ in the workspace",
+        "verbose v vv debug quiet q": "leave it out; log/job.log in the workspace has every line of all processes",
+        "working_dir working_directory work_dir cwd": "leave it out; processes start in a copy of -p DIR",
+        "output output_dir out_dir o": "leave it out; files that node 0 writes to output/ are copied to the workspace",
+        "rank local_rank world_size dist_url init_method": "leave it out; the launcher sets RANK, WORLD_SIZE, "
+        "LOCAL_RANK, MASTER_ADDR and MASTER_PORT",
+    }.items()
+    for name in names.split()
+}
+"""Option of other programs, also common in scripts -> what to give instead if the script does not read it."""
+_SHORT_NUMBER = regex(r"-([A-Za-z])([0-9]+)")
+_READS_ANY = regex(  # a script that may read options which it does not name
+    rb"(?<!len\(sys\.)(?:\b|_)argv\b(?!\[[0-9]+\])|parse_known|REMAINDER|parents=|add_argument\(\s*[^\"'\s]"
+    rb"|add_(?!argument\b|argument_group\b)\w*arg|\b(?:getopt|optparse|runpy|unittest)\b|[Ff]lags|FLAGS|CLI|cli\b"
+    rb"|/proc/|paddle"
+)
 _NUMBER = regex(r"[0-9]{1,6}")
 _WITHOUT_ARGUMENTS = frozenset((*sys.stdlib_module_names, *workspace.FRAMEWORKS, "numpy", "torchvision"))
 """Packages that do not read the command line of a script that imports them."""
@@ -169,17 +196,34 @@ def _count(text: str) -> int:
 
 
 def unread(tokens: Sequence[str], entry: Entry, package: Path) -> str:
-    """Return why Slurm's -N and -n, which a script certainly does not read, have no effect; "" if there are none."""
+    """Return what to give instead of other launchers' options, if a script certainly does not read them; or ""."""
     found = {
-        token[1]: token[2:] or following
-        for token, following in itertools.zip_longest(tokens, tokens[1:], fillvalue="")
-        if token[:2] in _SLURM and _count(token[2:] or following)
+        given: _NOT_OURS[name].format(value or "...")
+        for given, name, value in _named(tokens)
+        if name in _NOT_OURS
     }
     imported, files = workspace.sources(entry, package) if found else ([], {})
-    if not ignores_arguments(files) or not _WITHOUT_ARGUMENTS.issuperset(imported):
+    source = b"\n".join(files.values())
+    if not source or _READS_ANY.search(source) or not _WITHOUT_ARGUMENTS.issuperset(imported):
         return ""
-    lines = [f"unknown option -{name}: {_SLURM['-' + name].format(value)}" for name, value in found.items()]
-    return "\n".join([*lines[:-1], f"{lines[-1]} ({entry.text} reads no arguments)"])
+    source = source.replace(b"-", b"_").replace(b"'", b'"')
+    lines = [
+        f"unknown option {given}: {advice}"
+        for given, advice in found.items()
+        if f'"{given}'.replace("-", "_").encode() not in source
+    ]
+    return "\n".join([*lines[:-1], f"{lines[-1]}{ESCAPE}"]) if lines else ""
+
+
+def _named(tokens: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield each option as it is written, its name and its value."""
+    for token, following in itertools.zip_longest(tokens, tokens[1:], fillvalue=""):
+        given, equals, value = token.partition("=")
+        if joined := _SHORT_NUMBER.fullmatch(token):
+            yield f"-{joined[1]}", joined[1], joined[2]
+        elif given.startswith("--") == (len(given.lstrip("-")) > 1):
+            is_value = not equals and not following.startswith("-")
+            yield given, given.lstrip("-").replace("-", "_"), following if is_value else value
 
 
 def is_command_line(word: str) -> bool:

@@ -43,6 +43,8 @@ _RANK_PREFIX = regex(r"\[rank\d+\]: ?")  # PyTorch's, once a process group exist
 _NUMBER = regex(r"0x[0-9a-f]+|\d+")  # ranks, ports, addresses
 _MAIN_THREAD = regex(r"^Current thread 0x.*\n((?:  .*(?:\n|\Z))*)", re.MULTILINE)
 _PEERS = regex(r"/paddle/(pserver/(client|transports|reader)|collective)/|/torch/distributed/|/mpi4py/")
+_FRAME = regex(r'^  File "(.*)", line (\d+) in (.*)', re.MULTILINE)
+_LIBRARY = regex(r"/lib(?:64)?/python\d|/(?:site|dist)-packages/|/paddle/\w+/|^<")
 _RANK = regex(r"\brank (\d+) (?:\(\S+\) )?(?:was lost|has left)")
 _TOGETHER_S = 1.0  # between reports from different nodes
 _ADDRESS = regex(
@@ -151,6 +153,17 @@ def waits_for_peers(stacks: str) -> bool:
     """Return whether stacks show that the main thread of a process was waiting for servers or other ranks."""
     found = _MAIN_THREAD.search(stacks)  # a process reports its own stacks before those of its children
     return found is not None and _PEERS.search(found[1]) is not None
+
+
+def place(stacks: str, job_id: str) -> str:
+    """Return the innermost line of the user's code, such as "train.py:8 in main, which waits for its peers"."""
+    found = _MAIN_THREAD.search(stacks)
+    frames = _FRAME.findall(found[1]) if found is not None else []
+    if not frames:
+        return stacks.partition("\n")[0]
+    path, line, function = next((one for one in frames if not _LIBRARY.search(one[0])), frames[0])
+    peers = ", which waits for its peers" if waits_for_peers(stacks) else ""
+    return f"{path.rpartition(f'/{job_id}/')[2]}:{line} in {function}{peers}"
 
 
 def waits(failure: Failure) -> bool:

@@ -102,14 +102,18 @@ class Job:
         labels = {record.node.node_id: record.name for record in self._roster.all()}
         self._console.nodes(labels, self._settings.job.name)
         self._console.note(plan_text.opening(self._plan))
+        watch = Watch(self._context, self._loop, self._key, self._enter)
         try:
             self._arrive()
             self._dispatch()
-            Watch(self._context, self._loop, self._key, self._enter).run()
+            watch.run()
         except Stopped as stop:
             code = stop.event.exit_code
             again = "; Ctrl+C again kills all processes immediately" if code is ExitCode.INTERRUPTED else ""
             self._console.note(f"stopping: {stop}{again}")
+            self._context.stopping = True
+            with contextlib.suppress(LauncherError):  # of a node that is lost now
+                watch.explain_silence(lambda: self._context.forced)
         except JobFailed:
             code, has_failed = first_cause(self._roster.failures).exit_code, True
         except LauncherError as error:

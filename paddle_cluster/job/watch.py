@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from paddle_cluster.config.options import Mode
-from paddle_cluster.job.causes import broken_line, left_early, waits, waits_for_peers
+from paddle_cluster.job.causes import broken_line, left_early, place, waits, waits_for_peers
 from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.recovery import JobFailed, Recovery
 from paddle_cluster.job.starter import Starter
@@ -23,7 +23,7 @@ from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.roster import ProcessRecord, ProcessState, Stage
 from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.system.installation import PROGRAM
-from paddle_cluster.text.sizes import counted
+from paddle_cluster.text.sizes import counted, some
 from paddle_node.contract.classes import replace
 from paddle_node.contract.probed import Route
 
@@ -31,6 +31,7 @@ PORTS_NAMED = 4
 SETTLE_S = 0.3  # failures that arrive within this time are judged together
 ECHO_S = 2.0  # if all of them look like secondary failures, the cause may still arrive within this time
 STACKS_S = 3.0
+ASKED_S = 2.0  # the same after a request to stop
 QUIET_S = 20.0  # a job without output for this time after its start may be reading data, or hanging
 SILENT_S = 300.0  # the same after its first output
 HANG_S = 2.0  # processes that hang because of one another are reported within this time
@@ -58,6 +59,7 @@ class Watch:
         self._paths = PathWatch(context)
         self._began = self._quiet_at = 0.0  # when a job without output is reported
         self._silent_s = SILENT_S
+        self._is_reported = False
 
     def run(self) -> None:
         """Run the processes until all trainers are done.
@@ -68,6 +70,21 @@ class Watch:
         self._start_pservers()
         self._start_trainers()
         self._watch()
+
+    def explain_silence(self, is_forced: Callable[[], bool]) -> None:
+        """Print where each trainer is, if the user stops a job that was reported to be silent, and still is."""
+        trainers = self._roster.trainers()
+        if not self._is_reported or not silence(trainers, QUIET_S, time.monotonic(), self._began)[0]:
+            return
+        self._ask_for_stacks(ASKED_S, is_forced)
+        found: dict[str, list[str]] = {}
+        for record in trainers:
+            where = place(record.stacks, self._plan.job_id)
+            if record.state is ProcessState.EXITED:
+                where = "has exited"
+            found.setdefault(where or "unknown", []).append(record.process.name)
+        lines = [f"  {some(names, PORTS_NAMED)}: {where}" for where, names in found.items()]
+        self._note("\n".join(["where the trainers were:", *lines[:MOST_REPORTED]]))
 
     def _start_pservers(self) -> None:
         processes = self._starter.pservers()
@@ -120,6 +137,7 @@ class Watch:
             said, since = silence(self._roster.trainers(), self._silent_s, now, self._began)
             if said:
                 self._note(said)
+                self._is_reported = True
                 since, self._silent_s = now, 2 * self._silent_s
             self._quiet_at = since + self._silent_s
         return self._note_failures()
@@ -208,7 +226,9 @@ class Watch:
             if record.stall is not None
         ]
 
-    def _ask_for_stacks(self) -> None:
+    def _ask_for_stacks(
+        self, timeout_s: float = STACKS_S, is_forced: Callable[[], bool] = lambda: False
+    ) -> None:
         """Request the stacks of every process and log them, to diagnose a deadlock."""
         asked: list[ProcessRecord] = []
         for record in self._roster.processes.values():
@@ -216,7 +236,8 @@ class Watch:
                 self._roster.nodes[record.process.node_id].send("stacks", procs=[record.process.name])
                 asked.append(record)
         self._loop.until(
-            lambda: all(record.stacks or record.state is ProcessState.EXITED for record in asked), STACKS_S
+            lambda: is_forced() or all(one.stacks or one.state is ProcessState.EXITED for one in asked),
+            timeout_s,
         )
 
 
@@ -237,8 +258,8 @@ def silence(trainers: Sequence[ProcessRecord], limit_s: float, now: float, began
         return "", last
     return (
         f"no trainer has written a line or completed a step in {now - (last or began):.0f} s: they may be "
-        f"reading data, waiting for one another, or hung. `{PROGRAM} dashboard` shows their stacks, and Ctrl+C "
-        "stops the job"
+        f"reading data, waiting for one another, or hung. `{PROGRAM} dashboard` shows their stacks; Ctrl+C "
+        "stops the job and prints where each one is"
     ), last
 
 

@@ -133,6 +133,8 @@ def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) 
             return _print_end(job.title, event.record.exit_code, event.record.left)
         if isinstance(event, Frame) and event.kind == "shown" and event.fields.get("event") == "PhaseEntered":
             show(f"== {visible(str(event.fields.get('name')))}")
+        if isinstance(event, Frame) and event.kind == "shown" and event.fields.get("event") == "Noted":
+            show("\n".join(map(visible, str(event.fields.get("text")).splitlines())))
 
 
 def _print_end(job: str, code: int, left: tuple[str, ...]) -> ExitCode:

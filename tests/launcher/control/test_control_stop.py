@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py stop` of a job that ends at the same moment."""
+"""`paddle.py stop` of a job that ends at the same moment, and of one that hangs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from paddle_cluster.control.job_record import JobRecord, LoginRecord
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.system import process_id
 from paddle_cluster.system.state_dir import JOB_FILE, SOCKET_FILE, STATUS_FILE, places, write_json
+from tests.cluster.deadline import wait_for
+from tests.launcher.control_jobs import Bench
 
 JOB = "JOB20260102030405-a1b2c3"
 
@@ -61,3 +63,17 @@ def test_a_job_that_ends_while_its_launcher_is_asked_is_over(
         assert stop.run([JOB]) == ExitCode.DONE
         thread.join(5)
     assert f"{JOB} has already ended: done (0)" in capsys.readouterr().out
+
+
+def test_a_silent_job_that_is_stopped_prints_where_its_trainers_are(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    try:
+        script = "import time\n\n\ndef waits():\n    time.sleep(600)\n\n\nwaits()\n"
+        (bench.place / "ws" / "train.py").write_text(script)
+        job = bench.detach()
+        log = bench.place / "ws" / "log" / "job.log"
+        wait_for("the notice", lambda: log.is_file() and " a step in 20 s" in log.read_text(), 60)
+        done = bench.run("stop", job.job_id)
+    finally:
+        bench.close()
+    assert "where the trainers were:\n  trainer-0: train.py:5 in waits\n" in done.stdout, done
