@@ -159,7 +159,9 @@ def ready_folder(path: str, empty: bool) -> None:
             if entry.name.startswith("."):
                 continue
             if entry.is_dir(follow_symlinks=False):
-                _rmtree(entry.path)
+                remove_tree(entry.path)
+                if os.path.lexists(entry.path):
+                    raise OSError(errno.ENOTEMPTY, "cannot be removed", entry.path)
             else:
                 os.unlink(entry.path)
 
@@ -184,8 +186,9 @@ def remove(path: str) -> None:
 
 def remove_tree(path: str) -> None:
     """Remove a directory and its contents as far as possible; a missing directory is not an error."""
-    if os.path.lexists(path):
-        _rmtree(path, ignore_errors=True)
+    if not os.path.islink(path):
+        for _ in removing([path]):
+            pass
 
 
 def sizes(path: str) -> Iterator[int]:
@@ -210,18 +213,12 @@ def removing(paths: List[str]) -> Iterator[None]:
     """
     for path in paths:
         folders = []
+        _make_accessible(path)
         for folder, names, files in os.walk(path):
             folders.append(folder)
-            for name in list(names):
-                inner = os.path.join(folder, name)
-                with contextlib.suppress(OSError):
-                    mode = os.lstat(inner).st_mode
-                    if stat.S_ISLNK(mode):
-                        names.remove(name)
-                        os.unlink(inner)
-                    elif mode & 0o700 != 0o700:
-                        os.chmod(inner, 0o700)
-            for name in files:
+            for name in names:
+                _make_accessible(os.path.join(folder, name))
+            for name in names + files:  # links to directories are among the names
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(folder, name))
             yield
@@ -230,7 +227,8 @@ def removing(paths: List[str]) -> Iterator[None]:
                 os.rmdir(folder)
 
 
-def _rmtree(path: str, ignore_errors: bool = False) -> None:
-    from shutil import rmtree  # which imports the compressors; most jobs remove no directory
-
-    rmtree(path, ignore_errors=ignore_errors)
+def _make_accessible(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        mode = os.lstat(folder).st_mode
+        if stat.S_ISDIR(mode) and mode & 0o700 != 0o700:
+            os.chmod(folder, 0o700)
