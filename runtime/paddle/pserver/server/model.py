@@ -127,7 +127,7 @@ class Model:
             self._configure(wanted, trainer)
         if self._configuration is not None:
             difference = self._configuration.difference(wanted)
-            if difference and trainer in self._agreed:
+            if difference and (trainer in self._agreed or self._creator not in self._agreed):
                 raise PserverError(
                     f"this pserver is configured for a different model (restart it between jobs): {difference}"
                 )

@@ -12,6 +12,7 @@ import pytest
 
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec
+from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.durable.journal import Journal
 from paddle.pserver.durable.memory_copy import SavedState
 from paddle.pserver.recovery import Safety
@@ -20,7 +21,8 @@ from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import PushPull
 from tests.runtime.pserver.in_process_job import Model
-from tests.runtime.pserver.kept_job import DECAYED, KeptJob
+from tests.runtime.pserver.inproc import InprocServers
+from tests.runtime.pserver.kept_job import DECAYED, MODEL, KeptJob
 
 ADAGRAD = OptimizerSpec("adagrad", learning_rate=0.1, hyper={"epsilon": 1e-6})
 LARGE = Model({"w": (2000, 1500), "b": (64,), "table": (300, 8)}, sparse=["table"])
@@ -83,6 +85,9 @@ def test_a_copy_replaces_a_journal_that_has_grown_and_the_state_stays_the_same(t
     (again,) = KeptJob.revived(Safety(state=tmp_path), 1)  # as if this process had been killed here
     assert again.version == 9
     assert again.facts() == facts
+    client = TrainerSession(InprocServers({"d0": again}).connect(["d0"]), 0, trainer_id=0, num_trainers=1)
+    with client, pytest.raises(PserverError, match="restart it between jobs.*shape="):
+        client.configure(MODEL.parameters, ADAGRAD, MODEL.values(3))
     job.close()
 
 
