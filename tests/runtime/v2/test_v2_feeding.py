@@ -225,10 +225,11 @@ def test_an_event_without_results_names_the_one_that_has_them() -> None:
 def test_a_vector_of_zeros_and_ones_for_a_sparse_layer_is_refused() -> None:
     feeder = DataFeeder([("x", data_type.sparse_binary_vector(10))])
     with pytest.raises(
-        ValueError, match=r"sample 1 .*expected the indices of the columns that are 1.*dense_vector\(10\)"
+        ValueError, match=r"'x': expected the indices of the columns that are 1.*dense_vector\(10\)"
     ):
-        feeder([([2, 3],), ([0, 0, 1, 0] + [0] * 6,)])
+        feeder([([0, 1] + [0] * 8,), ([0, 0, 1, 0] + [0] * 6,)])
     feeder([(list(range(10)),), ([1, 1],)])
+    feeder([([2, 3],), ([0] * 10,)])  # a sentence of ten unknown words
     DataFeeder([("x", data_type.sparse_binary_vector(3))])([([0, 1, 0],)])  # words that are repeated
 
 

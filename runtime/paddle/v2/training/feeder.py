@@ -22,7 +22,7 @@ Sample: TypeAlias = Sequence[Any]
 Feeding: TypeAlias = Mapping[str, int] | Sequence[str] | None
 Place: TypeAlias = Callable[[int], str]
 """Describes the position of a data layer's item in a batch, given its number."""
-_WIDE = 10  # of fewer columns, samples can repeat two
+_WIDE = 10  # of fewer columns, all samples of a batch can repeat two
 
 
 class DataFeeder:
@@ -316,12 +316,11 @@ def _is_integer(item: Any) -> bool:
 def _sparse_binary(feed: Feed, name: str, kind: InputType, items: list[Any], place: Place) -> None:
     counts, flat = _flatten(name, items)
     columns = _int_array(name, flat)
-    for at, count in enumerate(counts):
-        if count == kind.dim >= _WIDE and set(items[at]) <= {0, 1}:
-            raise UsageError(
-                f"data layer {name!r}, {place(at)}: expected the indices of the columns that are 1, such as [2, 9], "
-                f"got a vector of {count} numbers: list the indices, or declare the layer as dense_vector({count})"
-            )
+    if kind.dim >= _WIDE and {*counts} == {kind.dim} and {*columns} <= {0, 1}:
+        raise UsageError(
+            f"data layer {name!r}: expected the indices of the columns that are 1, such as [2, 9], got vectors of "
+            f"{kind.dim} numbers: list the indices, or declare the layer as dense_vector({kind.dim})"
+        )
     _sparse(feed, name, kind, counts, columns, np.ones(len(columns), np.float32), place)
 
 
