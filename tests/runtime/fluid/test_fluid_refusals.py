@@ -231,6 +231,20 @@ def test_an_argument_that_does_not_fit_the_program_is_refused(call: Callable[[],
         call()
 
 
+def test_a_new_learning_rate_is_refused_for_a_program_that_has_one_and_used_for_the_next() -> None:
+    optimizer = fluid.optimizer.SGD(0.1)
+    optimizer.minimize(fluid.layers.mean(fluid.layers.fc(fluid.layers.data("x", [4]), 1)))
+    with pytest.raises(ValueError, match="no effect"):
+        optimizer._learning_rate = 0.5
+    startup = fluid.Program()
+    with fluid.program_guard(fluid.Program(), startup):
+        optimizer._learning_rate = 0.5
+        optimizer.minimize(fluid.layers.mean(fluid.layers.fc(fluid.layers.data("x", [4]), 1)))
+    exe, scope = fluid.Executor(), fluid.Scope()
+    exe.run(startup, scope=scope)
+    assert [scope.get(name).tolist() for name in scope.names() if "learning_rate" in name] == [[0.5]]
+
+
 def test_fed_numbers_beyond_the_dtype_are_refused_and_arrays_are_not_copied() -> None:
     program = fluid.default_main_program()
     fluid.layers.data("i", [1], dtype="int32")

@@ -11,7 +11,7 @@ from numbers import Real
 import numpy as np
 
 from paddle.fluid.errors import FluidError, FluidTypeError
-from paddle.fluid.program.program import Program
+from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.program.untrained import Untrained
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.graph.block import Name
@@ -109,9 +109,9 @@ class FixedRate:
     """The base of optimizers: refuses a new learning rate, which would have no effect on the program."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        fields = self.__dict__
         is_public = name == "learning_rate" and type(self).__module__ == "paddle.fluid.optimizer"
-        if is_public or (name == "_learning_rate" and fields.get("_learning_rate_map")):
+        used = self.__dict__.get("_learning_rate_map", ())  # in other programs, a new rate has an effect
+        if is_public or (name == "_learning_rate" and default_main_program() in used):
             raise FluidError(
                 f"setting {name} has no effect after the optimizer is created. As learning_rate, pass a schedule, such "
                 "as layers.piecewise_decay(boundaries, values), or a variable from "
