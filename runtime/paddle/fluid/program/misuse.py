@@ -85,19 +85,18 @@ class Misuse:
 
     def fetched(self, program: Program, names: Sequence[Name], values: Sequence[object]) -> None:
         """Warn, once, of a loss that is NaN or infinite."""
+        known = program.global_block().vars
         for name, value in zip(names, values, strict=True) if self._is_finite else ():
-            if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or np.isfinite(value).all():
-                continue
             called = name if isinstance(name, str) else name.name
-            known = program.global_block().vars
-            if f"{called}@GRAD" in known and prod(known[called].shape) == 1:
+            if f"{called}@GRAD" not in known or prod(known[called].shape) != 1:
+                continue
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
                 self._is_finite = False
-                what = "NaN" if np.isnan(value).any() else "infinite"
                 _log.warning(
                     "the loss %r is %s %s: set the environment variable FLAGS_check_nan_inf=1, and the first operator "
                     "that produces NaN or infinity fails with its line",
                     called,
-                    what,
+                    "NaN" if np.isnan(value).any() else "infinite",
                     script_line(),
                 )
 
