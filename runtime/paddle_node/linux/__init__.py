@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wrappers of Linux interfaces, each of which only one module calls. The lowest layer."""
+"""Wrappers of Linux interfaces, each called by only one module. The lowest layer."""
