@@ -86,7 +86,7 @@ def test_a_copy_replaces_a_journal_that_has_grown_and_the_state_stays_the_same(t
     assert again.version == 9
     assert again.facts() == facts
     client = TrainerSession(InprocServers({"d0": again}).connect(["d0"]), 0, trainer_id=0, num_trainers=1)
-    with client, pytest.raises(PserverError, match="restart it between jobs.*shape="):
+    with client, pytest.raises(PserverError, match=r"restart it between jobs.*shape="):
         client.configure(MODEL.parameters, ADAGRAD, MODEL.values(3))
     job.close()
 
