@@ -51,7 +51,9 @@ def test_what_is_neither_path_nor_module_is_refused(text: str) -> None:
 
 def test_a_program_has_to_be_executable_and_one_that_linux_runs(tmp_path: Path) -> None:
     script = made(tmp_path / "run.sh", b"#!/bin/sh\necho hi\n")
-    assert f"run.sh is not executable; run `chmod +x {script}`" in refused("run.sh", tmp_path)
+    assert f"run.sh is not executable; run `chmod +x {script}` (a Python file must end in .py)" in refused(
+        "run.sh", tmp_path
+    )
     script.chmod(0o755)
     check(read("./run.sh"), tmp_path)
     made(tmp_path / "text", b"echo hi\n", 0o755)

@@ -152,8 +152,8 @@ WRONG = [
         "conf.py:2: LD_LIBRARY_PATH: expected directories separated by ':'",
     ),
     (HOSTS + "PYTHON = 'venv/bin/python'", "conf.py:2: PYTHON: expected a command such as 'python3.11'"),
-    (HOSTS + "PYTHON = '~/bin/python'", "conf.py:2: PYTHON: expected a command"),
-    (HOSTS + "PYTHON = '-c'", "conf.py:2: PYTHON: expected a command"),
+    (HOSTS + "PYTHON = '~/bin/python'", "conf.py:2: PYTHON: expected a command such as 'python3.11'"),
+    (HOSTS + "PYTHON = '-c'", "conf.py:2: PYTHON: expected a command such as 'python3.11'"),
     (HOSTS + "WIRE = 'tls'", "conf.py:2: WIRE: expected 'curve' or 'plain', got the string 'tls'"),
     (
         HOSTS + "SSH_CLIENT = 'ssh'",
