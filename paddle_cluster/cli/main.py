@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from paddle_cluster.cli.command_arguments import OF_JOBS
 from paddle_cluster.cli.commands import COMMANDS, run, usage
 from paddle_cluster.config.entry import SCRIPTS
-from paddle_cluster.config.foreign import equivalent, is_command_line
 from paddle_cluster.config.values import near_miss, nearest
 from paddle_cluster.errors import ExitCode, LauncherError, ThreadLimitError, UsageError
 from paddle_cluster.screen.writer import answer, show
@@ -115,6 +114,8 @@ def named(argv: Sequence[str]) -> str | None:
             rest = shlex.join([one for one in argv if one != late])
             raise UsageError(f"the command must come first: {PROGRAM} {late} {rest}")
         return None
+    from paddle_cluster.config.foreign import equivalent, is_command_line
+
     if is_command_line(argument) and (whole := equivalent(argv)):
         raise UsageError(f"unknown command {argument!r}: {whole}")
     meant = argv[1] if argument == "job" and argv[1:] else argument  # of Ray: job submit, job stop

@@ -67,7 +67,7 @@ _NOT_OURS = {
 """Option of other programs, also common in scripts -> what to give instead if the script does not read it."""
 _SHORT_NUMBER = regex(r"-([A-Za-z])([0-9]+)")
 _READS_ANY = regex(  # a script that may read options which it does not name
-    rb"(?<!len\(sys\.)(?:\b|_)argv\b(?!\[[0-9]+\])|parse_known|REMAINDER|parents=|add_argument\(\s*[^\"'\s]"
+    rb"(?<!len\(sys\.)(?:\b|_)argv\b(?!\[[01]\])|parse_known|REMAINDER|parents=|add_argument\(\s*[^\"'\s]"
     rb"|add_(?!argument\b|argument_group\b)\w*arg|\b(?:getopt|optparse|runpy|unittest)\b|[Ff]lags|FLAGS|CLI|cli\b"
     rb"|/proc/|paddle"
 )

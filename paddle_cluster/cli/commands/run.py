@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from paddle_cluster.cli.commands import COMMANDS
-from paddle_cluster.config import arguments, foreign, workspace
+from paddle_cluster.config import arguments, workspace
 from paddle_cluster.config.options import COMMON, OPTIONS, Option
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import Settings
@@ -68,7 +68,9 @@ def run(argv: Sequence[str]) -> ExitCode:
     try:
         given = arguments.parse(argv)
     except UsageError as error:
-        whole = foreign.equivalent(argv)
+        from paddle_cluster.config.foreign import equivalent
+
+        whole = equivalent(argv)
         raise UsageError("\n".join([str(error), *[whole] * bool(whole)])) from error
     if given["help"] or given["version"]:
         answer(short_help() if given["help"] else f"{PROGRAM} {VERSION}")
@@ -78,11 +80,12 @@ def run(argv: Sequence[str]) -> ExitCode:
         workspace.check_directory(given["job_dispatch_package"], given.passthrough)
     resolved = resolve(given, os.environ)
     workspace.check_workspace(resolved)
-    job = resolved.job
-    if job.package and (
-        problem := foreign.unread(given.passthrough[: given.before_dashes], job.entry, job.package)
-    ):
-        raise UsageError(problem)
+    passed_on = given.passthrough[: given.before_dashes]
+    if passed_on and resolved.job.package:
+        from paddle_cluster.config.foreign import unread
+
+        if problem := unread(passed_on, resolved.job.entry, resolved.job.package):
+            raise UsageError(problem)
     if resolved.dry_run:
         answer(_dry_run(resolved))
         return ExitCode.DONE

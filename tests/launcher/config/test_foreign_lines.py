@@ -114,6 +114,7 @@ ARGPARSE = (
         ("import torch\n", "-- -N 2", ""),
         ("import torch\n", "--lr 2", ""),
         ("import torch, sys\nprint(sys.argv[1:])\n", "-N 2", ""),
+        ("import torch, sys\nprint(sys.argv[2])\n", "-N 2", ""),
         ("import torch, sys\nfrom sys import argv\n", "-N 2", ""),
         ("import torch, mine\n", "-N 2", ""),  # which can read them
         (ARGPARSE + "p.add_argument('-N')\n", "-N 2", ""),
