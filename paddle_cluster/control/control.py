@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lets other processes observe and control a running job: its state directory and its control socket.
 
-Nothing here can fail or slow down the job. The job's loop owns the state and returns a snapshot when an event requests
-it; a request to stop is posted as the event that a signal posts.
+Nothing in this module can make the job fail or slow it down. The job's loop owns the state and returns a snapshot when
+an event requests it; a request to stop is posted as the event that a signal posts.
 """
 
 from __future__ import annotations

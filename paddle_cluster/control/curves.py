@@ -53,7 +53,7 @@ class Curve:
     """A curve with at most `most` points, each the average of the same number of reports.
 
     When there are too many points, adjacent pairs are merged. At most four reports per second arrive, so a point may
-    cover more batches than were reported. If the step decreases, the points from that step on are replaced.
+    cover more batches than were reported. If the step decreases, the points at and after that step are replaced.
     """
 
     def __init__(self, most: int) -> None:

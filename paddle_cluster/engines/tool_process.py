@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs mpirun or srun as a child process; when it exits, all of its callback agents count as ended."""
+"""Runs mpirun or srun as a child process; when it exits, all of its callback agents are considered ended."""
 
 from __future__ import annotations
 

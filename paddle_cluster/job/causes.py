@@ -4,7 +4,7 @@
 When one process dies or freezes, other processes also fail, because their connections to it break or time out. Failures
 that arrive together are therefore ordered by cause first, and by arrival second. A process whose last output reports a
 broken connection to a failed peer is a secondary failure (echo). A process that ends after the launcher began to stop
-the job was ended by the launcher, unless its last output is that of an echo or of the cause.
+the job was stopped by the launcher, unless its last output is that of a consequence or of the cause.
 
 When one process of a synchronous job hangs, no process makes progress, and any of them can be reported first. A process
 whose stacks show that it waits for its peers is an echo of a process that does not wait.

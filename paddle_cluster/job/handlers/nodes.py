@@ -109,7 +109,7 @@ class NodeHandlers:
         self._context.connector.engine.offered(record.node.node_id, resident.address, resident.port)
 
     def connect_failed(self, event: ConnectFailed) -> None:
-        """Handle a failed attempt to connect to a node: the node counts as failed."""
+        """Handle a failed attempt to connect to a node: the node is considered failed."""
         record = self._roster.nodes[event.node_id]
         record.drop(event.error)
         self._context.node_state(record, "failed")

@@ -61,7 +61,7 @@ class StopHandlers:
         self._context.node_state(record, "stopped")
 
     def goodbye(self, record: NodeRecord, goodbye: to_launcher.Goodbye) -> None:
-        """Handle the agent's last frame; if it arrives during a job, the node counts as lost."""
+        """Handle the agent's last frame; if it arrives during a job, the node is considered lost."""
         if not self._context.stopping:
             lost = LinkLost(record.node.node_id, "the node agent exited during the run", record.link)
             self._context.events.put(lost)

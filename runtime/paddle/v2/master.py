@@ -185,7 +185,7 @@ class _OwnQueue:
         self._queues, self._holder, self._trainers = queues, holder, trainers
 
     def share_of(self, chunks: list[_Chunk], name: str) -> list[_Chunk]:
-        """Return every n-th chunk for n trainers, from this trainer's rank on.
+        """Return every n-th chunk for n trainers, starting at this trainer's rank.
 
         Raises:
             ConfigError: there are fewer chunks than trainers.

@@ -39,7 +39,7 @@ DOUBTFUL = "pid %d (%s) is in the job's directory; it may belong to the job or t
 
 
 class JobRequests:
-    """Handles requests about jobs, for one agent, from `hello` on.
+    """Handles requests about jobs, for one agent, beginning with `hello`.
 
     Attributes:
         saved: the directory in which the job's scripts save files, or None without a job.

@@ -10,7 +10,7 @@ from paddle_node.contract.records import Bytes, Mode, RelativePath
 
 
 class File(NamedTuple):
-    """A chunk of a collected file, in the body, from byte `offset` on; a gap after the previous chunk is a hole.
+    """A chunk of a collected file, in the body, starting at byte `offset`; a gap after the previous chunk is a hole.
 
     `reset`: the file is sent again from its beginning; `eof`: the chunk reaches its end; `mtime` in ns since 1970;
     `mode`: its permission bits.

@@ -190,7 +190,7 @@ class Entries(NamedTuple):
 
 
 class Blob(NamedTuple):
-    """A piece of one file from byte `offset` on, or several small files as (digest, size); their bytes are the body."""
+    """A piece of a file starting at byte `offset`, or several small files as (digest, size), whose bytes are the body."""
 
     tree: str
     digest: Optional[Digest] = None

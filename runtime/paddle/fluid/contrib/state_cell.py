@@ -175,5 +175,5 @@ class StateCell:
             self._keeps[each](state)
 
     def out_state(self) -> Variable:
-        """Return the variable of the output state, from which a decoder computes scores."""
+        """Return the variable of the output state, from which the decoder computes scores."""
         return self.get_state(self._out)

@@ -51,7 +51,7 @@ class ServedVariables:
         parts: name on the trainer -> its locations.
         tables: the distributed embeddings, whose row i is on server i mod servers.
         endpoints: the endpoints of all servers.
-        by_rows: the variables of which a step receives only the rows of its batch.
+        by_rows: the variables for which a step receives only the rows of its batch.
     """
 
     parts: Mapping[str, Sequence[Part]]

@@ -100,7 +100,7 @@ class DistributeTranspiler:
         """Change a program and its startup program into a trainer's programs, in place.
 
         Args:
-            trainer_id: rank of the trainer, from 0; ignored on servers.
+            trainer_id: rank of the trainer, counted from 0; ignored on servers.
             program: the program after `minimize`; None means the default main program.
             trainers: number of trainers; in mode "nccl2", the "ip:port,ip:port" of all trainers.
             sync_mode: whether servers (in mode "nccl2", trainers) wait for all trainers in every step.

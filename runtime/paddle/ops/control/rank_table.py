@@ -144,7 +144,7 @@ def _ranked(x: Any, table: RankTable) -> tuple[Offsets, Offsets]:
     infer="X(_, ...) -> X(-1, ...), X(-1, ...)",
 )
 def split_lod_tensor(x: Any, mask: Array, *, level: int) -> tuple[Any, Any]:
-    """Split X into the part where Mask (n, 1) is true, and the rest; outputs have the LoD levels from `level` on."""
+    """Split X into the part where Mask (n, 1) is true and the rest; outputs have the LoD levels starting at `level`."""
     holds = _holds(mask)
     lod = _levels(x, level, holds)
     true, false = (_taken(plain(x), lod, np.flatnonzero(each)) for each in (holds, ~holds))

@@ -102,7 +102,7 @@ class Lines:
     ) -> None:
         """Convolve images part[0] to part[1] of (N, C, H, W) by packed filters (blocks, K, rows), offsets (K,).
 
-        The results are the channels from first_channel on of out (N, F, H', W').
+        The results are the channels of out (N, F, H', W') starting at first_channel.
         """
         _demand(first_channel >= 0 and (blocks := len(filters)) > 0, "filters")
         lines, columns, taken = self._room(plan, images, part, plan.image[0], offsets, self.wide)

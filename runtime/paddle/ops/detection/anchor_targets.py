@@ -115,7 +115,7 @@ def retinanet_target_assign(
     """Return RetinaNet's targets for all anchors, with classes as labels, and the positive count plus 1, (N, 1) int32.
 
     Args:
-        labels: (objects, 1) int32 classes from 1 on.
+        labels: (objects, 1) int32 classes of at least 1.
 
     For the other arguments see `rpn_target_assign`.
     """
@@ -153,7 +153,7 @@ def _sample(
     limits: tuple[int, int] | None,
     rng: np.random.Generator | None,
 ) -> Sample:
-    """Sample anchors: positive from the first bound on, or if best of an object; negative below the second bound."""
+    """Sample anchors: positive at or above the first bound, or the best of an object; negative below the second bound."""
     shares = overlaps(anchors, objects, True)
     most = shares.max(axis=1, initial=0)
     is_best = (np.abs(shares - shares.max(axis=0, initial=0)) < _CLOSE).any(axis=1)

@@ -172,7 +172,7 @@ def by_area(precision: Array, recall: Array) -> float:
 
 
 def by_points(precision: Array, recall: Array) -> float:
-    """Return the 11-point average precision: the mean, over recalls 1, 0.9, ... 0, of the best precision from there on.
+    """Return the 11-point average precision: the mean of the best precisions at or above the recalls 1, 0.9, ... 0.
 
     As in the original, a precision counts for lower recalls only down to the lowest recall of any box.
     """

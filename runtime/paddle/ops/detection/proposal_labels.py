@@ -61,7 +61,7 @@ def generate_proposal_labels(
 
     Args:
         rois: (rows, 4) in pixels of the scaled image, one sequence per image; the same for all other inputs.
-        classes: (objects, 1) int32 from 1 on.
+        classes: (objects, 1) int32, at least 1.
         crowd: (objects, 1) int32; an object marked 1 is not sampled itself.
         boxes: (objects, 4) in pixels before the image was scaled.
         info: (N, 3) height, width and scale.

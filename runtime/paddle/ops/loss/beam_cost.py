@@ -40,9 +40,9 @@ class Paths(NamedTuple):
 def cross_entropy_over_beam(scores: list[Any], kept: list[Array], right: list[Array]) -> Array:
     """Return the cost of each beam search (samples, 1): ln Σ e^score over its paths, minus the correct path's score.
 
-    `Scores` of the first expansion are sequences, those of the others sequences of sequences, with one number per row;
-    `Kept` (sequences of the last level, k) holds positions in them, -1 for none; `Right` (samples, 1) is a position in
-    the sequence that the correct path has reached.
+    `Scores` of the first expansion are sequences, and those of later ones sequences of sequences, with one number per
+    row; `Kept` (sequences of the last level, k) holds positions in them, -1 for none; `Right` (samples, 1) is a
+    position in the sequence that the correct path has reached.
 
     Raises:
         InputError: levels or numbers of sequences do not match each other.

@@ -29,7 +29,7 @@ def _infer_layer(
 def layer_norm(
     x: Array, scale: Array | None, bias: Array | None, *, epsilon: float, begin_norm_axis: int
 ) -> tuple[Array, Array, Array]:
-    """Return Y, and the mean and variance of each row; the dimensions from begin_norm_axis on form a row."""
+    """Return Y, and the mean and variance of each row; the dimensions starting at begin_norm_axis form a row."""
     rows = _rows(x, begin_norm_axis)
     normed, mean, variance = _normed(rows, epsilon)
     if scale is not None:

@@ -93,7 +93,7 @@ def _values(x: Any) -> Array:
     infer="X(N, C, H, W) -> X, X",
 )
 def lrn(x: Array, *, n: int, k: float, alpha: float, beta: float) -> tuple[Array, Array]:
-    """Return MidOut = k + alpha Σ X² over n channels from c - (n - 1) // 2 on, and Out = X MidOut^-beta."""
+    """Return MidOut = k + alpha Σ X² over n channels starting at c - (n - 1) // 2, and Out = X MidOut^-beta."""
     before = (n - 1) // 2
     mid = _neighbors(x * x, before, n - 1 - before)
     mid *= x.dtype.type(alpha)

@@ -78,7 +78,7 @@ class StepRows(NamedTuple):
 
 
 def collected(parts: Sequence[Any], steps: TimeSteps, outer: Lod) -> tuple[Any, Lod]:
-    """Assemble the values of all steps as sequences; also return the level below the steps if values are sequences."""
+    """Assemble the values of all steps as sequences. If they are sequences themselves, also return their LoD level."""
     rows = [plain(part) for part in parts]
     xp = array_module(rows[0])
     ordered = xp.concatenate(rows)

@@ -171,7 +171,7 @@ def sequence_reverse_grad(x: Any, dy: Array) -> Array:
 
 @operator("sequence_slice", "X+ Offset Length -> Out+", infer=any_rows)
 def sequence_slice(x: Any, offset: Array, length: Array) -> LoDArray:
-    """Return a slice of each sequence i: Length[i] rows from row Offset[i] on.
+    """Return a slice of each sequence i: Length[i] rows starting at row Offset[i].
 
     Raises:
         InputError: a slice exceeds its sequence.
@@ -225,7 +225,7 @@ def _slices(x: Any, offset: Array, length: Array) -> tuple[Offsets, Offsets]:
     infer="X(N, ...) -> X(N, win_size)",
 )
 def sequence_enumerate(x: Any, *, win_size: int, pad_value: int) -> LoDArray:
-    """Return the window of win_size ids from each id on: X[t], ..., X[t + win_size - 1], padded with pad_value."""
+    """Return the window of win_size ids that starts at each id: X[t], ..., X[t + win_size - 1], padded by pad_value."""
     data, offsets = sequences(x, "X")
     rows = np.arange(len(data))[:, None] + np.arange(win_size)
     ends = np.repeat(offsets[1:], lengths(offsets))[:, None]

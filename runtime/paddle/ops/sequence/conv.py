@@ -68,7 +68,7 @@ def sequence_conv_grad(
     infer="X(N, D) -> X(N, contextLength * D, lod=max(X, 1))",
 )
 def sequence_context(x: Any, padding: Array | None, *, contextLength: int, contextStart: int) -> LoDArray:
-    """Return the context window of each row t: contextLength rows from t + contextStart on, side by side."""
+    """Return the context window of each row t: contextLength rows starting at t + contextStart, side by side."""
     data, offsets = sequences(x, "X")
     rows = _window(offsets, contextStart, contextLength, padding is not None)
     return LoDArray(_columns(data, padding, rows), x.lod)

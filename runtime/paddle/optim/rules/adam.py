@@ -64,8 +64,8 @@ class Adam(Rule):
 class FluidAdam(Adam):
     """Fluid's Adam: the formula of `adam`, with L1 and L2 decay as terms of the gradient.
 
-    Fluid updates all rows in every batch, which sparse parameters cannot do here; its lazy mode, which updates only the
-    touched rows, is `LazyAdam`. In both, the correction by t counts all batches.
+    Fluid updates all rows in every batch, which this package's sparse parameters cannot do; its lazy mode, which
+    updates only the touched rows, is `LazyAdam`. In both, the correction by t counts all batches.
     """
 
     penalizes_gradient = True

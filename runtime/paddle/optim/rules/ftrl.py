@@ -4,7 +4,8 @@
 W = (λ₁ sign(z) − z)/(n^p/η + 2λ₂) where |z| > λ₁, else 0.
 
 Source: McMahan et al., 2013. p is −lr_power, by default 0.5. λ₁ and λ₂ are the rule's own l1 and l2, not the
-parameter's. w follows from z and n alone: an element whose |z| never exceeds λ₁ is exactly 0, from the first batch on.
+parameter's. w follows from z and n alone: an element whose |z| never exceeds λ₁ is exactly 0, starting with the first
+batch.
 """
 
 from __future__ import annotations

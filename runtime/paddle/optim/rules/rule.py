@@ -120,7 +120,7 @@ def decayed_average(average: Array, sample: Array, rho: float, step: Step) -> No
 
 
 def l2_norm(x: Array) -> float:
-    """Return the L2 norm √Σx², summed in float64: squares of float32 overflow from 2·10¹⁹ on."""
+    """Return the L2 norm √Σx², summed in float64: squares of float32 overflow above about 2·10¹⁹."""
     return math.sqrt(float(np.sum(np.square(x, dtype=np.float64))))
 
 

@@ -45,7 +45,7 @@ class Links:
 
         Args:
             keys: the keys for encryption; None means connections are not encrypted.
-            patience_s: time in seconds for which a known server can be unreachable before it counts as lost.
+            patience_s: time in seconds for which a known server can be unreachable before it is considered lost.
             within_node: whether memory can be shared with servers of this node.
             first_answer_s: maximum time in seconds for each server's first answer; meanwhile, `receive` reports
                 possible causes of a delay. None means nothing is reported.
@@ -78,7 +78,7 @@ class Links:
     def send(self, index: int, message: Message) -> None:
         """Queue a message; its arrays must not change before the reply has arrived.
 
-        A message that cannot be queued counts as lost, because its connection broke and is being reopened.
+        A message that cannot be queued is considered lost, because its connection broke and is being reopened.
         """
         if isinstance(message.record, Leave):
             self._base[index].liveness.is_leaving = True

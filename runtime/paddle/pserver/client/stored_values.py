@@ -131,7 +131,7 @@ class StoredValues:
         return {i: reply.expect(Ok).version for i, reply in replies.items()}
 
     def _part(self, index: int, start: int, flat: Mapping[str, Array]) -> Array:
-        """Return the values of one server's slab from `start` on: `PART` of them, or the rest."""
+        """Return `PART` values of one server's slab starting at `start`, or the rest of the slab."""
         part = np.empty(min(self._layout.sizes[index] - start, PART), np.float32)
         for at in range(0, part.size, CHUNK):
             part[at : at + CHUNK] = self._layout.chunk(index, (start + at) // CHUNK, flat)[0].array

@@ -167,7 +167,7 @@ class Port:
 
 
 def open_listeners(site: Site, *, shares_memory: bool = True) -> list[Listener]:
-    """Open the listeners of the available transports beside the base, to which connections can switch.
+    """Open the listeners of the available transports other than the base, to which connections can switch.
 
     Args:
         shares_memory: whether trainers on the same node may share memory with the server.

@@ -2,8 +2,9 @@
 """A growing table: an `Index` from ids to row numbers, and the rows in `Slabs`.
 
 The first gradient of an id (or a later one; see `TableSpec.entry`) creates its row. Lookups never change the table:
-they return initial values for an id without a row. Besides its floats, a row takes about 19 bytes: a tick of 4 bytes
-and its share of the index. A table with a memory budget drops rows after a batch that exceeded it: see `eviction`.
+they return initial values for an id without a row. In addition to its floats, a row takes about 19 bytes: a tick of 4
+bytes and its share of the index. A table with a memory budget drops rows after a batch that exceeded it: see
+`eviction`.
 """
 
 from __future__ import annotations

@@ -369,7 +369,7 @@ class Store:
         self._watch.dense(Elements(name, start, stop, version))
 
     def _check(self, what: str, section: Section, start: int, size: int) -> None:
-        """Check an array for the elements of the slab from `start` on."""
+        """Check an array for the elements of the slab starting at `start`."""
         self._expect(what, section.array, size)
         self._inspect(what, section, start)
 

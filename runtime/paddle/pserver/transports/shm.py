@@ -14,7 +14,7 @@ only the base transport, as with streams.
 Shared memory has no lock: messages determine which side may access it. A trainer writes its own memory only between an
 answer and its next request, and a server reads it only before it answers. A server with a model writes the slab that
 does not hold the values (`store.dense_step`). The two slabs swap with each batch, which needs a push from every
-trainer, so a slab that an answer names does not change until its reader pushes again. Rows that do not fit into a
+trainer, so a slab named in an answer does not change until its reader pushes again. Rows that do not fit into a
 packet are in a third array of the server, one per trainer, until its next answer to that trainer. Each process maps
 its peer's memory read-only.
 """

@@ -194,7 +194,7 @@ class _Parts:
 
     @property
     def ranges(self) -> Sequence[Value]:
-        """The ranges that have arrived, from the first row on."""
+        """The ranges that have arrived, beginning with the first row."""
         return [self._dense[: self.rows]] if self._height is None else self._ranges
 
     def is_like(self, part: Value, total: int, shape: Sequence[int]) -> bool:

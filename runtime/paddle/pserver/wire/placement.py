@@ -167,7 +167,7 @@ def place(
 
 
 def block_size(total: int, num_servers: int) -> int:
-    """Return the number of elements of a dense block: a power of two, at least 1024, about 128 blocks per server."""
+    """Return the elements per dense block: a power of two, at least 1024, that gives about 128 blocks per server."""
     bits = (total // num_servers).bit_length()
     return 1 << max(bits - _BLOCKS_PER_SERVER_BITS, _MIN_BLOCK_BITS)
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The message types (verbs) of the wire protocol, with one record each for the contents besides arrays.
+"""The message types (verbs) of the wire protocol, with one record each for the contents other than arrays.
 
 The length of a record depends on its verb; its fields follow each other without gaps:
 
     CHUNK      | number Q |
     PUSH_PULL  | num_samples Q | chunks Q | in_place ? | wants_values ? | asked Q | rows_as Q |
-                                                                             Q: 8 bytes, little-endian, from 0 on
-    STATUS     | chunk q |                                                     q: the same, from -1 on
+                                                                             Q: 8 bytes, little-endian, 0 or more
+    STATUS     | chunk q |                                                     q: the same, or -1
     ...        see `LAYOUTS`                                                   ?: 1 byte, 0 or 1
 
 To change a record or add a verb, increase `message.WIRE_VERSION`: both ends must be of one release.
@@ -31,7 +31,7 @@ ANY_NUMBER = 0
 
 
 class Verb(IntEnum):
-    """The type of a message: a request, or from 64 on an answer."""
+    """The type of a message: a request or, at 64 and above, an answer."""
 
     PING = 1
     HELLO = 2

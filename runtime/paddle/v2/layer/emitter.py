@@ -2,7 +2,7 @@
 """Emitter: translates declared layers to the operators of a Program.
 
 A layer's value is stored as rows (N, size), or as an image (N, C, H, W) until another layer needs rows; both are views
-of the same memory. Types of layers are entries of LAYERS, which append operators through an Emitter.
+of the same memory. LAYERS maps each type of layer to a function that appends operators through an Emitter.
 
 A softmax operator is emitted only if its result is read. A cross-entropy that follows directly uses the logits instead,
 which is faster, and exact where a probability would round to 0.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Disk operations: free space, and the folders and small files that a job directory needs besides its tree."""
+"""Disk operations: free space, and the folders and small files that a job directory needs in addition to its tree."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ def permissions(status: os.stat_result) -> int:
 
 
 def without_list(file: Union[int, str], mode: int) -> int:
-    """Return a file's permission bits; without the group's if it has an access list, as these show the list's mask."""
+    """Return a file's permission bits. If it has an access list, omit the group's bits, which show the list's mask."""
     if mode & 0o070:
         try:
             os.getxattr(file, "system.posix_acl_access")

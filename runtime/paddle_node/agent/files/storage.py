@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Examines a folder's file system: free space, inodes, type and flags; detects other nodes that write to it.
 
-Every call here may hang on a dead file server, so it runs outside the agent's loop. `Marks` leaves one empty file for
-the duration of the preflight: another node that sees it there writes to the same folder.
+Every call in this module may hang on a dead file server, so it runs outside the agent's loop. `Marks` leaves one empty
+file for the duration of the preflight: another node that sees it there writes to the same folder.
 """
 
 from __future__ import annotations

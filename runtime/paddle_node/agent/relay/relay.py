@@ -316,7 +316,7 @@ class _Open:
         return self._incoming is not None and self._incoming.dropped
 
     def read(self, offset: int, limit: int) -> bytes:
-        """Return the available bytes from an offset on; withhold the last byte until the digest is verified."""
+        """Return the available bytes starting at an offset; withhold the last byte until the digest is verified."""
         end = self.size
         if self._incoming is not None and not self._incoming.published:
             end = min(self._incoming.size, self.size - 1)
