@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resolves the route to a node: the hosts to log in to, in order, from HOSTS and the user's ssh configuration.
 
-If OpenSSH 8.0 or newer is installed, `ssh -G` resolves the first host. The others are resolved by config_reader, which
-is much cheaper than a process per host, if it agrees with `ssh -G` about the first one and supports every line.
+If OpenSSH 8.0 or newer is installed, `ssh -G` resolves the first host. The other hosts are resolved by config_reader,
+which is much cheaper than a process per host, if it agrees with `ssh -G` about the first one and supports every line.
 Otherwise `ssh -G` resolves each. `ssh -G` is not run if no line of the configuration has an effect.
 """
 

@@ -13,7 +13,7 @@ _LONGEST_S = 300.0
 
 
 class ReportTimes:
-    """The schedule of the reports about one long wait."""
+    """The times at which to report during one long wait."""
 
     def __init__(self, patience_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Start the clock of a wait.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles files and data of nodes: answers about the offered payload, output lines, chunks of collected files, notices.
 
-A node to which the payload cannot be delivered does not stop the others: all finish first, so that a second run finds
-their files in place.
+If the payload cannot be delivered to a node, the other nodes continue: all of them finish first, so that a second run
+finds their files in place.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Dataset:
         }
 
     def restore(self, state: Mapping[str, Any], ends_at: float) -> None:
-        """Restore a state, as `state` returned it, in a new object with the same tasks."""
+        """In a new object with the same tasks, restore a state that `state` returned."""
         tasks = {task.number: task for task in self.waiting}
         for number, (read, epoch, failures) in state["tasks"].items():
             task = tasks[int(number)]

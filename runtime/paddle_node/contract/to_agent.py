@@ -190,7 +190,7 @@ class Entries(NamedTuple):
 
 
 class Blob(NamedTuple):
-    """A piece of a file starting at byte `offset`, or several small files as (digest, size), whose bytes are the body."""
+    """A piece of a file starting at byte `offset`, or several small files as (digest, size); the body has the bytes."""
 
     tree: str
     digest: Optional[Digest] = None

@@ -35,8 +35,8 @@ class _Found(NamedTuple):
 class Untrained:
     """Notices when a copy of a trained network is run with its initial values; warns once.
 
-    A copy is warned of only if startup programs have set its parameters, no program can write them, and the scope still
-    has the same arrays: values that were loaded or set are other arrays.
+    A warning about a copy is logged only if startup programs have set its parameters, no program can write them, and
+    the scope still has the same arrays: values that were loaded or set are other arrays.
     """
 
     def __init__(self) -> None:

@@ -187,7 +187,7 @@ def read_positions(
     """Return the checkpoint position that all servers resume from; None if the job starts without a checkpoint.
 
     After the last batch of a pass, one server may have saved its values before it received the end of the pass, and
-    another one after it. The pass then counts as finished, and `rejoin` ends it on the other servers.
+    another one after it. The pass is then considered finished, and `rejoin` ends it on the other servers.
 
     Raises:
         PserverError: a server resumes from a checkpoint and another one has no values; or, in synchronous training,
