@@ -153,7 +153,7 @@ def _sample(
     limits: tuple[int, int] | None,
     rng: np.random.Generator | None,
 ) -> Sample:
-    """Sample anchors as positive (at least the first bound, or best for an object) or negative (below the second bound)."""
+    """Sample positive anchors (at least the first bound, or best for an object) and negative (below the second)."""
     shares = overlaps(anchors, objects, True)
     most = shares.max(axis=1, initial=0)
     is_best = (np.abs(shares - shares.max(axis=0, initial=0)) < _CLOSE).any(axis=1)
