@@ -25,6 +25,7 @@ from typing import Any
 
 from paddle_cluster.config.values import shown_ports
 from paddle_cluster.connection.bootstrap import FLAGS, Bootstrap, agent_bootstrap, reconnect_bootstrap
+from paddle_cluster.connection.reconnect import ReconnectError
 from paddle_cluster.connection.shell import agent_command
 from paddle_cluster.connection.tls_stream import TlsStream
 from paddle_cluster.engines.callback_agents import (
@@ -107,8 +108,15 @@ class CallbackEngine(Engine):
 
         Raises:
             ConnectError: the node is currently unreachable.
+            ReconnectError: its callback agent has ended, so no new connection is possible.
         """
-        return self._open(node.node_id, reconnect_bootstrap(), node.python)
+        try:
+            return self._open(node.node_id, reconnect_bootstrap(), node.python)
+        except ConnectError as error:
+            why = self._lost.get(node.node_id, self._fault)
+            if not why:
+                raise
+            raise ReconnectError(why, is_final=True) from error
 
     def _open(self, node_id: int, bootstrap: Bootstrap, python: str) -> TlsStream:
         request = {"argv": ["/bin/sh", "-c", agent_command(bootstrap, python)]}

@@ -109,7 +109,12 @@ class Engine(ABC):
 
     @abstractmethod
     def reconnect(self, node: Target) -> Stream:
-        """Start the process that opens a new connection to an agent that is still running. Raises ConnectError."""
+        """Start the process that opens a new connection to an agent that is still running.
+
+        Raises:
+            ConnectError: the node is currently unreachable.
+            ReconnectError: the agent cannot be reached again.
+        """
 
     def wish(self, node_id: int) -> Mapping[str, Any] | None:
         """Return the field `resident` of `hello`, which asks an agent to wait for the next job, or None to omit it."""

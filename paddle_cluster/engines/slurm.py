@@ -121,6 +121,7 @@ def srun(hosts: Sequence[str]) -> Tool:
         *("srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--distribution=block"),
         *(f"--nodelist={','.join(hosts)}", "--overlap", "--cpu-bind=none", "--mem=0", "--mpi=none"),
         *("--unbuffered", "--kill-on-bad-exit=0", "--no-kill", "--quit-on-interrupt", "--job-name=paddle"),
+        "--export=ALL",  # the invitation must reach the nodes: `sbatch --export=NONE` also applies to srun
     )
     return Tool("srun", argv, ("SLURM_PROCID",))
 

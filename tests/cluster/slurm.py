@@ -79,6 +79,7 @@ class Slurm:
         assert found, granted
         nodes = self.run("squeue", "-h", "-j", found[1], "-o", "%N").strip()
         self.env |= {"SLURM_JOB_ID": found[1], "SLURM_JOBID": found[1], "SLURM_JOB_NODELIST": nodes}
+        self.env["SLURM_EXPORT_ENV"] = "NONE"  # what a batch job of `--export=NONE` finds
 
     def cancel(self) -> None:
         """Take the nodes away."""

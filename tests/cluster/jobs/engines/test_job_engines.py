@@ -207,6 +207,7 @@ def a_connection_that_breaks_is_made_again(
 
 @scenarios.add
 def an_allocation_that_is_taken_away_ends_the_job(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    job.conf["LEASE_S"] = 60  # it is not the lease that ends the job
     with engine("slurm", cluster, oracle) as started:
         launch = started.start(job, "--act=hold")
         job.wait_until_holding(launch)
