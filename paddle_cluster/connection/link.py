@@ -388,9 +388,8 @@ def unstarted(fault: str, said: str, ended: str) -> str:
     if ": " in ended and not fault:  # its standard error contains the reason
         return reason
     return (
-        f"{reason}; check the login shell of this user, ForceCommand in its sshd_config, and whether ~/.bashrc on "
-        "the node runs exit or exec, or waits for input, when there is no terminal: `ssh HOST echo ok </dev/null` must "
-        "print ok"
+        f"{reason}; check the user's login shell, ForceCommand in sshd_config, and ~/.bashrc on the node, which must "
+        "not exit, run exec or wait for input if there is no terminal: `ssh HOST echo ok </dev/null` must print ok"
     )
 
 

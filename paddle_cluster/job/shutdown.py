@@ -37,7 +37,7 @@ class Undone:
     Attributes:
         unclean: processes that may still be running.
         missing: files that were not collected completely, and checkpoints that could not be written.
-        excused: the same for nodes that the job continued without, and processes that may remain.
+        excused: such processes and files of nodes that the job continued without; other processes that may remain.
         is_proven: whether every file that the other nodes listed was verified.
     """
 

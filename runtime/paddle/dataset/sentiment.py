@@ -61,7 +61,7 @@ def _reviews() -> dict[str, list[list[str]]]:
                 found[match[1]].append([word.lower() for word in _TOKEN.findall(text)])
     if not all(found.values()):
         raise DatasetError(
-            path, f"{path} has no reviews in movie_reviews/neg/*.txt, movie_reviews/pos/*.txt or both"
+            path, f"{path}: expected reviews in both movie_reviews/neg/*.txt and movie_reviews/pos/*.txt"
         )
     return found
 

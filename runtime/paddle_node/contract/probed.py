@@ -91,8 +91,8 @@ class Part(NamedTuple):
     """One server's part of a checkpoint, as found on a node.
 
     Attributes:
-        nbytes: the size of its own files in bytes; the part may depend on earlier ones.
-        problem: why it cannot be read, or empty.
+        nbytes: the size of the part's own files in bytes; the part may also depend on earlier files.
+        problem: the reason why the part cannot be read, or empty.
         identity: the identity of the manifest's file; nodes with the same identity share the folder.
     """
 

@@ -383,7 +383,7 @@ def _union(*plans: Plan) -> Check:
         listed = value[at] if type(value) is list and len(value) > at else None
         kind = value.get("kind") if type(value) is dict else listed
         if type(kind) is not str or kind not in by_kind:
-            raise Misfit("of one of the kinds %s" % ", ".join(map(repr, by_kind)), value)
+            raise Misfit("of kind %s" % " or ".join(map(repr, by_kind)), value)
         return by_kind[kind](value)
 
     return checked

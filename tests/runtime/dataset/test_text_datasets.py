@@ -60,7 +60,7 @@ def test_reviews_after_the_first_1600_are_for_the_test(empty_home: Path, tmp_pat
 
 def test_a_corpus_without_one_kind_is_refused(empty_home: Path) -> None:
     put(empty_home, "corpora/movie_reviews.zip", reviews_zip({"neg/a.txt": "x"}))
-    with pytest.raises(DatasetError, match=r"movie_reviews\.zip has no reviews"):
+    with pytest.raises(DatasetError, match=r"movie_reviews\.zip: expected reviews in both"):
         list(sentiment.train())
 
 

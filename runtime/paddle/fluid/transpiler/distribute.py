@@ -241,7 +241,7 @@ class DistributeTranspiler:
             raise FluidError(f"k_steps: expected 1 or more steps between averages, got {steps!r}")
         if config.k_steps > 1 and config.mode == "pserver":
             raise FluidError(
-                f"k_steps is {config.k_steps}, but parameter servers do not average trainers: use "
+                f"k_steps is {config.k_steps}, but parameter servers do not average parameters: use "
                 "mode='nccl2', or omit k_steps"
             )
         if config.enable_dc_asgd and config.mode == "nccl2":

@@ -107,7 +107,7 @@ def _growing_table(
     table = block.var(name)
     if table.dtype.name != "float32":
         raise FluidError(
-            f"embedding {name!r} is distributed and {table.dtype}, but servers store rows as float32: give "
+            f"embedding {name!r} is distributed and has dtype {table.dtype}, but servers store rows as float32: give "
             "dtype='float32', or omit is_distributed"
         )
     rows, width = table.shape

@@ -149,9 +149,9 @@ def _check(scores: Sequence[Any], tables: Sequence[Offsets], golds: Sequence[Off
             )
         if len(lod[0]) - 1 != samples or len(gold) != samples or len(table) != len(lod[-1]) - 1:
             raise InputError(
-                f"expansion {number}: the scores have {len(lod[0]) - 1} samples and {len(lod[-1]) - 1} sequences; "
-                f"expected {samples} samples and {len(table)} sequences (one per row of selected candidates). Got "
-                f"{len(gold)} gold candidates; expected {samples}"
+                f"expansion {number}: expected scores of {samples} samples and {len(table)} sequences (one per row of "
+                f"selected candidates) and {samples} gold candidates, got {len(lod[0]) - 1}, {len(lod[-1]) - 1} and "
+                f"{len(gold)}"
             )
         if plain(each).size != len(each):
             raise InputError(f"scores of expansion {number} must have one number per row, got {each.shape}")

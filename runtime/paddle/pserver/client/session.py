@@ -261,7 +261,7 @@ class TrainerSession:
         self._step.left_out = {}
 
     def shrink(self, name: str, min_score: float) -> None:
-        """Drop the rows of a growing table with scores below `min_score`, when every trainer has requested it."""
+        """Drop the rows of a growing table with scores below `min_score`, once every trainer has sent this request."""
         asked = Message(Shrink(), sections=(score_section(name, min_score),))
         self._exchange.run({index: asked for index, _ in self._layout.holders(name)})
 

@@ -195,7 +195,7 @@ class CompiledRows:
         self._loops.rows_set_ticks(self._at, _numbers(numbers), n, _address(ticks, np.uint32, n))
 
     def add_up(self, sums: Sums, which: Ids) -> Floats:
-        """Return the summed gradient of each selected distinct id, as (n, width); `which` are their positions (n,)."""
+        """Return the summed gradients (n, width) of the distinct ids at the positions `which` (n,)."""
         return added_up(sums, which)
 
     def change(

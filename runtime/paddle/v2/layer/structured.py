@@ -163,8 +163,8 @@ def _require_tags(label: LayerOutput, tags: int, who: str) -> None:
     if not is_index(label) or label.size > tags:
         found = label.data_type or f"size {label.size}"
         raise UsageError(
-            f"{who}: label {label.name!r} must be a data layer of integers in [0, {tags}), the size of the input, "
-            f"such as integer_value_sequence({tags}), got {found}"
+            f"{who}: label {label.name!r} must be a data layer of integers below {tags}, the size of the input, "
+            f"got {found}; use integer_value_sequence({tags})"
         )
 
 

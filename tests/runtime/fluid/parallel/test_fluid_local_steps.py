@@ -176,7 +176,7 @@ def small(**settings: Any) -> Any:
         ({"mode": "nccl2", "k_steps": "4"}, "k_steps: expected 1 or more steps between averages, got '4'"),
         (
             {"k_steps": 2},
-            "k_steps is 2, but parameter servers do not average trainers: use mode='nccl2'",
+            "k_steps is 2, but parameter servers do not average parameters: use mode='nccl2'",
         ),
         ({"mode": "nccl2", "enable_dc_asgd": True}, "enable_dc_asgd is a correction on parameter servers"),
     ],

@@ -313,7 +313,7 @@ def test_a_test_copy_from_before_transpile_names_the_copy_to_use() -> None:
         (misused(two_tables=True), "all its lookups must be is_distributed and is_sparse"),
         (misused(is_sparse=False), "all its lookups must be is_distributed and is_sparse"),
         (misused(padding_idx=3), "padding_idx is not supported"),
-        (misused(dtype="float64"), "'table' is distributed and float64"),
+        (misused(dtype="float64"), "'table' is distributed and has dtype float64"),
     ],
 )
 def test_a_distributed_embedding_that_servers_cannot_serve_is_refused(

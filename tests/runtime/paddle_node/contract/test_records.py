@@ -195,9 +195,9 @@ def test_the_kind_of_a_value_says_which_record_it_is_and_defaults_may_be_missing
         ("3", "node-a: drawing must be an object, got 3"),
         (
             '[["a", "blot"]]',
-            "node-a: drawing.parts[] must be of one of the kinds 'line', 'dot', got ['a', 'blot']",
+            "node-a: drawing.parts[] must be of kind 'line' or 'dot', got ['a', 'blot']",
         ),
-        ("[[]]", "node-a: drawing.parts[] must be of one of the kinds 'line', 'dot', got []"),
+        ("[[]]", "node-a: drawing.parts[] must be of kind 'line' or 'dot', got []"),
         ('[["a", "dot"]]', "node-a: drawing.parts[] must be a list of 3, got ['a', 'dot']"),
         ('[["a", "dot", true]]', "node-a: drawing.parts[].at must be a whole number"),
         (
