@@ -23,6 +23,7 @@ from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.classes import dataclass
 
 MARGIN_S = 3.0  # how long a node may exceed its deadline
+TIDY_S = 5.0  # how long a node whose files were verified may continue to remove directories of earlier jobs
 FORCED_STOP_S = 1.0  # after a second request: for the confirmation that everything was killed
 FORCED_S = 1.5  # after a second request: for the rest of logs and output
 FAREWELL_S = 0.5  # after a second request: for the goodbye
@@ -128,10 +129,11 @@ class Shutdown:
 
         def all_quiet() -> bool:
             self._report_stall()
-            if time.monotonic() - begun < quiet_s:
-                return not self._roster.live()
+            listened_s = time.monotonic() - max(begun, self._loop.listens_since)
             return all(
-                self._collector.quiet_s(record.node.node_id) >= quiet_s for record in self._roster.live()
+                min(listened_s, self._collector.quiet_s(record.node.node_id))
+                >= (min(TIDY_S, quiet_s) if self._is_proven(record) else quiet_s)
+                for record in self._roster.live()
             )
 
         self._wait(all_quiet, DRAIN_LIMIT_S, FORCED_S)

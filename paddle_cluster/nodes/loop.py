@@ -51,7 +51,11 @@ class Handlers:
 
 
 class Loop:
-    """The event loop of a job, which dispatches events to handlers until a condition holds or a timeout passes."""
+    """The event loop of a job, which dispatches events to handlers until a condition holds or a timeout passes.
+
+    Attributes:
+        listens_since: monotonic time before which messages may have arrived that are still unread.
+    """
 
     def __init__(
         self, events: queue.SimpleQueue[Any], roster: Roster, lease_s: float, handlers: Handlers
@@ -64,7 +68,7 @@ class Loop:
         self._next_ping = 0.0
         self._next_look = 0.0
         self._looked_at = 0.0
-        self._listens_since = 0.0
+        self.listens_since = 0.0
         self._seq = 0
 
     def until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
@@ -77,6 +81,7 @@ class Loop:
         asked_at, ask_at, is_due = 0.0, 0.0, True
         while True:
             now = time.monotonic()
+            self._beat(now)
             if is_due and now >= ask_at:
                 if done():
                     return True
@@ -84,7 +89,6 @@ class Loop:
                 ask_at = now + SPARING * (now - asked_at)
             if deadline is not None and now >= deadline:
                 return False
-            self._beat(now)
             wait = min(TICK_S, ask_at - now) if is_due else TICK_S
             if deadline is not None:
                 wait = min(wait, deadline - now)
@@ -131,11 +135,11 @@ class Loop:
         if now - self._looked_at >= DEAF_S or is_full(
             self._events
         ):  # messages that arrived meanwhile are still unread
-            self._listens_since = now
+            self.listens_since = now
         self._looked_at = now
         self._next_look = now + TICK_S
         for record in self._roster.live():
-            quiet_s = now - max(record.contact.quiet_since(), self._listens_since)
+            quiet_s = now - max(record.contact.quiet_since(), self.listens_since)
             if quiet_s >= self._lease_s + record.spare_s:
                 self._handlers.lease(record)
                 continue

@@ -77,7 +77,7 @@ class JobRequests:
         if self._registry is not None:
             self._registry.begin(job_dir, group)
             if self._keep is not None:
-                self._loop.work(disk.removing(self._registry.outlived(self._keep)))
+                self._loop.chore(disk.removing(self._registry.outlived(self._keep)))
 
     def with_saved(self, asked: to_agent.Start) -> to_agent.Start:
         """Return a `start` with the directory for saved files added to its environment."""
@@ -179,7 +179,7 @@ class JobRequests:
             for part in disk.sizes(self._root() + shared_folders.ENVIRONMENTS + "/" + name):
                 size += part
                 yield
-            if not dry_run and not shared_folders.remove(self._root(), name):
+            if not dry_run and not (yield from shared_folders.remove(self._root(), name)):
                 in_use.append((name, shared_folders.IN_USE))
                 continue
             environments.append([size, name])

@@ -316,13 +316,13 @@ class Supervisor:
         self._processes.settle(settled, scope, lambda: Stop(self._loop, scope, grace_s, done))
 
     def _drain(self, deadline: float) -> None:
-        """Send everything written so far, and exit after the launcher has compared it."""
+        """Send everything written so far, and exit after the launcher has compared it and all chores have ended."""
         if self._tailer is not None:
             self._tailer.finish()
-        verified = self._tailer is None or self._tailer.sender.is_verified
-        if verified and self._outbox.empty:
+        settled = self._outbox.empty and (self._tailer is None or self._tailer.sender.is_verified)
+        if settled:
             self._job_requests.settled()
-        elif time.monotonic() < deadline:
+        if (self._loop.has_chores or not settled) and time.monotonic() < deadline:
             self._loop.after(POLL_S, lambda: self._drain(deadline))
             return
         if not self._parted:

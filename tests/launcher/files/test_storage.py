@@ -148,6 +148,16 @@ def test_a_workspace_that_cannot_be_sent_is_refused_before_its_files_are_read(tm
         workspace_package(tmp_path)
 
 
+def test_a_step_of_removing_a_directory_removes_one_file(tmp_path: Path) -> None:
+    """An agent sends nothing while it removes a file; a directory can have any number of files."""
+    (tmp_path / "job").mkdir()
+    for number in range(5):
+        (tmp_path / "job" / str(number)).touch()
+    left = [len(list((tmp_path / "job").iterdir())) for _ in disk.removing([str(tmp_path / "job")])]
+    assert left == [4, 3, 2, 1, 0]
+    assert not (tmp_path / "job").exists()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="changes its user")
 def test_directories_without_permissions_are_removed_with_their_job() -> None:
     top = Path(tempfile.mkdtemp())

@@ -7,6 +7,7 @@ import queue
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -50,6 +51,24 @@ def test_a_message_reaches_the_handler_of_its_kind() -> None:
     events.put(heard(0, "node-a", "notice", {"text": "hello"}))
     assert loop.until(lambda: bool(seen), 60)
     assert seen == ["hello"]
+
+
+def test_a_wait_knows_that_the_launcher_was_suspended_before_it_checks_its_own_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What arrived meanwhile is still unread then, so a node was not necessarily silent."""
+    now, known = [1000.0], list[float]()
+    monkeypatch.setattr("paddle_cluster.nodes.loop.time", SimpleNamespace(monotonic=lambda: now[0]))
+    loop, _, _ = make_loop({})
+
+    def done() -> bool:
+        known.append(loop.listens_since)
+        return True
+
+    for _ in range(2):
+        now[0] += 100.0
+        assert loop.until(done, 60)
+    assert known == [1100.0, 1200.0]
 
 
 @pytest.mark.parametrize("fields", [{}, {"text": None}, {"text": 7}])

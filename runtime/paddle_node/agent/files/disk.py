@@ -207,7 +207,7 @@ def sizes(path: str) -> Iterator[int]:
 
 
 def removing(paths: List[str]) -> Iterator[None]:
-    """Remove directories as far as possible, one folder per step. Processes can continue to use open files.
+    """Remove directories as far as possible, one file per step. Processes can continue to use open files.
 
     Jobs may leave directories that their own user cannot read or write to; these get the permissions first.
     """
@@ -221,7 +221,7 @@ def removing(paths: List[str]) -> Iterator[None]:
             for name in names + files:  # links to directories are among the names
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(folder, name))
-            yield
+                yield
         for folder in reversed(folders):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)

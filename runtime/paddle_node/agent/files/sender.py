@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import time
 from collections import deque
 from typing import Any, Callable, Deque, Dict, FrozenSet, Iterator, List, Optional, Tuple
 
@@ -28,6 +29,7 @@ from paddle_node.contract.to_agent import Paths
 CHUNK = 1 << 16
 MOST_LATE = 3  # how many times a file may change after its job's processes have ended
 PART = 1 << 15  # bytes of rows in a frame; one row is smaller than that
+REPORT_S = 1.0  # between empty parts of the list, which report that files are still being read
 
 Row = List[Any]
 
@@ -69,6 +71,7 @@ class Sender:
         self._unacked = 0
         self._stage = _Stage.WATCHING
         self._list: Iterator[Tuple[bytes, bytes]] = iter(())
+        self._report_at = 0.0
         self._again: List[str] = []
 
     def enqueue(self, path: str) -> None:
@@ -171,9 +174,8 @@ class Sender:
         if self._stage == _Stage.SENDING:
             self._stage = _Stage.PROVING
             self._loop.work(self._prove())
-        if self._stage == _Stage.LISTING:
-            for frame, body in self._list:
-                return self._counted(frame, body)
+        for frame, body in self._list:
+            return self._counted(frame, body)
         return None
 
     def _counted(self, frame: bytes, body: bytes) -> bytes:
@@ -198,7 +200,9 @@ class Sender:
     def _read_again(self, path: str, tailed: Tailed) -> Iterator[None]:
         found = new_fingerprint()
         try:
-            yield from found.reading(self._absolute(path), tailed.size)
+            for _ in found.reading(self._absolute(path), tailed.size):
+                self._report_progress()
+                yield
         except OSError as error:
             tailed.problem = error.strerror or str(error)
             return
@@ -206,6 +210,13 @@ class Sender:
             tailed.prove()
         else:
             self._send_changed(path, tailed)
+
+    def _report_progress(self) -> None:
+        """Queue an empty part of the list when it is due: the launcher stops waiting for a node that sends nothing."""
+        if time.monotonic() >= self._report_at:
+            self._report_at = time.monotonic() + REPORT_S
+            self._list = iter((_part([], False),))
+            self._outbox.soon()
 
     def _send_changed(self, path: str, tailed: Tailed) -> None:
         """Send a file again that another program changed after the job's processes had exited."""

@@ -11,7 +11,7 @@ import contextlib
 import fcntl
 import os
 import time
-from typing import Dict, Iterator, List, Tuple
+from typing import Dict, Generator, Iterator, List, Tuple
 
 from paddle_node.agent.files import disk
 from paddle_node.agent.files.cache import UNUSED_S
@@ -50,12 +50,11 @@ class SharedFolders:
         return True
 
     def prune(self) -> Iterator[None]:
-        """Remove trees that are not in use and have not been used for UNUSED_S, one per step."""
+        """Remove trees that are not in use and have not been used for UNUSED_S, one file per step."""
         for folder in self._folders:
             with contextlib.suppress(OSError):  # a tree that cannot be removed does no harm
                 for path in disk.older_than(folder, UNUSED_S):
-                    _remove(path, self._root_dir)
-                    yield
+                    yield from _removing(path, self._root_dir)
 
 
 def cleanable(root_dir: str, older_s: float) -> Tuple[List[str], List[Tuple[str, str]]]:
@@ -81,10 +80,10 @@ def cleanable(root_dir: str, older_s: float) -> Tuple[List[str], List[Tuple[str,
     return gone, kept
 
 
-def remove(root_dir: str, name: str) -> bool:
-    """Remove an environment; return False if that is not possible, for example because a job uses it."""
+def remove(root_dir: str, name: str) -> Generator[None, None, bool]:
+    """Remove an environment step by step; return False if that is not possible: for example, a job uses it."""
     try:
-        _remove(root_dir + ENVIRONMENTS + "/" + name, root_dir)
+        yield from _removing(root_dir + ENVIRONMENTS + "/" + name, root_dir)
     except OSError:
         return False
     return True
@@ -105,13 +104,13 @@ def _locked(path: str) -> int:
     return fd
 
 
-def _remove(path: str, root_dir: str) -> None:
+def _removing(path: str, root_dir: str) -> Iterator[None]:
     """Rename an unused tree before removing it, so that no process sees a partial one."""
     fd = _locked(path)
     try:
         disk.own_folder(root_dir + _BUILDING)
         aside = "%s%s/%s.%s" % (root_dir, _BUILDING, os.path.basename(path), os.urandom(8).hex())
         os.rename(path, aside)
-        disk.remove_tree(aside)
+        yield from disk.removing([aside])
     finally:
         os.close(fd)

@@ -162,9 +162,7 @@ class Trees:
             tree.there = True
             self._say_lacking(name, tree, [])
             return
-        for path in disk.older_than(self._building, STALE_S):
-            disk.remove_tree(path)
-            yield
+        yield from disk.removing(disk.older_than(self._building, STALE_S))
         tree.files = {entry.digest: entry.size for entry in tree.entries.values() if isinstance(entry, File)}
         self.shared.offered.update(tree.files)
         lacking = []
@@ -236,8 +234,8 @@ class Trees:
             self._cache.save()
         self._done(name, final, tree, extras.collect)
         if not tree.there:
-            yield from self._cache.prune()
-            yield from self._shared_folders.prune()
+            self._loop.chore(self._cache.prune())
+            self._loop.chore(self._shared_folders.prune())
 
     def _adopt(self, name: str, tree: Tree, extras: Extras) -> Iterator[None]:
         job_dir = os.path.join(self._root_dir, os.path.expanduser(tree.dest))

@@ -43,6 +43,7 @@ class Loop:
         self._timers: List[Tuple[float, int, Timer]] = []
         self._count = 0
         self._work: List[Iterator[None]] = []
+        self._chores: List[Iterator[None]] = []
         self._children: Dict[int, Callable[[int], None]] = {}
         self._callbacks: Dict[Tuple[int, int], Callback] = {}
         self._signals: List[int] = []
@@ -82,6 +83,15 @@ class Loop:
     def work(self, steps: Iterator[None]) -> None:
         """Run a generator to its end, one slice at a time; generators run in the given order."""
         self._work.append(steps)
+
+    def chore(self, steps: Iterator[None]) -> None:
+        """Run a generator like `work`, but only while no work is waiting."""
+        self._chores.append(steps)
+
+    @property
+    def has_chores(self) -> bool:
+        """Return whether a chore has not ended yet."""
+        return bool(self._chores)
 
     def reap(self) -> None:
         """Reap every child process that has exited, and call its callback."""
@@ -131,7 +141,7 @@ class Loop:
                 callback()
 
     def _wait_s(self) -> Optional[float]:
-        if self._work or self._stopped:
+        if self._work or self._chores or self._stopped:
             return 0.0
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)
@@ -148,11 +158,11 @@ class Loop:
 
     def _work_a_slice(self) -> None:
         end = time.monotonic() + SLICE_S
-        while self._work and time.monotonic() < end:
+        while (waiting := self._work or self._chores) and time.monotonic() < end:
             try:
-                next(self._work[0])
+                next(waiting[0])
             except StopIteration:
-                self._work.pop(0)
+                waiting.pop(0)
 
     def _woken(self) -> None:
         try:

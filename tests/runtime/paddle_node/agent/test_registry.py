@@ -5,14 +5,22 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from paddle_node.agent import registry
+from paddle_node.agent.job_requests import JobRequests
+from paddle_node.agent.link.loop import Loop
+from paddle_node.agent.link.outbox import Outbox
+from paddle_node.contract.job_file import Agent, Ended, JobFile, Submitter
+from paddle_node.contract.names import JOB_ID, NODE_ID
+from paddle_node.contract.to_agent import Hello
 from tests.runtime.paddle_node.agent.driven_node import Node, eventually, lives
 
 HOLD = "import time; print('ready', flush=True); time.sleep(600)"
@@ -150,3 +158,43 @@ def test_the_process_that_only_carries_a_jobs_id_is_found_and_ended(make_node: M
     finally:
         stray.kill()
         stray.wait()
+
+
+def test_the_directories_of_earlier_jobs_are_removed_after_all_other_work(tmp_path: Path) -> None:
+    first, second = tmp_path / "JOB1", tmp_path / "JOB2"
+    for made in (first, second):
+        made.mkdir()
+    submitter = Submitter("user", "host", collected="/ws")
+    earlier = JobFile(
+        "JOB1",
+        Agent(),
+        submitter=submitter,
+        keeps_state=False,
+        root_dir=str(tmp_path),
+        job_dir=str(first),
+        hostname=socket.gethostname(),
+        ended=Ended(settled=True),
+    )
+    (tmp_path / ".paddle").mkdir(mode=0o700)
+    (tmp_path / ".paddle/jobs").mkdir(mode=0o700)
+    registry.write(str(tmp_path / ".paddle/jobs/JOB1.0.json"), earlier)
+    loop = Loop()
+    seen: list[bool] = []
+
+    def look(times: int) -> Iterator[None]:
+        for _ in range(times):
+            seen.append(first.exists())
+            yield
+        loop.stop()
+
+    with open(os.devnull, "wb") as null:
+        requests = JobRequests(loop, Outbox(loop, null.fileno(), lambda: None))
+        hello = Hello("JOB2", str(tmp_path), "", 30.0, 0, submitter=submitter, keep_jobs=1, keeps_state=False)
+        requests.open(str(tmp_path), {JOB_ID: "JOB2", NODE_ID: "0"}, hello)
+        requests.begin(str(second), "")
+        loop.work(look(9))
+        loop.run()
+        assert seen == [True] * 9
+        while loop.has_chores:
+            loop._work_a_slice()
+    assert not first.exists()

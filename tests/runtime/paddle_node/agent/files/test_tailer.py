@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from paddle_cluster.files.collect import Collector
 from paddle_node.agent.files.saved_files import SavedFiles
 from paddle_node.agent.files.sent_files import YOUNG_NS, Listing
 from paddle_node.agent.files.tailer import Tailer
 from paddle_node.agent.link.loop import Callback, Loop, Timer
 from paddle_node.agent.link.outbox import Outbox
+from paddle_node.contract.collected import Listed
 from paddle_node.contract.frames import Decoder
 
 SIZE = 200_000  # several chunks
@@ -146,6 +148,22 @@ def test_a_file_that_changes_again_while_the_others_are_read_again_is_read_once_
         send()
     said = Decoder("agent", {"file", "listed"}).feed(b"".join(frames))
     assert [one.body for one in said if one.fields.get("path") == changing] == [b"old", b"new", b"end"]
+
+
+def test_an_empty_part_of_the_list_is_sent_while_files_are_read_again(
+    loop: StillLoop, tailer: Tailer, tmp_path: Path
+) -> None:
+    (tmp_path / "log/large").write_bytes(b"x" * SIZE)
+    tailer.finish()
+    while tailer.sender.next_chunk():
+        pass
+    next(loop.steps)
+    frames = [tailer.sender.next_chunk(), tailer.sender.next_chunk()]
+    (said,) = Decoder("agent", {"listed"}).feed(b"".join(filter(None, frames)))
+    assert (said.fields, said.body) == ({"last": False}, b"[]")
+    collector = Collector(tmp_path / "copies")
+    assert collector.take(0, Listed(last=False), said.body) == ""
+    assert collector.ledger(0).listed == 0
 
 
 def test_a_file_that_changes_and_keeps_its_size_and_time_is_sent_again(
