@@ -10,7 +10,7 @@ The block of while writes the condition itself. `X` lists all outer variables th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paddle.backend import Array
@@ -19,6 +19,7 @@ from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
 from paddle.ops.base.selected_rows import no_gradient
 
 _ATTRS = {"sub_block": int, "is_scalar_condition": False, "is_test": False}
+_GRAD_ATTRS: Mapping[str, object] = {"arriving": (), "wanted": (), "rows": ()}
 _Names = Mapping[str, Sequence[str]]
 
 
@@ -33,60 +34,19 @@ def conditional_block(
     names: _Names,
     needs: frozenset[str],
     is_test: bool,
-) -> tuple[list[Any], Tape | None]:
-    """Run the block if Cond is true; return the values of Out and a record of the run.
+) -> tuple[list[Any], tuple[Tape, ...]]:
+    """Run the block if Cond is true; return the values of Out and a record of the run, if there was one.
 
     Without is_scalar_condition, the block runs unless one of Cond is empty.
     """
     values = dict(zip(names["Input"], given, strict=True))
     holds = bool(cond[0].reshape(-1)[0]) if is_scalar_condition else all(each.size for each in cond)
-    tape = None
+    tapes: tuple[Tape, ...] = ()
     if holds and not is_test and "Scope" in needs:
-        tape = body.trace(values)
+        tapes = (body.trace(values),)
     elif holds:
         body.run(values)
-    return [values.get(name) for name in names["Out"]], tape
-
-
-@gradient_maker("conditional_block")
-def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, object], bodies: Any) -> list[GradOp]:
-    arriving, wanted = bodies.arriving(outputs["Out"]), bodies.wanted(inputs["Input"])
-    return [
-        GradOp(
-            "conditional_block_grad",
-            {"Scope": outputs["Scope"], "Input": wanted, "Out@GRAD": [name + GRAD for name in arriving]},
-            {"Input@GRAD": [name + GRAD for name in wanted]},
-            {
-                "arriving": [name.removesuffix("@AFTER") for name in arriving],
-                "wanted": wanted,
-                "rows": bodies.rows(wanted),
-            },
-        )
-    ]
-
-
-@operator(
-    "conditional_block_grad",
-    "Scope Input* Out@GRAD+* -> Input@GRAD+*",
-    attrs={"arriving": (), "wanted": (), "rows": ()},
-)
-def conditional_block_grad(
-    tape: Tape | None,
-    given: list[Array],
-    douts: list[Any],
-    *,
-    arriving: tuple[str, ...],
-    wanted: tuple[str, ...],
-    rows: tuple[str, ...],
-) -> list[Any]:
-    """Return the gradients of the inputs: through the block if it ran, otherwise the unchanged gradients of Out."""
-    grads = dict(zip(arriving, douts, strict=True))
-    if tape is not None:
-        tape.back(grads, frozenset(wanted))
-    return [
-        grads[name] if name in grads else no_gradient(value, name in rows)
-        for name, value in zip(wanted, given, strict=True)
-    ]
+    return [values.get(name) for name in names["Out"]], tapes
 
 
 @operator("while", "X+*? Condition -> Out+*? StepScopes?", attrs={"sub_block": int, "is_test": False})
@@ -107,37 +67,45 @@ def while_loop(
     return [values.get(name) for name in names["Out"]], tuple(tapes)
 
 
-@gradient_maker("while")
-def _maker_while_loop(
-    inputs: _Names, outputs: _Names, attrs: Mapping[str, object], bodies: Any
-) -> list[GradOp]:
-    arriving, wanted = bodies.arriving(outputs["Out"]), bodies.wanted(inputs["X"])
-    given = {"StepScopes": outputs["StepScopes"], "X": wanted, "Out@GRAD": [name + GRAD for name in arriving]}
-    own = {
-        "arriving": [name.removesuffix("@AFTER") for name in arriving],
-        "wanted": wanted,
-        "rows": bodies.rows(wanted),
-    }
-    return [GradOp("while_grad", given, {"X@GRAD": [name + GRAD for name in wanted]}, own)]
+def _maker(op_type: str, reads: str, records: str) -> Callable[..., list[GradOp]]:
+    """Return the maker of a gradient, given the slots of the variables that the block reads and of its records."""
+
+    def make(inputs: _Names, outputs: _Names, attrs: Mapping[str, object], bodies: Any) -> list[GradOp]:
+        arriving, wanted = bodies.arriving(outputs["Out"]), bodies.wanted(inputs[reads])
+        given = {records: outputs[records], reads: wanted, "Out@GRAD": [name + GRAD for name in arriving]}
+        own = {
+            "arriving": [name.removesuffix("@AFTER") for name in arriving],
+            "wanted": wanted,
+            "rows": bodies.rows(wanted),
+        }
+        return [GradOp(op_type, given, {f"{reads}@GRAD": [name + GRAD for name in wanted]}, own)]
+
+    return make
 
 
-@operator(
-    "while_grad", "StepScopes X+* Out@GRAD+* -> X@GRAD+*", attrs={"arriving": (), "wanted": (), "rows": ()}
-)
-def while_grad(
+gradient_maker("conditional_block")(_maker("conditional_block_grad", "Input", "Scope"))
+gradient_maker("while")(_maker("while_grad", "X", "StepScopes"))
+
+
+@operator("conditional_block_grad", "Scope Input* Out@GRAD+* -> Input@GRAD+*", attrs=_GRAD_ATTRS)
+@operator("while_grad", "StepScopes X+* Out@GRAD+* -> X@GRAD+*", attrs=_GRAD_ATTRS)
+def block_grad(
     tapes: tuple[Tape, ...],
-    x: list[Any],
+    given: list[Any],
     douts: list[Any],
     *,
     arriving: tuple[str, ...],
     wanted: tuple[str, ...],
     rows: tuple[str, ...],
 ) -> list[Any]:
-    """Return the gradients of X, propagated back through the iterations, the last one first."""
+    """Return the gradients of the inputs, propagated back through each run of the block, the last one first.
+
+    If the block did not run, they are the unchanged gradients of Out.
+    """
     grads = dict(zip(arriving, douts, strict=True))
     for tape in reversed(tapes):
         tape.back(grads, frozenset(wanted))
     return [
         grads[name] if name in grads else no_gradient(value, name in rows)
-        for name, value in zip(wanted, x, strict=True)
+        for name, value in zip(wanted, given, strict=True)
     ]
