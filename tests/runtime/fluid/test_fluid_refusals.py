@@ -309,6 +309,10 @@ def test_a_startup_program_that_overwrites_what_was_loaded_is_warned_of(tmp_path
         fluid.io.load_params(exe, str(tmp_path))
         exe.run(feed={"x": X, "y": Y})
         exe.run(startup)
+        for _ in range(20):  # a new scope may have the address of a deleted one
+            with fluid.scope_guard(fluid.Scope()):
+                fluid.io.load_params(exe, str(tmp_path))
+            exe.run(startup, scope=fluid.Scope())
         fluid.io.load_params(exe, str(tmp_path))
     with pytest.warns(UserWarning, match="overwrites values that were just loaded, such as 'fc_0"):
         exe.run(startup)

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import prod
 from numbers import Real
+from weakref import ref
 
 import numpy as np
 
@@ -29,7 +30,8 @@ class Misuse:
         self._idle: list[str] = []  # where each optimizer was created
         self._runs = 0
         self._is_over = False
-        self._loaded: tuple[int, frozenset[str]] = (0, frozenset())  # a scope, and what was loaded into it
+        self._loaded: frozenset[str] = frozenset()
+        self._loaded_into: Callable[[], object] = lambda: None
         self._untrained = Untrained()
         self._is_finite = True
 
@@ -46,7 +48,7 @@ class Misuse:
     def loaded(self, scope: object, names: Collection[str]) -> None:
         """Note that parameters were loaded into a scope, as programs for inference do."""
         self.rule_out()
-        self._loaded = id(scope), frozenset(names)
+        self._loaded, self._loaded_into = frozenset(names), ref(scope)
 
     def check(self, program: Program, scope: Scope, has_batch: bool) -> None:
         """Warn if a program, which is about to be run, trains nothing, or is a copy for tests that trains."""
@@ -56,11 +58,10 @@ class Misuse:
                 "this program was copied with clone(for_test=True) after minimize, so each run of it still updates "
                 "the parameters and trains on the test data: clone before minimize"
             )
-        where, names = self._loaded
-        if names:
-            self._loaded = (0, frozenset())
+        names, self._loaded = self._loaded, frozenset()
+        if names and not has_batch and self._loaded_into() is scope:
             first = next((op for op in program.global_block().ops if not names.isdisjoint(op.writes)), None)
-            if where == id(scope) and not has_batch and first is not None and not first.reads:
+            if first is not None and not first.reads:
                 warn_script(
                     f"this run of the startup program overwrites values that were just loaded, such as "
                     f"{first.writes[0]!r}: run it before loading"
@@ -68,7 +69,8 @@ class Misuse:
         self._untrained.check(program, scope, has_batch)
         if not self._idle or program._is_test or not has_batch:
             return
-        trained = {each.name for each in _parameters(program) if each.trainable}
+        variables = program.list_vars()
+        trained = {each.name for each in variables if isinstance(each, Parameter) and each.trainable}
         if not trained or any(not trained.isdisjoint(op.writes) for op in program.global_block().ops):
             return
         self._runs += 1
@@ -139,7 +141,3 @@ def check_arguments(rate: object, regularization: object) -> None:
         raise FluidTypeError(
             f"regularization: expected fluid.regularizer.L2Decay(coefficient) or L1Decay, got {regularization!r}"
         )
-
-
-def _parameters(program: Program) -> list[Parameter]:
-    return [each for each in program.list_vars() if isinstance(each, Parameter)]
