@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 from paddle_cluster.config import entry as entries
@@ -122,11 +123,7 @@ def ignores_arguments(files: Mapping[Path, bytes]) -> bool:
 
 def unused_main(entry: Entry, package: Path) -> str:
     """Return "FILE:LINE: what is wrong" of a script that defines functions, but calls none of them; "" for others."""
-    for file in (package / name for name in entries.files(entry, package)[:1] if name.endswith(".py")):
-        try:
-            tree = ast.parse(read_bounded(file, LIMIT))
-        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-            return ""
+    for file, tree in islice(_trees(entry, package, b""), 1):
         for part in tree.body:
             if isinstance(part, ast.If) and (found := _OTHER_MAIN.fullmatch(ast.unparse(part.test))):
                 return f"{file}:{part.lineno}: the name of a script is '__main__', never {found[1]}"
