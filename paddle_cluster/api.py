@@ -229,7 +229,7 @@ def run(*options: str, script: Sequence[str] = (), **named: Unpack[Options]) -> 
         named: options by name: True for a switch, a list for several values, a dictionary for `env`.
 
     Raises:
-        TypeError: an option is unknown, or has a value of a wrong type.
+        TypeError: an option is unknown, or has a value of the wrong type.
     """
     if isinstance(script, str):
         raise TypeError(f"run(): script is a list of arguments, such as {shlex.split(script)}, not a string")
@@ -257,7 +257,7 @@ def tokens(named: Mapping[str, Any]) -> list[str]:
     """Convert options by name to command-line arguments.
 
     Raises:
-        TypeError: an option is unknown, or has a value of a wrong type.
+        TypeError: an option is unknown, or has a value of the wrong type.
     """
     found = []
     for name, value in named.items():

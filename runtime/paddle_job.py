@@ -24,7 +24,7 @@ _NAME = 100  # characters
 
 
 def report(**numbers):
-    """Report numbers: Python's, numpy's, or tensors of one element (`float` waits for a GPU that computes it)."""
+    """Report numbers: Python or numpy numbers, or tensors with one element (`float` waits for a GPU tensor)."""
     if _descriptor < 0 or os.getpid() != _pid:
         return
     with _lock:

@@ -62,7 +62,7 @@ class ConfFile:
     Attributes:
         shown: the file's name in messages.
         values: UPPERCASE name -> value.
-        others: the other names it assigns.
+        others: the other names that it assigns.
         lines: name -> line of its last assignment at any depth.
         element_lines: name -> lines of the elements, if the value is written as a list or a dictionary.
         unused: those of `others` that the file never reads.

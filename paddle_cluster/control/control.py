@@ -215,7 +215,7 @@ def _failed(error: BaseException) -> Outcome:
 
 
 class StackRequests:
-    """The pending requests for stacks from other terminals. Only for the loop's thread.
+    """The pending requests for stacks from other terminals. May be used only on the loop's thread.
 
     When a process hangs, the job itself also requests stacks to diagnose the hang. Answers to requests of this class
     are not passed to the job, which would mistake them for its own.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine over a cluster's own launcher (mpirun, srun, Kubernetes), which starts one callback agent per node.
 
-A callback agent starts the same commands on a node as an SSH login, so the packages above see no difference. Callback
-agents connect to a TLS server in the launcher, which admits peers that know the job's secret, one connection per node.
-An unauthenticated peer occupies one of a limited number of threads for a few seconds, and receives nothing.
+A callback agent starts the same commands on a node as an SSH login, so higher layers need not distinguish the two.
+Callback agents connect to a TLS server in the launcher, which admits peers that know the job's secret, one connection
+per node. An unauthenticated peer occupies one of a limited number of threads for a few seconds, and receives nothing.
 """
 
 from __future__ import annotations

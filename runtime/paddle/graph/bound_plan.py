@@ -240,7 +240,7 @@ class _Misfits:
     """Checks, once per set of shapes, whether operators accept values whose shapes differ from the declared ones.
 
     The declared shapes of fed variables are placeholders: a padded batch can be shorter than declared. Operators then
-    get other shapes than when the program was built, so their shape rules are checked again.
+    get shapes that differ from those at build time, so their shape rules are checked again.
     """
 
     def __init__(self, specs: Mapping[str, Spec], ops: Sequence[tuple[int, Operator]]) -> None:

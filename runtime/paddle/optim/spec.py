@@ -109,7 +109,7 @@ class OptimizerSpec:
         """Convert a dictionary from `to_json` back to the spec.
 
         Raises:
-            ConfigError: `data` has other fields, types or values.
+            ConfigError: `data` has unexpected fields, types or values.
         """
         content = exact_fields(cls, data)
         _require(isinstance(content["hyper"], dict), "hyper", "an object", content["hyper"])
@@ -199,7 +199,7 @@ class ParameterSpec:
         """Convert a dictionary from `to_json` back to the spec.
 
         Raises:
-            ConfigError: `data` has other fields, types or values.
+            ConfigError: `data` has unexpected fields, types or values.
         """
         if isinstance(data, dict):
             data = {"optimizer": None, **data}

@@ -136,7 +136,7 @@ def _own(passes: Sequence[Operator], is_kept: Callable[[str], bool]) -> set[str]
 
 
 def _records(op: Operator) -> Iterator[str]:
-    """Yield outputs that may be other values than arrays."""
+    """Yield outputs whose values may not be arrays."""
     for slot in op.definition.outputs:
         if "array" in op.type or slot.optional or (slot.intermediate and op.type not in _RECORDS_ARRAYS):
             yield from op.outputs.get(slot.name, ())

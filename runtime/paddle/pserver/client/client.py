@@ -137,7 +137,7 @@ class Client:
 
         Raises:
             ConfigError: a value, name or option is invalid; nothing was sent.
-            PserverError: another trainer created other tensors; the first difference is named.
+            PserverError: another trainer created different tensors; the message names the first difference.
             WaitTimeout: the other trainers did not connect in time.
         """
         self._session.check_open()
@@ -218,7 +218,7 @@ class Client:
             each.finish()
 
     def gradient_array(self, name: str) -> HostArray:
-        """Return an array for a dense tensor's gradients, float32 in its shape; every step can reuse the array.
+        """Return an array for a dense tensor's gradients: float32, in the tensor's shape. All steps can use the same array.
 
         If a server of this node stores the whole tensor, the array is shared memory, and pushing it copies nothing;
         otherwise it is an ordinary array. Its contents are unchanged between pushes.

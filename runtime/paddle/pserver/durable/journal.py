@@ -140,7 +140,7 @@ class Journal:
     def read(self, after: int) -> Iterator[Message]:
         """Yield the requests after number `after`, in order, up to the first incomplete request.
 
-        Afterwards, new requests are appended after the last complete request.
+        New requests are then appended after the last complete one.
         """
         self.close()
         self.sequence = after

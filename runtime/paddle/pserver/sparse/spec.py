@@ -151,7 +151,7 @@ class TableSpec:
         """Return the spec that `to_json` encoded.
 
         Raises:
-            ConfigError: `data` has other fields, types or values.
+            ConfigError: `data` has unexpected fields, types or values.
         """
         older = {"budget": asdict(Budget()), "dtype": ROW_DTYPES[0]}  # which earlier releases leave out
         whole = older | data if isinstance(data, dict) else data

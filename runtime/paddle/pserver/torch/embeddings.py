@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modules `Embedding` and `EmbeddingBag`, with the values and gradients of their namesakes in `torch.nn`."""
+"""The modules `Embedding` and `EmbeddingBag`, which compute the same values and gradients as those in `torch.nn`."""
 
 from __future__ import annotations
 
