@@ -63,6 +63,16 @@ def test_each_cell_has_channels_of_its_own() -> None:
         assert out[n, c, row, column] == pytest.approx(cell.mean() if cell.size else 0.0)
 
 
+@pytest.mark.parametrize("rows", [8, 4])
+def test_single_precision_adds_no_pixels_to_a_cell(rows: int) -> None:
+    x = np.zeros((1, 3, rows + 1, 1), "float32")
+    x[:, :, rows] = 1  # below the region
+    region = np.array([[0, 0, 0, rows - 1]], "float32")
+    grid = {"pooled_height": 3, "pooled_width": 1, "spatial_scale": 1.0, "output_channels": 1}
+    (out,) = run_op("psroi_pool", {"X": x, "ROIs": sequences(region, 1)}, grid)
+    assert not out.any()
+
+
 @pytest.mark.parametrize("op_type", ["roi_align", "psroi_pool"])
 def test_no_regions_have_no_cells(op_type: str) -> None:
     attrs = {**_GRID, "output_channels": 2} if op_type == "psroi_pool" else _GRID
