@@ -218,7 +218,7 @@ class Client:
             each.finish()
 
     def gradient_array(self, name: str) -> HostArray:
-        """Return an array for a dense tensor's gradients: float32, in the tensor's shape. All steps can use the same array.
+        """Return an array for a dense tensor's gradients: float32 in the tensor's shape. All steps can reuse it.
 
         If a server of this node stores the whole tensor, the array is shared memory, and pushing it copies nothing;
         otherwise it is an ordinary array. Its contents are unchanged between pushes.
