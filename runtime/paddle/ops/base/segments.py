@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions on segments, the rows of each sequence in an array of concatenated sequences: sums, maxima, row numbers.
+"""Functions on segments, such as sums and maxima. A segment is the rows of one sequence in an array of sequences.
 
 Offsets and row numbers are host arrays; `at` moves row numbers to the device of the rows.
 

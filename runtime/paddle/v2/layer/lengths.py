@@ -162,7 +162,7 @@ def _check_sub_sequences(feed: Mapping[str, Any], layer: str, one: Origin, other
         if here != others:
             raise UsageError(
                 f"layer {layer!r} combines data layers {one.layer!r} and {other.layer!r}, which need sub-sequences of "
-                f"equal lengths: those of sample {sample} have lengths {here} in {one.layer!r}, but {others} in "
+                f"equal lengths: in sample {sample}, the lengths are {here} in {one.layer!r}, but {others} in "
                 f"{other.layer!r}"
             )
 

@@ -173,7 +173,7 @@ pixel_shuffle = layer("pixel_shuffle(x, upscale_factor)", "images enlarged by mo
 
 affine_grid = layer(
     "affine_grid(theta, out_shape, name=None)",
-    """an affine transformation's sampling grid: source positions theta · (x, y, 1) of the pixels, (N, H, W, 2).
+    """the sampling grid of an affine transformation: each pixel's source position theta · (x, y, 1), (N, H, W, 2).
 
     Args:
         theta: (N, 2, 3).
