@@ -178,6 +178,8 @@ def hidden_errors(entry: Entry, package: Path) -> Iterator[tuple[str, str]]:
                     yield f"{file}:{last.lineno}", _ENDS_WELL
                 elif trains and name in _BROAD and all(map(_only_tells, handler.body)):
                     yield f"{file}:{handler.lineno}", _DISCARDS
+    for file, tree in _trees(entry, package, b"PoolExecutor"):
+        yield from ((f"{file}:{line}", _UNREAD) for line in _unread_futures(tree))
 
 
 _BROAD = ("Exception", "BaseException")
@@ -190,6 +192,39 @@ _ENDS_WELL = (
 _DISCARDS = (
     "if training fails in this try statement, the job ends with exit code 0: end the except branch with raise"
 )
+
+_UNREAD = (
+    "an error in the function is lost, because nothing reads the result: keep it, as in done = pool.submit(...), and "
+    "call done.result()"
+)
+
+
+def _unread_futures(tree: ast.Module) -> Iterator[int]:
+    """Yield the lines that give a pool of executors a function without a `try`, and discard the result."""
+    nodes = list(ast.walk(tree))
+    pools = {
+        ast.unparse(target)
+        for node in nodes
+        for target, value in _bindings(node)
+        if isinstance(value, ast.Call) and ast.unparse(value.func).endswith("PoolExecutor")
+    }
+    bare = {
+        node.name
+        for node in nodes
+        if isinstance(node, ast.FunctionDef) and not any(isinstance(each, ast.Try) for each in ast.walk(node))
+    }
+    for call in (node.value for node in nodes if isinstance(node, ast.Expr)):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.args:
+            is_given = call.func.attr in ("submit", "map") and ast.unparse(call.func.value) in pools
+            if is_given and ast.unparse(call.args[0]) in bare:
+                yield call.lineno
+
+
+def _bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    if isinstance(node, ast.Assign):
+        yield node.targets[0], node.value
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield node.optional_vars, node.context_expr
 
 
 def _trains(node: ast.AST) -> bool:

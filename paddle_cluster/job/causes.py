@@ -161,8 +161,10 @@ def place(stacks: str, job_id: str) -> str:
     frames = _FRAME.findall(found[1]) if found is not None else []
     if not frames:
         return stacks.partition("\n")[0]
-    path, line, function = next((one for one in frames if not _LIBRARY.search(one[0])), frames[0])
-    peers = ", which waits for its peers" if waits_for_peers(stacks) else ""
+    own = next((at for at, one in enumerate(frames) if not _LIBRARY.search(one[0])), 0)
+    path, line, function = frames[own]
+    call = next((one[2] for one in reversed(frames[:own]) if one[2] != "wrapper"), "")
+    peers = f", which waits for its peers in {call}()" if call and waits_for_peers(stacks) else ""
     return f"{path.rpartition(f'/{job_id}/')[2]}:{line} in {function}{peers}"
 
 

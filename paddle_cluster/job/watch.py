@@ -34,6 +34,8 @@ STACKS_S = 3.0
 ASKED_S = 2.0  # the same after a request to stop
 QUIET_S = 20.0  # a job without output for this time after its start may be reading data, or hanging
 SILENT_S = 300.0  # the same after its first output
+BUSY_FACTOR = 5.0  # silent trainers that use no CPU are reported that much earlier
+IDLE_PERCENT = 5.0
 HANG_S = 2.0  # processes that hang because of one another are reported within this time
 WENT_ON_S = 3.0  # a process that made a step this long after the first one stopped is not the one waited for
 _OF_A_HANG = frozenset((FailureKind.FROZEN, FailureKind.STALLED, FailureKind.HUNG))
@@ -134,12 +136,14 @@ class Watch:
     def _check(self) -> bool:
         self._paths.check()
         if (now := time.monotonic()) >= self._quiet_at:
-            said, since = silence(self._roster.trainers(), self._silent_s, now, self._began)
+            trainers = self._roster.trainers()
+            limit_s = self._silent_s / (BUSY_FACTOR if are_idle(trainers) else 1)
+            said, since = silence(trainers, limit_s, now, self._began)
             if said:
                 self._note(said)
                 self._is_reported = True
                 since, self._silent_s = now, 2 * self._silent_s
-            self._quiet_at = since + self._silent_s
+            self._quiet_at = max(since + self._silent_s / BUSY_FACTOR, now + AGAIN_S)
         return self._note_failures()
 
     def _note_failures(self) -> bool:
@@ -249,6 +253,12 @@ def _ready(endpoints: Sequence[Endpoints]) -> str:
     named = ", ".join(f":{port}" for port in ports[:PORTS_NAMED])
     more = f" and {counted(len(ports) - PORTS_NAMED, 'other port')}" if len(ports) > PORTS_NAMED else ""
     return f"{counted(len(endpoints), 'pserver')} ready at {named}{more}"
+
+
+def are_idle(trainers: Sequence[ProcessRecord]) -> bool:
+    """Return whether all running trainers use hardly any CPU, as processes that wait for one another do."""
+    usages = [each.facts.usage for each in trainers if each.state is ProcessState.RUNNING]
+    return all(each is not None and each.cpu_percent < IDLE_PERCENT for each in usages)
 
 
 def silence(trainers: Sequence[ProcessRecord], limit_s: float, now: float, began: float) -> tuple[str, float]:

@@ -14,7 +14,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean 'NAME'?" with the known name that is most similar to an unknown one, or ""."""
     from difflib import get_close_matches  # few programs contain an error
 
-    near = get_close_matches(name, list(known), n=1)
+    near = get_close_matches(name, names := list(known), n=1)
+    near = near or sorted((each for each in names if len(name) > 1 and each.startswith(name)), key=len)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

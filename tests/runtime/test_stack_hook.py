@@ -50,6 +50,23 @@ def test_a_broken_sitecustomize_of_the_user_fails_as_it_would_alone(tmp_path: Pa
     assert "the user errs" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("argument", "code", "said"),
+    [
+        ("256", 1, "exit code 256 would be 0, so 1 is used"),
+        ("", 0, ""),
+        ("0", 0, ""),
+        ("300", 44, ""),
+        ("'x'", 1, "x"),
+    ],
+)
+def test_an_exit_code_that_the_system_would_report_as_0_is_1(argument: str, code: int, said: str) -> None:
+    done = python(f"import sys; sys.exit({argument})")
+    assert done.returncode == code
+    assert said in done.stderr
+    assert bool(done.stderr) == bool(said)
+
+
 _THREAD = """import sitecustomize, threading; sitecustomize.THREADS_S = {2}
 def load():
     threading.Event().wait({0})

@@ -34,7 +34,7 @@ from paddle_node.contract.records import RecordError
 from paddle_node.contract.to_launcher import Exited, Failed, Recovered, Reported, Stacks, Stalled, Started
 
 _ENDPOINT = regex(r"[A-Za-z0-9_.:%\[\]-]{1,300}:[0-9]{1,5}")
-_TAIL_LINES = 41  # as sent by an agent: 40 complete ones and an incomplete one
+_TAIL_LINES = 121  # as sent by an agent: 120 complete ones and an incomplete one
 _TOO_EARLY = (
     "exited with code 0 and never answered as a pserver; expected "
     "exe.run(t.get_pserver_program(...)) where TRAINING_ROLE is PSERVER"

@@ -72,10 +72,18 @@ class DataFeeder:
                 )
             for column, value in zip(columns, sample, strict=True):
                 column.append(value)
-        return {
-            variable.name: _tensor(variable, column)
-            for variable, column in zip(self._variables, columns, strict=True)
-        }
+        try:
+            return {
+                variable.name: _tensor(variable, column)
+                for variable, column in zip(self._variables, columns, strict=True)
+            }
+        except FluidError as error:
+            if len(columns) < 2:
+                raise
+            names = ", ".join(variable.name for variable in self._variables)
+            raise FluidError(
+                f"{error}; check that feed_list ({names}) has the order of a sample's fields"
+            ) from error
 
     def feed_parallel(
         self, iterable: Iterable[Iterable[Sequence[Any]]], num_places: int | None = None

@@ -123,7 +123,10 @@ class Executor:
             MISUSE.fetched(target, fetches, results)
             return results
         if not isinstance(target, Compiled):
-            raise FluidTypeError(f"Executor.run: expected a Program or a CompiledProgram, got {target!r}")
+            raise FluidTypeError(
+                f"Executor.run: expected a Program or a CompiledProgram, got {target!r:.80}; load_inference_model "
+                "returns three values: program, feed_names, targets = load_inference_model(...)"
+            )
         return target.run(self, feed, fetches, where, return_numpy)
 
     def _with_trainers(self, program: Program) -> Program | Compiled:

@@ -213,7 +213,7 @@ def _check_feeds(program: Program, feeds: Sequence[str]) -> None:
             if name not in known:
                 raise FluidError(
                     f"the targets depend on {name!r}, which is not one of the fed variables: {list(feeds)}. Add it "
-                    "to feeded_var_names"
+                    "to feeded_var_names or, if it is a label, give the prediction as target instead of the cost"
                 )
         known.update(op.writes)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from paddle import later
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.signatures import explained
@@ -84,3 +85,6 @@ def append_regularization_ops(
             block.append_op("sum", {"X": [grad, decay]}, {"Out": total})
         result.append((parameter, total))
     return result
+
+
+__getattr__, __dir__ = later.attributes(__name__, {})

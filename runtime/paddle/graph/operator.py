@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import linecache
 import os
 import sys
 import warnings
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from functools import cached_property
 from pathlib import Path
+from types import FrameType
 from typing import Self
 
 from paddle.ops.base.errors import SlotError
@@ -21,12 +23,26 @@ EMPTY = "@EMPTY@"  # an output that is not needed, or an absent input of a gradi
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
-def script_line() -> str:
-    """Return "at file:line" of the innermost caller outside this package."""
-    frame = sys._getframe(1)
+def _script_frame() -> FrameType:
+    frame = sys._getframe(2)
     while frame.f_code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
         frame = frame.f_back
+    return frame
+
+
+def script_line() -> str:
+    """Return "at file:line" of the innermost caller outside this package."""
+    frame = _script_frame()
     return f"at {frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def script_call() -> str:
+    """Return the source of the statement with which the script called this package; "" if it is unknown."""
+    frame = _script_frame()
+    first, last, *_ = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (0, 0))
+    return "".join(
+        linecache.getline(frame.f_code.co_filename, line) for line in range(first or 0, (last or -1) + 1)
+    )
 
 
 def warn_script(text: str, where: str = "") -> None:

@@ -18,6 +18,7 @@ from importlib.machinery import PathFinder
 TYPE_CHECKING = False  # importing typing would delay each start of Python
 if TYPE_CHECKING:
     from types import FrameType
+    from typing import NoReturn
 
 SIGNAL_VARIABLE = "PADDLE_STACKS_SIGNAL"
 THREADS_S = 10.0  # threads that end within this time after the main thread are not reported
@@ -29,6 +30,21 @@ def register() -> None:
         faulthandler.register(int(os.environ[SIGNAL_VARIABLE]), file=2, all_threads=True, chain=False)
     except (KeyError, ValueError, OverflowError, OSError, RuntimeError, AttributeError):
         return  # not started by an agent, or no such signal here
+
+
+def keep_exit_codes() -> None:
+    """Wrap `sys.exit`: of a code such as 256, the system passes on only the lower 8 bits, which report success."""
+    leave = sys.exit
+
+    def exit_with(code: object = None) -> "NoReturn":
+        if type(code) is int and code and not code & 0xFF:
+            sys.stderr.write(
+                f"note: {sys.argv[0]}: exit code {code} would be 0, so 1 is used: use 1 to 255\n"
+            )
+            code = 1
+        leave(code)  # type: ignore[arg-type]
+
+    sys.exit = exit_with
 
 
 def load_hidden() -> None:
@@ -87,4 +103,5 @@ def _line(frame: "FrameType | None") -> str:
 
 register()
 watch_end()
+keep_exit_codes()
 load_hidden()

@@ -23,6 +23,14 @@ from paddle.optim.schedule import (
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
 
 _log = logging.getLogger(__name__)
+_MOST = 100.0
+
+
+def unusual(rate: float) -> str:
+    """Return what is unusual about the learning rate of an optimizer, for a warning, or ""."""
+    if not rate:
+        return "with learning_rate=0, the parameters do not change"
+    return f"learning_rate={rate:g} is far too large; common values are 1e-5 to 1" if rate > _MOST else ""
 
 
 class LearningRate:

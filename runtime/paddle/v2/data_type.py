@@ -63,6 +63,14 @@ class InputType:
             f"type=DataType.{DataType(self.type).name})"
         )
 
+    def described(self) -> str:
+        """Return the declaration of a type that is not dense, and the one that is, for messages."""
+        suffix = ("", "_sequence", "_sub_sequence")[self.seq_type]
+        name = {DataType.Index: "integer_value", DataType.SparseNonValue: "sparse_binary_vector"}.get(
+            self.type, "sparse_float_vector"
+        )
+        return f"{name}{suffix}({self.dim}): declare it as dense_vector{suffix}({self.dim})"
+
 
 def whole_number(value: object, what: str) -> int:
     """Return `value` as an int; reject floats such as 64.0, which Python 3 returns where Python 2 divided integers.

@@ -18,10 +18,11 @@ from paddle.v2.network import MAX_BYTES
 from paddle.v2.parameter_format import binary
 from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Layers, Topology
-from paddle.v2.training.feeder import DataFeeder, Feeding
+from paddle.v2.training.feeder import MISSING, DataFeeder, Feeding
 from paddle.v2.training.gradient_machine import GradientMachine
 
 Array = NDArray[Any]
+_COSTS = "The output layer {!r} is a cost, which needs labels: pass the layer to infer, such as output_layer=prediction"
 _ADVICE = "write each sample as a tuple, as in input=[(row,) for row in rows]"
 
 
@@ -55,7 +56,9 @@ class Inference:
         """Compute all samples together, and yield one result: the arrays of all output layers, by field."""
         if isinstance(input, (list, tuple)) and not input:
             return
-        feed = DataFeeder(self._network.data_types, feeding, advice=_ADVICE)(input)
+        costs = set(self._network.costs()).intersection(self._network.outputs)
+        missing = _COSTS.format(min(costs)) if costs else MISSING
+        feed = DataFeeder(self._network.data_types, feeding, advice=_ADVICE, missing=missing)(input)
         found = self._machine.outputs(feed, self._network.outputs, ("value", "id", "prob"))
         yield [found[name] for name in self._network.outputs]
 

@@ -87,6 +87,11 @@ class LayerConfig:
         object.__setattr__(self, "size", whole_number(self.size, f"size of layer {self.name!r}"))
 
     @property
+    def created(self) -> str:
+        """The end of a message about the layer: the line of the script that created it."""
+        return f"; the layer was created {self.origin}" if self.origin else ""
+
+    @property
     def active_type(self) -> str:
         """The name of the activation; `activation`, as the original's message calls it."""
         return self.activation

@@ -13,13 +13,13 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Set
-from inspect import signature
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddle.graph.operator import script_line, warn_script
+from paddle.optim.learning_rate import unusual
 from paddle.reader.channel import may_be_read_ahead
 from paddle.report import Reporter
 from paddle.signatures import explained
@@ -35,7 +35,7 @@ from paddle.v2.topology import Layers, Topology
 from paddle.v2.training.feeder import Batches, DataFeeder, Feed, Feeding, ids_in, why_not_finite
 from paddle.v2.training.gradient_machine import GradientMachine, LayerOutputs
 from paddle.v2.training.metric import Metrics
-from paddle.v2.training.training_log import NO_BATCH, TrainingLog, trainer_logger
+from paddle.v2.training.training_log import NO_BATCH, TrainingLog, checked_handler, trainer_logger
 from paddle.v2.training.updater import Averager, LocalUpdater, Updater
 from paddle_node.contract.facts import Progress
 
@@ -146,15 +146,14 @@ class SGD:
                 after the first pass of this call.
         """
         _check_reader(reader)
-        handler = event_handler if event_handler is not None else _ignore
-        _check_handler(handler)
+        handler = checked_handler(event_handler)
         passes = whole_number(num_passes, "num_passes")
         if passes < 0:
             raise UsageError(f"num_passes must be at least 1, got {passes}")
         if not passes:
             warn_script("num_passes=0: train does nothing; pass at least 1 to train")
-        if passes and not self._optimizer.spec.learning_rate:
-            _log.warning("train %s: with learning_rate=0, the parameters do not change", script_line())
+        if passes and (what := unusual(self._optimizer.spec.learning_rate)):
+            _log.warning("train %s: %s", script_line(), what)
         feeder = DataFeeder(self._topology.data_type(), feeding, checks_ids=True)
         updater = self._start_updater()
         try:
@@ -381,18 +380,3 @@ def _warn_of_wide_costs(network: Network) -> None:
                 "its values; use a cost such as paddle.layer.classification_cost(input, label)",
                 *(layer.name, layer.type, layer.size),
             )
-
-
-def _check_handler(handler: object) -> None:
-    if not callable(handler):
-        raise UsageTypeError(f"event_handler must be callable, got {type(handler).__name__}")
-    try:
-        signature(handler).bind(None)
-    except TypeError as error:
-        raise UsageTypeError(f"event_handler must take one argument, the event: {error}") from None
-    except ValueError:
-        return  # a function in C without a signature
-
-
-def _ignore(event: object) -> None:
-    """Ignore the event: the default event handler."""

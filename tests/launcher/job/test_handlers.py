@@ -15,7 +15,7 @@ from paddle_cluster.connection.link import Link, LinkLost
 from paddle_cluster.engines.local import LocalStream
 from paddle_cluster.errors import ProtocolError
 from paddle_cluster.job.starter import Starter
-from paddle_cluster.job.watch import silence
+from paddle_cluster.job.watch import are_idle, silence
 from paddle_cluster.nodes.connector import Connected
 from tests.launcher.staged_job import Agent, StagedJob
 
@@ -145,6 +145,18 @@ def test_a_job_whose_trainers_neither_write_nor_step_is_told_of_until_one_does(
     assert said == ""
     assert last >= now
     assert "completed a step in 301 s" in silence(running.roster.trainers(), 300.0, last + 301.0, now)[0]
+
+
+def test_trainers_are_idle_if_each_uses_hardly_any_cpu(running: StagedJob) -> None:
+    trainers = running.roster.trainers()
+    assert not are_idle(trainers)  # not measured yet
+    for cpu_percent in (1.0, 90.0, 2.0):
+        for number, agent in enumerate(running.agents):
+            name = f"trainer-{number}"
+            used = [[name, cpu_percent if number == 1 else 0.0, 100]]
+            agent.say("usage", memory_bytes=1, memory_total_bytes=2, processes=used)
+        running.settle()
+        assert are_idle(trainers) == (cpu_percent < 50.0)
 
 
 def test_a_node_may_name_thousands_of_processes_that_it_cannot_end(job: StagedJob) -> None:

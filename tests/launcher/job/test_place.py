@@ -25,7 +25,7 @@ LIBRARY = (
 @pytest.mark.parametrize(
     ("stacks", "where"),
     [
-        (WAITS, "sub/train.py:12 in main, which waits for its peers"),
+        (WAITS, "sub/train.py:12 in main, which waits for its peers in all_reduce()"),
         (WORKS, "/data/train.py:7 in load"),
         (LIBRARY, "/r/paddle/v2/main.py:7 in load"),
         ("pid 7 sleep 9: state S (waiting)\npid 8", "pid 7 sleep 9: state S (waiting)"),

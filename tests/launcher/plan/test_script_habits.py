@@ -15,6 +15,7 @@ from torch import distributed, nn, multiprocessing as mp
 distributed.init_process_group("gloo")
 loss.backward()
 """
+_POOL = "from concurrent import futures\ndef work(x): 1 / 0\nwith futures.ThreadPoolExecutor() as pool:\n"
 WRAPPED = BODY + "model = nn.parallel.DistributedDataParallel(model)\n"
 
 
@@ -71,6 +72,13 @@ def test_habits_that_keep_ranks_from_training_together_are_warned_of(
             "train.py:5: this line reports success",
         ),
         ("try:\n    f()\nexcept OSError:\n    os._exit(0)\n", "train.py:4: this line reports success"),
+        (f"{_POOL}    pool.submit(work, 1)\n", "train.py:4: an error in the function is lost"),
+        (f"{_POOL}    pool.map(work, x)\n", "train.py:4: an error in the function is lost"),
+        (f"{_POOL}    done = pool.submit(work, 1)\n", ""),
+        (f"{_POOL}    list(pool.map(work, x))\n", ""),
+        (f"{_POOL}    pool.submit(imported, 1)\n", ""),
+        (f"{_POOL}    queue.submit(work)\n", ""),
+        (f"{_POOL}    pool.submit(work)\n".replace("1 / 0", "\n try: f()\n finally: pass"), ""),
         ("try:\n    main()\nexcept Exception:\n    print(1)\n    raise\n", ""),
         ("try:\n    main()\nexcept Exception:\n    sys.exit(1)\n", ""),
         ("try:\n    main()\nexcept KeyboardInterrupt:\n    sys.exit(0)\n", ""),

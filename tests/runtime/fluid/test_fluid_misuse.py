@@ -54,6 +54,32 @@ def test_gradients_that_no_optimizer_applies_are_warned_of() -> None:
     assert "trains nothing" in _stderr("fluid.backward.append_backward(loss)")
 
 
+_DECAY = "rate = fluid.layers.exponential_decay(0.1, 10, 0.5);"
+
+
+@pytest.mark.parametrize(
+    ("before", "warned"),
+    [
+        (f"{_DECAY} sgd.minimize(loss)", True),
+        ("rate = fluid.layers.piecewise_decay([5], [0.1, 0.01]); sgd.minimize(loss)", True),
+        (f"{_DECAY} fluid.optimizer.SGD(rate).minimize(loss)", False),
+        (
+            f"{_DECAY} fluid.optimizer.Adam(fluid.layers.linear_lr_warmup(rate, 5, 0., .1)).minimize(loss)",
+            False,
+        ),
+        (f"{_DECAY} fluid.layers.scale(rate, 2.0); sgd.minimize(loss)", False),
+    ],
+)
+def test_a_schedule_that_no_optimizer_uses_is_named(before: str, warned: bool) -> None:
+    said = _stderr(before)
+    assert said.count("the learning rate schedule created at <string>:10 has no effect") == warned
+
+
+@pytest.mark.parametrize(("rate", "warned"), [("1e6", True), ("0.0", True), ("1.0", False)])
+def test_an_unusual_learning_rate_is_named(rate: str, warned: bool) -> None:
+    assert ("optimizer at <string>:10: " in _stderr(f"fluid.optimizer.SGD({rate}).minimize(loss)")) is warned
+
+
 @pytest.mark.parametrize(
     ("before", "later", "program"),
     [

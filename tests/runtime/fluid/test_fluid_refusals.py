@@ -221,13 +221,39 @@ def test_all_but_the_last_dimension_of_a_fully_connected_layer_are_kept_with_min
             lambda: setattr(fluid.DistributeTranspilerConfig(), "geo_sgd_mode", True),
             "supports only its default, False",
         ),
+        (
+            lambda: fluid.io.save_inference_model("m", ["x"], [variable("mean_0.tmp_0")], fluid.Executor()),
+            "depend on 'y'.*instead of the cost",
+        ),
+        (
+            lambda: fluid.Executor().run((fluid.Program(), ["x"], [])),  # type: ignore[arg-type]
+            "CompiledProgram.*three values: program, feed_names, targets = ",
+        ),
+        (
+            lambda: fluid.layers.cross_entropy(variable("fc_0.tmp_2"), fluid.layers.data("z", [3])),
+            "got float32 .*soft_label=True",
+        ),
+        (
+            lambda: fluid.layers.cross_entropy(variable("fc_0.tmp_2"), fluid.layers.data("z", [1])),
+            "got float32 .*declare them as int64",
+        ),
+        (
+            lambda: fluid.layers.square_error_cost(variable("fc_0.tmp_2"), fluid.layers.data("z", [8, 3])),
+            r"batch to the shape of 'z': .*such as \[3\]",
+        ),
+        (lambda: fluid.layers.dynamic_lstm(variable("x"), 8), r"\(-1, 4\).*size=8"),
+        (
+            lambda: fluid.DataFeeder([variable("y"), variable("x")]).feed([([1.0, 2.0, 3.0, 4.0], 0)]),
+            r"feed_list \(y, x\) has the order",
+        ),
+        (lambda: fluid.regularizer.L2(0.1), "did you mean 'L2Decay'"),
         (lambda: fluid.io.load_inference_model("nowhere", None), "directory nowhere"),  # type: ignore[arg-type]
         (lambda: fluid.io.save_params(None, "/proc/nope"), "/proc/nope"),
     ],
 )
 def test_an_argument_that_does_not_fit_the_program_is_refused(call: Callable[[], Any], words: str) -> None:
     classifier()
-    with pytest.raises((TypeError, ValueError, LookupError, RuntimeError), match=words):
+    with pytest.raises((TypeError, ValueError, LookupError, RuntimeError, AttributeError), match=words):
         call()
 
 

@@ -58,6 +58,13 @@ def test_inference_explains_rows_that_are_not_tuples() -> None:
         infer(output_layer=network, parameters=create(network), input=[np.zeros(2, "f")])
 
 
+def test_inference_of_a_cost_without_labels_names_the_cost() -> None:
+    x = layer.data("x", data_type.dense_vector(2))
+    cost = layer.square_error_cost(layer.fc(x, 1), layer.data("y", data_type.dense_vector(1)), name="cost")
+    with pytest.raises(ValueError, match=r"'cost' is a cost, which needs labels: .*output_layer="):
+        infer(output_layer=cost, parameters=create(cost), input=[(np.zeros(2, "f"),)])
+
+
 def test_feeding_of_another_type_is_refused() -> None:
     with pytest.raises(TypeError, match="dict, list or tuple"):
         DataFeeder(TYPES, "xy")
@@ -126,6 +133,7 @@ def test_a_batch_without_any_active_column_is_a_zero_matrix() -> None:
         (([1, 2], [1, 2]), "declare a list of numbers as integer_value_sequence"),
         ((["a", "b"], 1), "sample 0"),
         (([1, 2],), "no column 1"),
+        ((7, [1, 2], 0), r"2 data layers: drop the others, or give feeding={'x': 1, 'y': 2}"),
     ],
 )
 def test_a_sample_that_does_not_fit_is_named(sample: tuple[object, ...], says: str) -> None:

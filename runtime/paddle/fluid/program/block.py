@@ -199,9 +199,18 @@ class Block(graph.Block):
         """
         try:
             super().infer(op)
-        except OpError:
-            if not any(self._inferred_with_numbers(op, name) for name in op.reads):
-                raise
+        except OpError as error:
+            if any(self._inferred_with_numbers(op, name) for name in op.reads):
+                return
+            inputs = [cast(Variable, self.reach(name)) for name in op.reads]
+            least = min((len(each.shape) for each in inputs), default=0)
+            for each in inputs:
+                if each.is_data and each.shape[0] == -1 and len(each.shape) > max(least, 2):
+                    raise type(error)(
+                        f"{error}; layers.data adds the size of the batch to the shape of {each.name!r}: declare the "
+                        f"shape of one sample, such as {list(each.shape[2:])}, or pass append_batch_size=False"
+                    ) from error
+            raise
 
     def _inferred_with_numbers(self, op: graph.Operator, name: str) -> bool:
         variable = cast(Variable, self.reach(name))

@@ -7,17 +7,19 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from math import prod
 from numbers import Real
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
 from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.program.untrained import Untrained
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.graph.block import Name
 from paddle.graph.operator import script_line, warn_script
 from paddle.graph.scope import Scope
+from paddle.optim.learning_rate import unusual
 
 _log = logging.getLogger(__name__)
 _RUNS = 3  # a script may run its program a few times to try it, before it calls minimize
@@ -34,6 +36,7 @@ class Misuse:
         self._loaded_into: Callable[[], object] = lambda: None
         self._untrained = Untrained()
         self._is_finite = True
+        self._scheduled: WeakKeyDictionary[Program, int] = WeakKeyDictionary()
 
     def made(self) -> None:
         """Note that the script creates an optimizer."""
@@ -67,6 +70,9 @@ class Misuse:
                     f"{first.writes[0]!r}: run it before loading"
                 )
         self._untrained.check(program, scope, has_batch)
+        if has_batch and program.version != self._scheduled.get(program):
+            self._scheduled[program] = program.version
+            self._warn_of_schedule(program)
         if not self._idle or program._is_test or not has_batch:
             return
         variables = program.list_vars()
@@ -80,6 +86,22 @@ class Misuse:
                 "optimizer.minimize(loss) before exe.run(fluid.default_startup_program())"
             )
             self.rule_out()
+
+    @staticmethod
+    def _warn_of_schedule(program: Program) -> None:
+        """Warn of a program that trains, but reads the result of a learning rate schedule nowhere."""
+        ops = [op for block in program.blocks for op in block.ops if isinstance(op, Operator)]
+        schedule = [op for op in ops if op.role == OpRole.LR_SCHED]
+        others = [op for op in ops if op.role != OpRole.LR_SCHED]
+        computed = {name for op in schedule for name in op.writes}
+        if computed.isdisjoint(name for op in others for name in op.reads) and any(
+            op.role == OpRole.OPTIMIZE for op in others if schedule
+        ):
+            _log.warning(
+                "the learning rate schedule created %s has no effect, because no optimizer uses it: pass it on, as in "
+                "SGD(learning_rate=schedule)",
+                schedule[-1].origin,
+            )
 
     def initialized(self, program: Program, scope: Scope) -> None:
         """Note that a startup program was run."""
@@ -122,7 +144,7 @@ class FixedRate:
 
 
 def check_arguments(rate: object, regularization: object) -> None:
-    """Refuse a learning rate or a regularization of the wrong type; warn of a learning rate of 0.
+    """Refuse a learning rate or a regularization of the wrong type; warn of an unusual learning rate.
 
     Raises:
         FluidTypeError: an argument has the wrong type.
@@ -135,8 +157,8 @@ def check_arguments(rate: object, regularization: object) -> None:
         raise FluidError(
             f"learning_rate: expected 0 or more, got {rate!r}; to maximize, minimize -1.0 * loss"
         )
-    if isinstance(rate, Real) and not rate:
-        _log.warning("optimizer %s: with learning_rate=0, the parameters do not change", script_line())
+    if isinstance(rate, Real) and (what := unusual(float(rate))):
+        _log.warning("optimizer %s: %s", script_line(), what)
     if regularization is not None and not callable(regularization):
         raise FluidTypeError(
             f"regularization: expected fluid.regularizer.L2Decay(coefficient) or L1Decay, got {regularization!r}"

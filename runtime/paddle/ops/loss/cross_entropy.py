@@ -26,8 +26,12 @@ def check(x: Spec, label: Spec, soft_label: bool) -> None:
             raise ShapeError(f"soft labels must be {x.dtype} like the values, got {label.dtype}")
         return
     if not label.shape or label.shape[-1] != 1 or not np.issubdtype(label.dtype, np.integer):
+        is_wide = label.shape[-1:] == x.shape[-1:] and label.shape[-1:] != (1,)
+        hint = (
+            "pass soft_label=True for one-hot labels or probabilities" if is_wide else "declare them as int64"
+        )
         raise ShapeError(
-            f"expected integer labels of shape (..., 1), got {label.dtype} of shape {label.shape}"
+            f"expected integer labels of shape (..., 1), got {label.dtype} of shape {label.shape}: {hint}"
         )
     same(x.shape[:-1], label.shape[:-1], "values and labels, without the last size,")
 

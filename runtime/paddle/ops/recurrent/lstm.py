@@ -45,7 +45,8 @@ def check(x: Spec, weight: Spec, bias: Spec, out_width: int, use_peepholes: bool
     width = weight.shape[1] // 4
     if len(x.shape) != 2 or not agree(x.shape[1], 4 * width) or weight.shape != (out_width, 4 * width):
         raise ShapeError(
-            f"expected Input (rows, 4D) and Weight ({out_width}, 4D), got {x.shape} and {weight.shape}"
+            f"expected Input (rows, {4 * width}), for 4 gates of width {width}, and Weight ({out_width}, {4 * width}), "
+            f"got {x.shape} and {weight.shape}: give the fc before the LSTM size={4 * width}"
         )
     biases = (7 if use_peepholes else 4) * width
     if bias.shape != (1, biases):

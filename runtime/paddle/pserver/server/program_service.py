@@ -179,7 +179,7 @@ class ProgramService(Service):
     def handle(self, trainer: int, message: Message) -> None:
         """Execute a trainer's request, or let it wait; see `Service.handle`."""
         if message.verb not in self._handlers:
-            raise WireError(f"a Fluid program's server does not accept {message.verb.name} requests")
+            raise WireError(f"a Fluid server does not accept {message.verb.name}; v2 jobs need --mode=v2")
         self._handlers[message.verb](trainer, message)
 
     def shown(self) -> None:

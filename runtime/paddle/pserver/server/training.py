@@ -129,7 +129,10 @@ class Training(Service):
         """Execute a trainer's request, or let it wait; see `Service.handle`."""
         handler = self._handlers.get(message.verb)
         if handler is None:
-            raise WireError(f"this server runs a v2 job and does not accept {message.verb.name} requests")
+            raise WireError(
+                f"this server runs a v2 job and does not accept {message.verb.name} requests; if the script uses "
+                "DistributeTranspiler, start the job with --mode=fluid"
+            )
         self._async_pushes.withdraw(trainer)  # the rest of the push will not arrive
         handler(trainer, message)
 

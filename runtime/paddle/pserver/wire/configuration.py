@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, NamedTuple
 
 from paddle.errors import ConfigError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rule_of
@@ -86,34 +86,43 @@ class Configuration:
             ours: follows values of this configuration in the text.
             theirs: follows values of the other one.
         """
-        here = {parameter.name: parameter for parameter in self.parameters}
-        there = {parameter.name: parameter for parameter in other.parameters}
+        here, there = self._named(), other._named()
         for name in [*here, *there]:
             if here.get(name) != there.get(name):
                 one, two = _differing(here.get(name), there.get(name))
-                return f"parameter {name}: {one} {ours}, {two} {theirs}"
-        if self.optimizer != other.optimizer:
-            return f"optimizer: {self.optimizer} {ours}, {other.optimizer} {theirs}"
-        if self.tables != other.tables:
-            one, two = (", ".join(map(str, c.tables)) or "none" for c in (self, other))
-            return f"growing tables: {one} {ours}, {two} {theirs}"
+                return f"{name}: {one} {ours}, {two} {theirs}"
         if list(here) != list(there):
-            return f"order of parameters: {', '.join(here)} {ours}, {', '.join(there)} {theirs}"
+            return f"order: {', '.join(here)} {ours}, {', '.join(there)} {theirs}"
         one, two = (f"server {c.server} of {c.num_dense} + {c.num_sparse}" for c in (self, other))
         return (
             "" if one == two else f"servers: {one} {ours}, {two} {theirs}; give every trainer the same list"
         )
 
+    def _named(self) -> dict[str, Any]:
+        parameters = {f"parameter {each.name}": each for each in self.parameters}
+        return {
+            **parameters,
+            "optimizer": self.optimizer,
+            **{f"growing table {each.name}": each for each in self.tables},
+        }
 
-def _differing(one: ParameterSpec | None, two: ParameterSpec | None) -> tuple[str, str]:
-    """Return the settings that differ between two parameters, as text; "absent" for an absent one."""
+
+def _differing(one: Any, two: Any, prefix: str = "") -> tuple[str, str]:
+    """Return the fields that differ between two specifications, as text; "absent" for an absent one."""
     if one is None or two is None:
-        return ("absent" if one is None else f"shape={one.shape}"), (
-            "absent" if two is None else f"shape={two.shape}"
-        )
-    names = [each.name for each in fields(one) if getattr(one, each.name) != getattr(two, each.name)]
-    first, second = (", ".join(f"{name}={getattr(spec, name)!r}" for name in names) for spec in (one, two))
-    return first, second
+        return ("absent" if one is None else "present"), ("absent" if two is None else "present")
+    first, second = (
+        {each.name: getattr(spec, each.name) for each in fields(spec)} if is_dataclass(spec) else {**spec}
+        for spec in (one, two)
+    )
+    texts: list[tuple[str, str]] = []
+    for name in [*first, *(each for each in second if each not in first)]:
+        a, b = first.get(name, "absent"), second.get(name, "absent")
+        if a != b and type(a) is type(b) and (is_dataclass(a) or isinstance(a, Mapping)):
+            texts.append(_differing(a, b, f"{prefix}{name}."))
+        elif a != b:
+            texts.append((f"{prefix}{name}={a!r}", f"{prefix}{name}={b!r}"))
+    return ", ".join(text for text, _ in texts), ", ".join(text for _, text in texts)
 
 
 def check_names(parameters: Sequence[ParameterSpec]) -> None:

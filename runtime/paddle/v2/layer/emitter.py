@@ -167,9 +167,9 @@ class Emitter:
         if name not in self._rows:
             config = self.layers[name]
             if name not in self._images:
-                raise UsageError(
-                    f"layer {self._layer!r} cannot use {name!r} ({config.input_type or config.type}) as numeric input"
-                )
+                what = config.input_type.described() if config.input_type else config.type
+                what += self.layers[self._layer].created if self._layer else ""
+                raise UsageError(f"layer {self._layer!r} needs numbers, but its input {name!r} is {what}")
             # If samples determine the height and width of an image, its rows may have a different size from the layer.
             batch = 0 if -1 in self._images[name].shape[1:] else -1
             self._rows[name] = self.reshape(self._images[name], [batch, config.size])

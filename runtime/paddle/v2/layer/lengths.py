@@ -67,12 +67,12 @@ def origin_of(config: LayerConfig, known: Mapping[str, Origin | None]) -> Origin
             raise UsageError(
                 f"layer {config.name!r} ({called}) needs a sequence, but its input {inputs[place]!r} "
                 "has one row per sample: declare the underlying data layer as a sequence, such as "
-                f"dense_vector_sequence or integer_value_sequence{_created(config)}"
+                f"dense_vector_sequence or integer_value_sequence{config.created}"
             )
         must_be_nested = goes_into_levels or (config.type in LAYERS and LAYERS[config.type].nested)
         if must_be_nested and origin is not None and origin.levels < 2:
             text = ONE_LEVEL.format(layer=config.name, input=inputs[place])
-            raise UsageError(f"{text}{_created(config)}")
+            raise UsageError(f"{text}{config.created}")
     if config.type in LAYERS and LAYERS[config.type].one_a_sample:
         origin = known.get(inputs[0])
         if goes_into_levels:
@@ -201,10 +201,6 @@ def _together(config: LayerConfig) -> list[str]:
 def _inputs(config: LayerConfig) -> list[str]:
     others = [str(link.attrs["other"]) for link in config.inputs if "other" in link.attrs]
     return [link.layer for link in config.inputs] + others
-
-
-def _created(config: LayerConfig) -> str:
-    return f"; the layer was created {config.origin}" if config.origin else ""
 
 
 def _sequence_inputs(config: LayerConfig) -> Iterator[tuple[int, str]]:

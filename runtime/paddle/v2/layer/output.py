@@ -298,7 +298,10 @@ def as_list(layers: LayerOutput | Sequence[LayerOutput], who: str) -> list[Layer
 def require_layer(layer: object, who: str) -> None:
     """Check that an argument is a layer; `who` names the function in the error."""
     if not isinstance(layer, LayerOutput):
-        raise UsageTypeError(f"{who} takes layers, got {type(layer).__name__}: {layer!r:.80}")
+        hint = "; pass the layer itself, which paddle.layer.data or another layer returned"
+        raise UsageTypeError(
+            f"{who} takes layers, got {type(layer).__name__}: {layer!r:.80}{hint if isinstance(layer, str) else ''}"
+        )
 
 
 def is_index(layer: LayerOutput) -> bool:

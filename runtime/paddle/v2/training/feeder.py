@@ -22,6 +22,7 @@ Sample: TypeAlias = Sequence[Any]
 Feeding: TypeAlias = Mapping[str, int] | Sequence[str] | None
 Place: TypeAlias = Callable[[int], str]
 """Describes the position of a data layer's item in a batch, given its number."""
+MISSING = "Yield one item per data layer, or name the columns: feeding={layer: column}"
 _WIDE = 10  # of fewer columns, all samples of a batch can repeat two
 
 
@@ -40,8 +41,9 @@ class DataFeeder:
         checks_ids: bool = False,
         advice: str = "if the reader yields single samples, wrap it in paddle.batch(reader, 32); otherwise write each "
         "sample as a tuple, such as (x, y) or (x,)",
+        missing: str = MISSING,
     ) -> None:
-        self._checks_ids, self._advice = checks_ids, advice
+        self._checks_ids, self._advice, self._missing = checks_ids, advice, missing
         names = [name for name, _ in data_types]
         columns = _columns(names, feeding)
         self._layers = [(name, kind, columns[name]) for name, kind in data_types]
@@ -76,13 +78,19 @@ class DataFeeder:
                 at = next(i for i, sample in enumerate(batch) if not _has(sample, column))
                 raise UsageError(
                     f"sample {at} has no column {column} for data layer {name!r}; the data layers are "
-                    f"{[layer for layer, _, _ in self._layers]}. Yield one item per data layer, or name the columns: "
-                    "feeding={layer: column}"
+                    f"{[layer for layer, _, _ in self._layers]}. {self._missing}"
                 ) from error
-            if kind.seq_type == SequenceType.NO_SEQUENCE:
-                _CONVERT[kind.type](feed, name, kind, items, _sample)
-            else:
-                _sequences(feed, name, kind, items)
+            try:
+                flat = kind.seq_type == SequenceType.NO_SEQUENCE
+                _CONVERT[kind.type](feed, name, kind, items, _sample) if flat else _sequences(
+                    feed, name, kind, items
+                )
+            except UsageError as error:
+                if len(batch[0]) <= self._width:
+                    raise
+                columns = {layer: at for at, (layer, _, _) in enumerate(self._layers, 1)}
+                text = f"{error}; a sample has {len(batch[0])} items, but the network has {len(columns)} data layers"
+                raise UsageError(f"{text}: drop the others, or give feeding={columns}") from error
         if self._checks_ids:
             self._checks_ids = False
             for name, kind, _ in self._layers:

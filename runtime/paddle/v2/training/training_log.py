@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from logging import Logger
 from typing import Any
 
 from paddle.env import JobEnvironment
 from paddle.glog import TRAINER, open_log
+from paddle.graph.operator import script_call, script_line
 from paddle.ops.base.lod import lod_of, plain
 from paddle.v2.data_type import DataType, InputType
+from paddle.v2.errors import UsageTypeError
 from paddle.v2.model import EvaluatorConfig
 from paddle.v2.training.metric import Metrics, Part
 
+_log = logging.getLogger(__name__)
 _MANY_IDS, _WIDE = 50, 10  # a first batch with as many equal ids of so wide a type is suspicious
 
 NO_BATCH = (
@@ -120,3 +125,30 @@ def check_ids(feed: Mapping[str, Any], name: str, kind: InputType) -> None:
             count,
             ids[0, 0],
         )
+
+
+def checked_handler(handler: Callable[[Any], object] | None) -> Callable[[Any], object]:
+    """Return an event handler, by default one that ignores events.
+
+    Raises:
+        UsageTypeError: it is not a function of one argument.
+    """
+    if handler is None:
+        if re.search(r"event_handler\s*=\s*\w+\(", script_call()):
+            _log.warning(
+                "train %s: event_handler is None: pass the function itself, without ()", script_line()
+            )
+        return _ignore
+    if not callable(handler):
+        raise UsageTypeError(f"event_handler must be callable, got {type(handler).__name__}")
+    try:
+        signature(handler).bind(None)
+    except TypeError as error:
+        raise UsageTypeError(f"event_handler must take one argument, the event: {error}") from None
+    except ValueError:  # a function in C without a signature
+        pass
+    return handler
+
+
+def _ignore(event: object) -> None:
+    """Ignore the event: the default event handler."""

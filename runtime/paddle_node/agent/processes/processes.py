@@ -109,8 +109,8 @@ READ_SIZE = 1 << 18
 PIPE_SIZE = 1 << 20  # so that a process that prints in bursts does not wait for the agent
 DRAIN_LIMIT = 1 << 20  # an orphan may continue writing after its process has ended
 F_SETPIPE_SZ = 1031  # of Linux; the fcntl module has the name from Python 3.10 on
-TAIL_LINES = 40
-TAIL_BYTES = 8 << 10
+TAIL_LINES = 120  # the traceback of a chain of errors
+TAIL_BYTES = 16 << 10
 
 
 class Output:

@@ -21,9 +21,12 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
         {"parameters": Model({"_fc0.w0": (60, 51)}).parameters},
         "parameter _fc0.w0: .*60, 50.*60, 51",
     ),
-    "another rule": ({"optimizer": OptimizerSpec("adam")}, "optimizer: .*momentum.*adam"),
+    "another rule": (
+        {"optimizer": OptimizerSpec("adam")},
+        "optimizer: rule='momentum', hyper.* here, rule='adam'",
+    ),
     "fewer parameters": ({"parameters": MODEL.parameters[:1]}, "parameter _fc0.wbias: .*absent"),
-    "another order": ({"parameters": MODEL.parameters[::-1]}, "order of parameters"),
+    "another order": ({"parameters": MODEL.parameters[::-1]}, "order: parameter "),
 }
 
 

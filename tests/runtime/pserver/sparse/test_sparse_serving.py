@@ -121,7 +121,7 @@ def test_trainers_that_differ_about_a_table_are_told_how() -> None:
         configured(client, SGD, table_spec(entry=1 + trainer))
 
     with pytest.raises(
-        PserverError, match=r"growing tables: .*entry=1.* on trainer 0, .*entry=2.* on trainer 1"
+        PserverError, match=r"growing table emb: entry=1 on trainer 0, entry=2 on trainer 1\."
     ):
         InProcessJob(2, 1).run(train)
 

@@ -25,7 +25,7 @@ def dense(name: str, dim: int) -> layer.LayerOutput:
 @pytest.mark.parametrize(
     ("declare", "says"),
     [
-        (lambda x: layer.fc("x", 3), "fc takes layers, got str: 'x'"),  # type: ignore[arg-type]
+        (lambda x: layer.fc("x", 3), "fc takes layers, got str: 'x'; pass the layer itself"),  # type: ignore[arg-type]
         (lambda x: layer.fc(None, 3), "fc takes layers, got NoneType"),  # type: ignore[arg-type]
         (lambda x: layer.fc(x, 3, act=paddle.activation.Relu), "instance"),  # type: ignore[arg-type]
         (lambda x: layer.fc(x, 3, param_attr="w"), "^param_attr takes paddle.attr.Param"),  # type: ignore[arg-type]
@@ -220,6 +220,15 @@ def test_sizes_of_numpy_are_sizes() -> None:
     out = layer.fc(layer.data("x", data_type.dense_vector(size)), size)
     written = Topology(out).network.to_json()
     assert Network.from_json(written).to_json() == written
+
+
+def test_an_integer_label_of_a_regression_is_named_with_its_declaration_and_line() -> None:
+    label = layer.data("y", data_type.integer_value(1))
+    cost = layer.square_error_cost(layer.fc(dense("x", 4), 1), label)
+    with pytest.raises(
+        PaddleError, match=r"'y' is integer_value\(1\): declare it as dense_vector\(1\).*created at /"
+    ):
+        paddle.trainer.SGD(cost, paddle.parameters.create(cost), paddle.optimizer.Momentum())
 
 
 def test_a_misspelt_layer_gets_a_hint() -> None:

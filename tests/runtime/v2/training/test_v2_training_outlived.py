@@ -270,6 +270,22 @@ def test_an_event_handler_with_other_arguments_is_refused_before_training() -> N
             trainer.train(lambda: iter([]), event_handler=wrong)  # type: ignore[arg-type]
 
 
+def test_the_result_of_a_call_given_as_the_event_handler_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _, cost = regression()
+    trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), optimizer.Momentum())
+    handler: Callable[[object], None] = lambda event: None  # noqa: E731
+    trainer.train(lambda: iter([POINTS]), event_handler=None)
+    trainer.train(lambda: iter([POINTS]), event_handler=handler)
+    assert "event_handler" not in caplog.text
+    trainer.train(
+        lambda: iter([POINTS]),
+        event_handler=handler(None),  # type: ignore[func-returns-value]
+    )
+    assert "event_handler is None: pass the function itself" in caplog.text
+
+
 def test_a_prediction_given_as_the_cost_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     def warned(make: Callable[[paddle.layer.LayerOutput], paddle.layer.LayerOutput]) -> bool:
         caplog.clear()
