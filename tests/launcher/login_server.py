@@ -15,7 +15,6 @@ from tests.ports import free_range
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 PRIVILEGE_DIR = Path("/run/sshd")
-START_S = 60.0
 
 CONFIG = """\
 ListenAddress {address}:{port}

@@ -29,7 +29,6 @@ outcomes = scenarios.fixture()
 FIRST_PORT, MIDDLE_PORT = 20000, 26384
 SECRET = "s3ntinel-b4f1c0de-value"
 HIDDEN = "an0ther-value"  # which a command line may show for a moment
-ENVIRONMENT = "import os, json; print('seen', json.dumps(dict(os.environ)))\n"
 INTERFACES = """
 import fcntl, os, socket, struct
 name = os.environ["GLOO_SOCKET_IFNAME"]

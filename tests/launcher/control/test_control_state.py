@@ -37,8 +37,6 @@ from paddle_cluster.system.state_dir import (
     write_json,
 )
 
-GONE = ProcessId("elsewhere", 1, 1, "another boot")
-
 
 @pytest.fixture
 def where(tmp_path: Path) -> StatePlaces:

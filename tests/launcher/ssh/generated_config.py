@@ -124,6 +124,6 @@ _include = _line(
     st.sampled_from(["{folder}/more/*.conf", '"{folder}/more/a b.conf"', "{folder}/more/absent*"]),
 )
 FILES = st.fixed_dictionaries(
-    {"config": _text(True), "more/a b.conf": _text(False), "more/c.conf": _text(False)}
+    {"config": _text(1, _include), "more/a b.conf": _text(0), "more/c.conf": _text(0)}
 )
 """Name -> text, in which {folder} stands for the folder of the files."""

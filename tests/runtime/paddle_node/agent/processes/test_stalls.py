@@ -8,22 +8,6 @@ from pathlib import Path
 from tests.runtime.paddle_node.agent.driven_node import Node, eventually
 
 HOOKS = str(Path(__file__).resolve().parents[5] / "runtime" / "paddle" / "hooks")
-HOLD = "import time\ndef wait_for_nothing():\n    time.sleep(60)\nprint('holding')\nwait_for_nothing()\n"
-BEATS = """
-import os, time
-fd = int(os.environ['PADDLE_REPORT_FD'])
-os.write(fd, b'{"event": "alive"}\\n')
-def mute(): time.sleep(60)
-mute()
-"""
-STEPS = """
-import os, time
-fd = int(os.environ['PADDLE_REPORT_FD'])
-numbers = b'"pass_id": 0, "batch_id": 0, "step": 1, "cost": 1, "samples": 1, "samples_per_s": 1'
-os.write(fd, b'{"event": "progress", ' + numbers + b'}\\n')
-def stuck_in_the_second_step(): time.sleep(60)
-stuck_in_the_second_step()
-"""
 
 
 def holding(node: Node) -> None:
