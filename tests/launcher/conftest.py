@@ -15,12 +15,21 @@ from paddle_cluster.config.settings import Settings
 from paddle_cluster.errors import ConfError, ExitCode
 from paddle_cluster.plan.plan import Plan, build
 from tests.launcher.configuring import Resolve
+from tests.launcher.control_jobs import Bench
 from tests.launcher.login_server import LoginServer, missing
 from tests.launcher.logins import Client
 from tests.launcher.planning import JOB, THREE, Planned
 from tests.runtime.paddle_node.agent.conftest import make_node, node
 
 __all__ = ["make_node", "node"]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """Runs jobs on local nodes in the test's directory."""
+    bench = Bench(tmp_path)
+    yield bench
+    bench.close()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,13 +25,6 @@ OLD, NEW = "JOB20260101000000-aaaaaa", "JOB20260102000000-bbbbbb"
 @pytest.fixture
 def where(tmp_path: Path) -> StatePlaces:
     return StatePlaces(tmp_path / "jobs", tmp_path / "short")
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.close()
 
 
 def test_the_running_job_is_meant_by_a_name_and_ended_ones_by_their_id(where: StatePlaces) -> None:

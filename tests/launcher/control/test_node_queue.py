@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import queue
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,6 @@ from tests.ports import free_range
 @pytest.fixture
 def where(tmp_path: Path) -> StatePlaces:
     return StatePlaces(tmp_path / "jobs", tmp_path / "short")
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    made.close()
 
 
 def job(

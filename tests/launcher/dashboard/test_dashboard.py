@@ -93,13 +93,6 @@ class Browser:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    bench.close()
-
-
-@pytest.fixture
 def open_page() -> Iterator[Callable[[StatePlaces], Browser]]:
     started: list[tuple[DashboardServer, threading.Thread]] = []
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,13 +45,6 @@ for name, mode in {FOLDERS!r}.items():
 
 def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    bench.close()
 
 
 def test_a_directory_that_is_sent_again_keeps_the_setgid_bit_of_a_shared_workspace(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -24,13 +24,6 @@ from tests.launcher.files.test_verification import listed, row
 
 REMOVED = [".nfs" + "0" * 15 + "1" * 9, ".fuse_hidden" + "0" * 16]
 OWN = [".nfsrc", ".nfs0123456789abcdeg", ".fuse_hidden"]
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    bench.close()
 
 
 @pytest.fixture
