@@ -115,6 +115,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
     return Shares(config, log)
 
 
+@pytest.fixture
+def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A file system in memory, limited by the test's parameter, such as size=64k."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a small disk")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    options = f"{request.param},mode=0700"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def jobs_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Jobs of tests keep their state away from those of the person who runs them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 import os
 import queue
 import shutil
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -116,31 +115,23 @@ def test_many_files_do_not_take_as_many_descriptors(collector: Collector, tmp_pa
     assert {path.read_bytes() for path in tmp_path.glob("log/*/train.log")} == {b"xx"}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
-def test_a_full_disk_is_told_once_and_counted(tmp_path: Path) -> None:
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], check=True)
-    try:
-        collector = Collector(tmp_path)
-        chunk = b"x" * 10_000
-        told = [collector.store(0, "log/train.log", index * 10_000, index == 0, chunk) for index in range(10)]
-        assert len([sentence for sentence in told if sentence]) == 1
-        (sentence,) = collector.close()
-        size = (tmp_path / "log/node_0/train.log").stat().st_size
-        assert f"{size_text(100_000 - size)} missing: No space left" in sentence
-    finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
+@pytest.mark.parametrize("small_disk", ["size=64k"], indirect=True)
+def test_a_full_disk_is_told_once_and_counted(small_disk: Path) -> None:
+    collector = Collector(small_disk)
+    chunk = b"x" * 10_000
+    told = [collector.store(0, "log/train.log", index * 10_000, index == 0, chunk) for index in range(10)]
+    assert len([sentence for sentence in told if sentence]) == 1
+    (sentence,) = collector.close()
+    size = (small_disk / "log/node_0/train.log").stat().st_size
+    assert f"{size_text(100_000 - size)} missing: No space left" in sentence
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
-def test_half_a_model_never_appears_on_a_full_disk(tmp_path: Path) -> None:
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], check=True)
-    try:
-        collector = Collector(tmp_path)
-        assert "this copy is incomplete" in collector.store(0, "output/w", 0, True, b"x" * 100_000, eof=True)
-        assert not (tmp_path / "output/w").exists()
-        collector.close()
-    finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
+@pytest.mark.parametrize("small_disk", ["size=64k"], indirect=True)
+def test_half_a_model_never_appears_on_a_full_disk(small_disk: Path) -> None:
+    collector = Collector(small_disk)
+    assert "this copy is incomplete" in collector.store(0, "output/w", 0, True, b"x" * 100_000, eof=True)
+    assert not (small_disk / "output/w").exists()
+    collector.close()
 
 
 def test_a_log_that_was_rotated_on_its_node_is_rotated_here(collector: Collector, tmp_path: Path) -> None:

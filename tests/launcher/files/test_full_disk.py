@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,18 +19,7 @@ from tests.launcher.dispatching import greeted, run, to_workspace
 from tests.runtime.paddle_node.agent.driven_node import Node
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root to mount a small disk")
-    folder = tmp_path / "small"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
+@pytest.mark.parametrize("small_disk", ["size=1m"], indirect=True)
 def test_a_full_disk_is_told_with_what_is_missing_and_left_clean(
     make_node: Callable[..., Node], root: Path, small_disk: Path
 ) -> None:
@@ -44,6 +31,7 @@ def test_a_full_disk_is_told_with_what_is_missing_and_left_clean(
     assert [path for path in small_disk.rglob("*") if path.is_file()] == []
 
 
+@pytest.mark.parametrize("small_disk", ["size=1m"], indirect=True)
 def test_a_disk_that_fills_up_while_files_arrive_is_told_and_left_clean(
     make_node: Callable[..., Node], tmp_path: Path, small_disk: Path
 ) -> None:

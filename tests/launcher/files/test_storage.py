@@ -75,20 +75,16 @@ def test_files_that_were_removed_while_open_are_neither_collected_nor_sent(bench
     assert {entry.path for entry in workspace_package(bench.place / "ws").entries} == {"train.py", *OWN}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
-def test_files_for_which_a_full_disk_has_room_are_complete(tmp_path: Path) -> None:
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], check=True)
-    try:
-        collector, half = Collector(tmp_path), b"x" * 20_000
-        for offset in (0, 20_000):
-            for name in "abc":
-                collector.store(0, f"output/{name}", offset, offset == 0, half, offset > 0)
-        assert sorted(path.stat().st_size for path in (tmp_path / "output").iterdir()) == [40_000]
-        (lost, again) = [line for line in collector.close() if "missing" in line]
-        assert "No space left" in lost
-        assert "No space left" in again
-    finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
+@pytest.mark.parametrize("small_disk", ["size=64k"], indirect=True)
+def test_files_for_which_a_full_disk_has_room_are_complete(small_disk: Path) -> None:
+    collector, half = Collector(small_disk), b"x" * 20_000
+    for offset in (0, 20_000):
+        for name in "abc":
+            collector.store(0, f"output/{name}", offset, offset == 0, half, offset > 0)
+    assert sorted(path.stat().st_size for path in (small_disk / "output").iterdir()) == [40_000]
+    (lost, again) = [line for line in collector.close() if "missing" in line]
+    assert "No space left" in lost
+    assert "No space left" in again
 
 
 @pytest.mark.skipif(

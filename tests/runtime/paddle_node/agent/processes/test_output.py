@@ -3,10 +3,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,17 +80,7 @@ def test_control_frames_pass_a_flood(node: Node) -> None:
     assert time.monotonic() - began < 45
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("needs root to mount a small disk")
-    folder = tmp_path / "small"
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], check=True)
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
+@pytest.mark.parametrize("small_disk", ["size=256k"], indirect=True)
 def test_a_full_log_disk_costs_bytes_and_not_the_job(
     make_node: Callable[..., Node], small_disk: Path
 ) -> None:
