@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,22 @@ class TranspiledJob:
                     held = scope.get(part.slice.name)
                     held[...] = self.first[name].reshape(-1)[part.offset :][: held.size].reshape(held.shape)  # type: ignore[index]
         exe.run(main, scope=scope)
+
+    def save_after(self, batches: Sequence[Feed], folder: Path) -> None:
+        """Train on batches; trainer 0 then saves its program."""
+
+        def train_and_save(rank: int) -> None:
+            _, main, startup, _ = self.transpiled(rank)
+            exe = fluid.Executor(fluid.CPUPlace())
+            with fluid.scope_guard(fluid.Scope()):
+                exe.run(startup)
+                for feed in batches:
+                    exe.run(main, halves(feed, rank, self.trainers))
+                if rank == 0:
+                    fluid.io.save_persistables(exe, folder, main)
+            exe.close()
+
+        self.run(train_and_save)
 
     def train(
         self,

@@ -12,7 +12,7 @@ import pytest
 import paddle.fluid as fluid
 from paddle.fluid import contrib
 from tests.runtime.fluid.remote.test_fluid_growing_table import click_batches, clicks, entered, spread
-from tests.runtime.fluid.transpiled_job import TranspiledJob, built, halves
+from tests.runtime.fluid.transpiled_job import TranspiledJob, built
 
 NET = clicks(is_distributed=True, height=10**11)
 
@@ -24,18 +24,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     job = TranspiledJob(NET)
     batches = [entered(feed, spread) for feed in click_batches()]
 
-    def train_and_save(rank: int) -> None:
-        _, main, startup, _ = job.transpiled(rank)
-        exe = fluid.Executor(fluid.CPUPlace())
-        with fluid.scope_guard(fluid.Scope()):
-            exe.run(startup)
-            for feed in batches[:2]:
-                exe.run(main, halves(feed, rank, 2))
-            if rank == 0:
-                fluid.io.save_persistables(exe, folder, main)
-        exe.close()
-
-    job.run(train_and_save)
+    job.save_after(batches[:2], folder)
     return folder
 
 

@@ -250,18 +250,7 @@ def test_more_servers_go_on_from_what_was_saved(
     )
     job = TranspiledJob(net, first=first)
 
-    def train_and_save(rank: int) -> None:
-        _, main, startup, _ = job.transpiled(rank)
-        exe = fluid.Executor(fluid.CPUPlace())
-        with fluid.scope_guard(fluid.Scope()):
-            exe.run(startup)
-            for feed in batches[:2]:
-                exe.run(main, halves(feed, rank, 2))
-            if rank == 0:
-                fluid.io.save_persistables(exe, tmp_path, main)
-        exe.close()
-
-    job.run(train_and_save)
+    job.save_after(batches[:2], tmp_path)
     files = sorted((tmp_path / "__lookup_table__").iterdir())
     assert [each.name for each in files] == ["features_0", "features_1"]
     assert not (tmp_path / "features").exists()
