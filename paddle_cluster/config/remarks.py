@@ -19,6 +19,8 @@ from paddle_node.contract.classes import regex
 _SEVERAL = regex(r"=.*,[A-Z][A-Z0-9_]*=")
 _HOSTS = regex(rb"(?:^|\n)HOSTS\s*=")
 _GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+# What a starter sets in each of its tasks; trainers of a job have none of these variables.
+_TASKS = (("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"), ("mpirun", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE"))
 
 
 def remarks(
@@ -43,6 +45,12 @@ def remarks(
         for name in _GPUS:
             if environ.get(name) and name not in variables:
                 yield f"{name} of this shell is not passed on to processes: to do so, give --env={name}"
+    for starter, rank, size in _TASKS:
+        if rank in environ and environ.get(size, "1") != "1":
+            yield (
+                f"WARNING: {starter} started {environ[size]} tasks, of which this launcher is number {environ[rank]}. "
+                f"One launcher starts a job on all nodes: run it without {starter}"
+            )
     if read["PADDLE_NIC"] and listed.hosts[0].is_local:
         yield "PADDLE_NIC has no effect on local nodes, which use 127.0.0.0/8"
     if arguments["engine"] != "ssh" and listed.hosts[0].is_local:

@@ -78,6 +78,19 @@ def test_gpus_chosen_in_the_shell_are_named_where_processes_do_not_see_the_choic
     assert not remarks("HOSTS = ['a', 'b']")
 
 
+def test_a_launcher_that_srun_or_mpirun_starts_several_times_warns(configured: Resolve) -> None:
+    def warnings(**environ: str) -> list[str]:
+        found = configured("HOSTS = ['a', 'b']", "-p", "ws", **environ).sources.remarks
+        return [line for line in found if "launcher" in line]
+
+    (line,) = warnings(SLURM_PROCID="2", SLURM_STEP_NUM_TASKS="3")
+    assert "srun started 3 tasks, of which this launcher is number 2" in line
+    (line,) = warnings(PMIX_RANK="0", OMPI_COMM_WORLD_SIZE="2", SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="1")
+    assert "run it without mpirun" in line
+    assert not warnings(SLURM_PROCID="0", SLURM_NTASKS="3")  # a batch script
+    assert not warnings(OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2")  # a trainer of a job
+
+
 def test_a_host_has_a_python_a_folder_a_key_and_variables_of_its_own(
     planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
