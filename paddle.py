@@ -15,7 +15,10 @@ RUNTIME = os.path.join(ROOT, "runtime")
 def launch():
     """Run the launcher and return its exit code."""
     if sys.version_info < (3, 11):  # noqa: UP036 - this file alone is parsed by older ones
-        sys.stderr.write("paddle.py: needs Python 3.11 or newer, this is {}.{}\n".format(*sys.version_info))
+        hint = "; `sh run.sh` sets up .venv, for .venv/bin/python paddle.py"
+        sys.stderr.write(
+            "paddle.py: needs Python 3.11 or newer, this is {}.{}{}\n".format(*sys.version_info[:2], hint)
+        )
         return 2
     if ROOT not in sys.path:
         sys.path.insert(0, ROOT)  # python -P leaves the script's directory out

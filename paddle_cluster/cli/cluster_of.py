@@ -41,9 +41,9 @@ def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
     options = [one for one in given.passthrough if one.startswith("-")]
     unknown = [one for one in options if one[2:].partition("=")[0] not in _FLAGS]
     if unknown or (given.passthrough and not given.flags):
-        raise UsageError(
-            f"{command} does not take {(unknown or given.passthrough)[0]!r}; see `{PROGRAM} {command} --help`"
-        )
+        first = (unknown or given.passthrough)[0]
+        hint = f"give hosts as --hosts={first}, or " * (not first.startswith("-"))
+        raise UsageError(f"{command} does not take {first!r}; {hint}see `{PROGRAM} {command} --help`")
     kept = {name: value for name, value in given.given.items() if has_job or name != "job_workspace"}
     return dataclasses.replace(given, given=kept)
 

@@ -27,7 +27,6 @@ _ADVICE = {
         "all a force f yes y",
         "it removes the directories of all ended jobs, without asking",
     ),
-    "stop": ("all a", f"it stops one job; `{PROGRAM} status` lists the running ones"),
     "status": ("watch w follow f", f"`{PROGRAM} attach` follows a job, `{PROGRAM} dashboard` all jobs"),
     "checkpoints": ("delete rm clean", "to delete a checkpoint, remove its directory on the nodes"),
     "dashboard": (
@@ -37,6 +36,7 @@ _ADVICE = {
 }
 """Command -> options that other programs have, and how to do the same here."""
 _OF_NODES = ("--hosts", "--hostfile", "--conf")
+_JOB = ("--job", "--job_id", "--id", "--name")
 OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 
 
@@ -82,12 +82,20 @@ def read(command: str, argv: Sequence[str], usage: str) -> CommandArguments:
             given[name] = value
         elif token in known and not known[token]:
             on.add(token)
+        elif name in OF_JOBS and "[JOB]" in usage and (value or rest):
+            jobs.append(value or rest.pop(0))  # answered with the job of this directory
         elif name in OF_JOBS:
             raise UsageError(
                 f"{command}: unknown option {name}. Give the job's id as `{PROGRAM} status` shows it, or omit it"
             )
+        elif name in _JOB and "[JOB]" in usage:
+            raise UsageError(
+                f"{command}: unknown option {name}; give the job alone: {PROGRAM} {command} {value or 'JOB'}"
+            )
         elif token.startswith("-"):
             near = _SYNONYMS.get(name) if _SYNONYMS.get(name) in known else nearest(name, tuple(known))
+            if near and name in _SYNONYMS and known[near]:
+                near += f"={value or (rest or ['...'])[0]}"
             hint = f"did you mean {near}?" if near else f"its options are {', '.join(known)}"
             names, advice = _ADVICE.get(command, ("", ""))
             hint += f"; {advice}" * (name.lstrip("-") in names.split())
@@ -98,7 +106,8 @@ def read(command: str, argv: Sequence[str], usage: str) -> CommandArguments:
     if alone and (command, alone) != ("stop", "--conf"):  # which stop queries for a job unknown here
         raise UsageError(f"{command}: {alone} has no effect without --nodes, which queries these nodes")
     if len(jobs) > 1:
-        raise UsageError(f"{command} takes a single job, got {' '.join(jobs)}")
+        each = "; ".join(f"{PROGRAM} {command} {job}" for job in jobs)
+        raise UsageError(f"{command} takes a single job, got {' '.join(jobs)}; run it for each one: {each}")
     return CommandArguments(jobs[0] if jobs else None, given, frozenset(on))
 
 

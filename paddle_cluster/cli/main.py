@@ -19,7 +19,7 @@ from paddle_cluster.config.values import near_miss, nearest
 from paddle_cluster.errors import ExitCode, LauncherError, ThreadLimitError, UsageError
 from paddle_cluster.screen.writer import answer, show
 from paddle_cluster.system import signals
-from paddle_cluster.system.installation import IS_CHECKOUT, PROGRAM
+from paddle_cluster.system.installation import PROGRAM, packages_remedy
 from paddle_cluster.text.wrapping import visible
 
 _SYNONYMS = {
@@ -36,6 +36,7 @@ _SYNONYMS = {
     "--version": "version",
 }
 """Command, or option -> its names in other programs."""
+_RESULTS = ("fetch", "download", "collect", "pull", "results", "output", "copy", "cp")
 _MEANT = {name: command for command, names in _SYNONYMS.items() for name in names.split()}
 
 
@@ -76,10 +77,11 @@ def _with_packages(argv: Sequence[str]) -> ExitCode:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith(("paddle_cluster", "paddle_node")):
             raise
-        remedy = "run `sh run.sh` to set up .venv, then use .venv/bin/python paddle.py"
-        if not IS_CHECKOUT:
-            remedy = f"reinstall paddle-cluster with its dependencies ({sys.executable} -m pip check)"
-        raise UsageError(f"this Python cannot import {error.name}; {remedy}") from error
+        raise UsageError(packages_remedy(error.name)) from error
+    except PermissionError as error:
+        if error.filename is None:
+            raise
+        raise UsageError(f"{error.filename}: permission denied; make it accessible to your user") from error
 
 
 def _run(argv: Sequence[str]) -> ExitCode:
@@ -123,6 +125,8 @@ def named(argv: Sequence[str]) -> str | None:
     hint = f"did you mean {near}?" if near else f"the commands are {', '.join(COMMANDS)}"
     if meant in ("resume", "restart"):
         hint += " Run the job's command again; --resume=latest continues from its checkpoints in --checkpoint_dir."
+    if meant in _RESULTS:
+        hint = "when a job ends, output/ of node 0, and files of --collect=PATTERN, are in output/ of the workspace."
     example = shlex.quote(argument) if os.path.isdir(argument) else "DIR"
     raise UsageError(f"unknown command {argument!r}: {hint} (A job needs --job_dispatch_package={example}.)")
 

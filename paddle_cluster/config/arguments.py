@@ -284,6 +284,10 @@ def _check_value(option: Option, value: str | None) -> str:
         if value is not None:
             raise UsageError(f"--{option.name} takes no value, got {value!r}")
         return ""
+    if value == "":
+        raise UsageError(
+            f"--{option.name} is empty: --{option.name}={option.metavar}; if its value is a variable, that is not set"
+        )
     if not value or value.startswith("--"):
         raise UsageError(f"--{option.name} needs a value: --{option.name}={option.metavar}")
     if option.choices and value not in option.choices:

@@ -262,6 +262,8 @@ def _remedy(error: BaseException, path: Path) -> str:
         return f"; assign it first, with a single '=': {error.name} = ..."
     if isinstance(error, NameError) and error.name in _CONSTANTS:
         return f"; in Python, write {_CONSTANTS[error.name]}"
+    if isinstance(error, NameError) and error.name in sys.stdlib_module_names:
+        return f"; import the module first: import {error.name}"
     if isinstance(error, NameError) and error.name:
         return f'; put a string in quotes: "{error.name}"'
     if isinstance(error, KeyError) and _CONF_NAME.fullmatch(str(error.args[0])):
@@ -314,7 +316,7 @@ class Layers:
             ConfError: a name is unknown or a value is invalid.
         """
         for name in self.conf.values:
-            if name not in CONF_NAMES:
+            if name not in CONF_NAMES and name in self.conf.lines:  # others are imported
                 near = values.nearest(name, tuple(CONF_NAMES))
                 hint = f"did you mean {near}?" if near else "write names of your own in lower case"
                 prefix, _, rest = name.partition("_")
@@ -324,6 +326,7 @@ class Layers:
                 hint = _MEANT.get(name.lower()) or EXPECTED.get(name.lower(), hint)
                 if name.lower() in LONG:
                     hint = f"it is an option of the command line: --{name.lower()}"
+                    hint += f"={self.conf.values[name]}" if type(self.conf.values[name]) is int else ""
                 self.add(self.conf.where(name), f"unknown name {name}; {hint}")
         for name in self.conf.unused:
             row = CONF_NAMES.get(name.upper())

@@ -11,6 +11,7 @@ import codecs
 import glob
 import os
 import re
+import shlex
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -95,10 +96,13 @@ def check(entry: Entry, package: Path) -> None:
         name = name or (str(below[0].relative_to(package)) if len(below) == 1 else "")
         scripts = [file.name for file in package.iterdir() if file.suffix in SCRIPTS]
         name = name or nearest(entry.path, scripts) or ("".join(scripts) if len(scripts) == 1 else "")
+        if not name:
+            for notebook in sorted(package.glob("*.ipynb"))[:1]:
+                _check_program(notebook)
         raise WorkspaceError(
             f"{package} has no file {entry.path}; "
             + (
-                f"did you mean --entry={name}?"
+                f"did you mean --entry={shlex.quote(name)}?"
                 + " Arguments of the script follow the options, after --" * bool(words[2:])
                 if name
                 else "add it, or name a different file with --entry=FILE"
@@ -123,6 +127,8 @@ def _check_module(module: str, package: Path) -> None:
         return
     runs = package / names[0]
     if not runs.is_file():
+        if module.endswith(".py") and (package / module).is_file():
+            raise WorkspaceError(f"{module} is a file, not a module: did you mean --entry={module}?")
         missing = f"neither {' nor '.join(names)}" if names[1:] else f"no {names[0]}"
         raise WorkspaceError(f"{package} has {missing}; --entry=-m{module} cannot run")
     _check_content(runs)

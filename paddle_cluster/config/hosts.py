@@ -19,6 +19,8 @@ LOCAL = "local"
 MAX_TEXT = 253
 MOST = 100_000  # maximum number of hosts in a range
 _SHOWN = 5
+_SSH_LINE = regex(r"(ssh +)?([^ -][^ ]*)(?: +-p *([0-9]+))?")
+_LABEL = regex(r"local-([0-9]{1,3})")
 # Ports on which no sshd listens; Horovod and MPICH write process counts there.
 COUNTS = frozenset(range(1, 65)) - {22}
 
@@ -130,6 +132,8 @@ class HostList:
                 raise mismatch(f"an index into {self.called}, from 0 to {len(self.hosts) - 1}", reference)
             return reference
         ids = self.ids(reference)
+        if self.hosts[0].is_local and (labelled := _LABEL.fullmatch(reference)):
+            return self.node_of(int(labelled[1]))
         if len(ids) > 1:
             raise ValueMismatchError(
                 f"{reference!r} matches several entries of {self.called}; give the index of the one you mean"
@@ -283,9 +287,14 @@ def _refuse_dangerous(text: str) -> None:
     if len(text) > MAX_TEXT:
         raise HostError(f"a host may have at most {MAX_TEXT} characters, got {len(text)}")
     if text.startswith("-"):
-        raise HostError("a host must not begin with '-', as ssh's options do; expected [user@]host[:port]")
+        raise HostError(
+            "a host must not begin with '-', as options do; expected [user@]host[:port]. In conf.py, sys.argv has the "
+            "launcher's options: use --hosts=HOST[,HOST] instead"
+        )
     if text != text.strip():
         raise HostError("remove the spaces or line breaks around it, for example with text.strip()")
+    if (line := _SSH_LINE.fullmatch(text)) and (line[1] or line[3]):
+        raise HostError(f"write {line[2]}:{line[3]}" if line[3] else f"write {line[2]}")
     for character in text:
         if character.isspace() or not character.isprintable():
             raise HostError(
@@ -301,7 +310,7 @@ def _check_user(user: str) -> None:
     if ":" in user:
         raise HostError(
             f"nothing can follow the user name {user.partition(':')[0]!r} before the '@', and logins use keys, not "
-            "passwords: add your public key to the node with ssh-copy-id"
+            "passwords: add your public key to the node with ssh-copy-id; expected [user@]host[:port]"
         )
     if len(user) > LONGEST_USER or not _USER.fullmatch(user):
         raise HostError(
@@ -365,7 +374,10 @@ def _name(text: str) -> str:
         try:
             ipaddress.IPv4Address(name)
         except ValueError:
-            raise HostError(f"{text!r} is not an IPv4 address: expected four numbers from 0 to 255") from None
+            hint = f"; a port follows its host and a colon: HOST:{name}" if name.isdecimal() else ""
+            raise HostError(
+                f"{text!r} is not an IPv4 address: expected four numbers from 0 to 255{hint}"
+            ) from None
     return name
 
 

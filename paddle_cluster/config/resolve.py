@@ -16,7 +16,7 @@ from typing import Any
 from paddle_cluster.config import entry as entries
 from paddle_cluster.config import host_settings
 from paddle_cluster.config.arguments import Arguments
-from paddle_cluster.config.conf_file import ConfFile, Layers, conf_path, read_conf
+from paddle_cluster.config.conf_file import CONF_VARIABLE, ConfFile, Layers, conf_path, read_conf
 from paddle_cluster.config.engines import ENGINES, NodeRequest
 from paddle_cluster.config.entry import Entry
 from paddle_cluster.config.host_settings import HostSettings
@@ -54,6 +54,8 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     if os.path.isfile(only) and _LISTS.search(only):  # a file can also have the name of a host
         raise ConfError("--hosts", f"{only} is a file; give --hostfile={only}")
     path = conf_path(arguments, environ)
+    if path and not (arguments["conf"] or os.path.lexists(path)) and environ.get(CONF_VARIABLE):
+        raise ConfError(f"environment variable {CONF_VARIABLE}", f"{path}: no such file; correct or unset it")
     arguments = _with_mode(arguments)
     layers = Layers(read_conf(path) if path else ConfFile(), arguments, environ)
     engine = ENGINES[arguments["engine"]]
@@ -121,12 +123,26 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
             total=listed.total,
             lines=listed.lines,
             names=layers.origins,
-            remarks=tuple(remarks(arguments, listed, read, path, environ, chosen)),
+            remarks=(
+                *_unused_settings(layers, read["HOST_SETTINGS"], listed),
+                *remarks(arguments, listed, read, path, environ, chosen),
+            ),
         ),
         "state": places(environ),
     }
     rows = {row.target: read[key] for key, row in BY_KEY.items() if row.target and key in read}
     return _settings({**rows, **derived})
+
+
+def _unused_settings(layers: Layers, given: host_settings.Given, used: HostList) -> Iterator[str]:
+    """Yield a warning about each entry of HOST_SETTINGS for a host that is neither in HOSTS nor in the job."""
+    hosts = layers.conf.values.get("HOSTS")
+    listed = [str(one) for one in hosts] if isinstance(hosts, list | tuple) else []
+    names = {part for one in listed for part in (one, one.rpartition("@")[2].partition(":")[0])}
+    for index, (reference, _) in enumerate(given):
+        if names and isinstance(reference, str) and reference not in names and not used.ids(reference):
+            where = layers.conf.where("HOST_SETTINGS", index)
+            yield f"WARNING: {where}: HOST_SETTINGS[{reference!r}] has no effect: HOSTS has no such host"
 
 
 def _hosts(layers: Layers, read: Mapping[str, Any]) -> HostList:
@@ -255,7 +271,11 @@ def _problems(listed: HostList, read: Mapping[str, Any], arguments: Arguments) -
     """Yield (conf name, message) for conflicts between values that are valid by themselves."""
     hosts = listed.hosts
     if not hosts:
-        yield "HOSTS", "expected at least one host, got an empty list"
+        yield (
+            "HOSTS",
+            "expected at least one host, got an empty list; write its hosts, such as ['root@10.1.9.7'], or give "
+            "--hosts=HOST[,HOST] or --hostfile=FILE",
+        )
         return
     yield from (("HOSTS", message) for message in _host_problems(hosts))
     last_port = read["PADDLE_PORT"] + read["PADDLE_PORTS_NUM"] + read["PADDLE_PORTS_NUM_FOR_SPARSE"] - 1

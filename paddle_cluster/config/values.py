@@ -24,7 +24,7 @@ E = TypeVar("E", bound=StrEnum)
 
 _TRUE = frozenset({"true", "t", "yes", "y", "1"})
 _FALSE = frozenset({"false", "f", "no", "n", "0"})
-_NIC = regex(r"[A-Za-z0-9_.][A-Za-z0-9_.:@-]{0,14}")
+_NIC = regex(r"(?![0-9.]+$)[A-Za-z0-9_.][A-Za-z0-9_.:@-]{0,14}")
 _INTEGER = regex(r"-?[0-9]{1,12}")
 _JOB_ID = regex(r"JOB\d.*|[0-9a-f]{6}")  # or a text that may be the end of one
 _KEPT = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -224,9 +224,7 @@ def job_name(given: str) -> str:
 def nics(value: object) -> str:
     """Accept names of network interfaces separated by commas, or an empty text."""
     if not isinstance(value, str) or (value and not all(_NIC.fullmatch(part) for part in value.split(","))):
-        raise mismatch(
-            "the name of a network interface such as 'eth0', or '' to let the launcher choose", value
-        )
+        raise mismatch("the name of a network interface such as 'eth0', or '' to choose one", value)
     return value
 
 
@@ -241,10 +239,11 @@ def root_dir(value: object) -> str:
 def python(value: object) -> str:
     """Accept a Python on the nodes: a command name, an absolute path, or empty for the default."""
     expected = "a command such as 'python3.11' or a path on the nodes such as '/opt/conda/envs/x/bin/python'"
-    if not isinstance(value, str) or not value.isprintable() or value.startswith("-"):
+    is_command = isinstance(value, str) and (value.startswith("/") or not {*"/ "} & {*value})
+    if not isinstance(value, str) or not is_command or not value.isprintable() or value[:1] in ("-", "~"):
         raise mismatch(expected, value)
-    if value and not value.startswith("/") and ("/" in value or value.startswith("~") or " " in value):
-        raise mismatch(expected, value)
+    if value.endswith("/bin/activate"):
+        raise ValueMismatchError(f"{value} is a script for `source`; give {value[:-8]}python")
     return value
 
 

@@ -180,7 +180,7 @@ def files(arguments: Arguments) -> tuple[Path, ...]:
 
 def _workspace_file(arguments: Arguments) -> tuple[Path, ...]:
     package = arguments["job_dispatch_package"]
-    return (package / WORKSPACE_FILE,) if package and (package / WORKSPACE_FILE).is_file() else ()
+    return (package / WORKSPACE_FILE,) if package and os.path.isfile(package / WORKSPACE_FILE) else ()
 
 
 def _given(arguments: Arguments, environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -146,6 +146,8 @@ def _instead(package: Path, following: Sequence[str]) -> str:
         return f"put a path with a space in quotes: -p '{whole}'"
     if _URL.match(str(package)):
         return "download or clone it, and give the directory on this machine"
+    if str(package).startswith("~"):
+        return f"the shell expands ~ only outside quotes: {package.expanduser()}"
     if package.is_symlink():
         return f"the link leads to {os.readlink(package)}; correct it"
     others = [Path(one).name for one in glob.glob(f"{glob.escape(str(package.parent))}/*/")]

@@ -14,12 +14,13 @@ import json
 import marshal
 import os
 import stat
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from paddle_cluster.errors import WorkspaceError
+from paddle_cluster.files.unsent_files import link_problem, secrets
 from paddle_cluster.system.digests import DIGEST_SIZE, Digests, mark
 from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.wrapping import visible
@@ -40,18 +41,14 @@ _IMPORTED = (".py", ".c", ".h", ".so")
 _BUILT = "paddle/kernels/built/"
 _SHADOWS = ("paddle.py", *_PACKAGES)
 _SHARD_NUMBER = regex(r"-([0-9]{5})$")
-_CREDENTIALS = {".ssh", ".gnupg", ".aws", ".kube", ".netrc", ".git-credentials"}  # in home directories
 _SPECIAL = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-_MAX_LINKS = 40  # as in the kernel
-_AS_AT_HOME = "can hold private keys or passwords: do not use a home directory as a workspace"
-_ABSOLUTE = "copy the data into the workspace; if the nodes have it at that path, give --keep_links"
 
-Ignored = Callable[[str], "bool | None"]  # whether a path is not sent; the path of a folder ends with a slash
+Ignored = Callable[[str], "bool | None"]  # False if a line with ! names it; a folder ends with a slash
 
 
 class TreeEntry(NamedTuple):
@@ -253,12 +250,13 @@ def _read_ignored(root: Path) -> Ignored:
             raise WorkspaceError(f"{path}: must be a file")
         lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except FileNotFoundError:
-        return lambda path: False
+        return lambda path: None
     except OSError as error:
         raise WorkspaceError(f"{path}: cannot be read: {error.strerror}") from error
     import pathspec  # the import takes 8 ms, and few workspaces have the file
 
-    return pathspec.GitIgnoreSpec.from_lines(lines).match_file
+    spec = pathspec.GitIgnoreSpec.from_lines(lines)
+    return lambda path: spec.check_file(path).include
 
 
 def _package(
@@ -282,8 +280,7 @@ def _package(
         entry = _entry(path, found, files, problems)
         if entry is not None:
             entries[path] = entry
-    secret = _CREDENTIALS & {path.partition("/")[0] for path in files}
-    problems += (f"{path} {_AS_AT_HOME}" for path in secret)
+    problems += secrets(root, files, lambda path: ignored(path) is False)
     links = {path: entry.target for path, entry in entries.items() if entry.target}
     for path in links:
         if problem := link_problem(path, links, entries, keep_links):
@@ -361,40 +358,3 @@ def _entry(
         return None
     problems.append(f"{path} is {_SPECIAL.get(stat.S_IFMT(status.st_mode), 'not a regular file')}")
     return None
-
-
-def link_problem(link: str, links: Mapping[str, str], tree: Container[str], keep_links: bool = False) -> str:
-    """Return why a symbolic link would not work in the tree on a node, or "".
-
-    Args:
-        link: the link's path in the tree.
-        links: path -> target of every link of the tree.
-        tree: paths of all items in the tree.
-        keep_links: whether absolute targets may be anywhere on the node.
-    """
-    target = links[link]
-    followed = 0
-    at: list[str] = []
-    todo = link.split("/")[::-1]
-    while todo:
-        part = todo.pop()
-        if part in ("", "."):
-            continue
-        if part == "..":
-            if not at:
-                return f"to {target!r}, outside the workspace"
-            at.pop()
-            continue
-        at.append(part)
-        path = "/".join(at)
-        if path not in tree:
-            return f"to {target!r}, which does not exist, or is not sent"
-        if path in links:
-            followed += 1
-            if links[path].startswith("/"):
-                return "" if keep_links else f"to {target!r}, an absolute path: {_ABSOLUTE}"
-            if followed > _MAX_LINKS:
-                return f"to {target!r}, which forms a loop"
-            at.pop()
-            todo.extend(links[path].split("/")[::-1])
-    return ""

@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from paddle_cluster.config.entry import Entry
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.job.causes import Conclusion, broken_line, last_error
 from paddle_cluster.job.remedies import REMEDIES
 from paddle_cluster.nodes.failure import Failure, FailureKind, Incident
+from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.sizes import some
 from paddle_node.contract.classes import regex
 
@@ -31,6 +34,8 @@ NAMES = 3
 LAST_WORDS = 200
 _FRAME = regex(r'(?:\[rank\d+\]: ?)?  File "([^"]+)", line ')  # with PyTorch's prefix
 _INDENTED = regex(r"(?:\[rank\d+\]: ?)?    ")
+_FILE = regex(r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?:\./)?([^/'][^']*)'")
+_MODULE = regex(r"^ModuleNotFoundError: No module named '(\w+)'")
 _LIBRARY = regex(r"/(?:site|dist)-packages/|/\.paddle/runtime/|/lib/python3\.\d+/|^<frozen ")
 
 
@@ -128,11 +133,12 @@ def remedy(cause: Failure) -> str:
     return next((text.format(*filter(None, found.groups())) for text, found in matches if found), "")
 
 
-def report(conclusion: Conclusion, history: Sequence[str] = ()) -> list[str]:
+def report(conclusion: Conclusion, history: Sequence[str] = (), advice: str = "") -> list[str]:
     """Format the failure report for the screen, as lines.
 
     Args:
         history: restarts and losses that the job survived before, one line each.
+        advice: what to do, which takes precedence over general advice.
     """
     cause = conclusion.cause
     lines = [f"FIRST ERROR: {cause.headline()}"]
@@ -142,7 +148,7 @@ def report(conclusion: Conclusion, history: Sequence[str] = ()) -> list[str]:
         lines += ["  the end of its log:", *_indented(_without_libraries(cause.tail)[-TAIL_LINES:])]
     if cause.log:
         lines.append(f"  full log: {cause.log}")
-    if advice := remedy(cause):
+    if advice := advice or remedy(cause):
         lines.append(f"  try: {advice}")
     if conclusion.same:
         lines.append(f"  and {len(conclusion.same)} more with the same last line: {_names(conclusion.same)}")
@@ -189,3 +195,29 @@ def _cut(text: str, limit: int) -> str:
 
 def _names(failures: Sequence[Failure]) -> str:
     return some([failure.name() for failure in failures], NAMES)
+
+
+def local_advice(error: str, entry: Entry, package: Path | None) -> str:
+    """Return advice for the last error of a process; "" if no file here explains it."""
+    folder = entry.path.rpartition("/")[0]
+    if package and folder and (found := _FILE.match(error)) and (package / folder / found[1]).is_file():
+        return (
+            f"{found[1]} is in {folder}/ of the workspace, but a script starts in the job's directory: open "
+            f"{folder}/{found[1]}, or os.path.join(os.path.dirname(__file__), {found[1]!r})"
+        )
+    module = _MODULE.match(error)
+    place = next((one for one in map(Path, sys.path) if module and _has(one, module[1])), None)
+    if module is None or place is None:
+        return ""
+    return (
+        f"{module[1]} is in {place.absolute()}, where only this machine's Python finds it (PYTHONPATH): copy it into "
+        "the workspace or, if the nodes have that directory too, give --env=PYTHONPATH"
+    )
+
+
+def _has(place: Path, name: str) -> bool:
+    """Return whether a directory that the user added to the path of modules has one of this name."""
+    if place.name in ("site-packages", "dist-packages") or place.is_relative_to(sys.base_prefix):
+        return False
+    is_ours = RUNTIME_DIR.is_relative_to(place.absolute())
+    return not is_ours and ((place / f"{name}.py").is_file() or (place / name).is_dir())

@@ -23,7 +23,7 @@ from paddle_cluster.files.collect_limits import CollectLimits
 from paddle_cluster.files.collector_thread import CollectorThread
 from paddle_cluster.files.payload import Payload
 from paddle_cluster.job import checkpoint_choice, failure_report
-from paddle_cluster.job.causes import Conclusion, first_cause, hidden_errors, judge
+from paddle_cluster.job.causes import Conclusion, first_cause, hidden_errors, judge, last_error
 from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.failure_report import report
 from paddle_cluster.job.handlers.files import DispatchHandlers
@@ -51,6 +51,10 @@ from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import counted, some
 
 _MOST_LISTED = 4
+_AFTER_STOP = {
+    ExitCode.INTERRUPTED: "; Ctrl+C again kills all processes immediately",
+    ExitCode.HANGUP: "; a job started with --detach continues when its terminal closes",
+}
 _PREFLIGHT = "preflight\n  "
 _TOLD_ON_SCREEN = frozenset((ExitCode.USAGE, ExitCode.PREFLIGHT))  # nothing was started or collected
 
@@ -109,8 +113,7 @@ class Job:
             watch.run()
         except Stopped as stop:
             code = stop.event.exit_code
-            again = "; Ctrl+C again kills all processes immediately" if code is ExitCode.INTERRUPTED else ""
-            self._console.note(f"stopping: {stop}{again}")
+            self._console.note(f"stopping: {stop}{_AFTER_STOP.get(code, '')}")
             self._context.stopping = True
             with contextlib.suppress(LauncherError):  # of a node that is lost now
                 watch.explain_silence(lambda: self._context.forced)
@@ -123,7 +126,9 @@ class Job:
         if has_failed:  # the shutdown may report further failures
             conclusion = judge([*self._roster.failures, *self._roster.late])
             cause = failure_report.headline(conclusion.cause)
-            lines = _explain(conclusion, self._roster, self._plan.job_id, code)
+            job = self._settings.job
+            advice = failure_report.local_advice(last_error(conclusion.cause), job.entry, job.package)
+            lines = _explain(conclusion, self._roster, self._plan.job_id, code, advice)
             hint = checkpoints.resume_hint(self._settings) if code is ExitCode.LOST else []
             lines += [f"  {line}" for line in hint]
         else:
@@ -237,7 +242,7 @@ def _cause(error: LauncherError) -> str:
     return first.strip() + (f" (and {len(more)} more)" if more and isinstance(error, PreflightError) else "")
 
 
-def _explain(conclusion: Conclusion, roster: Roster, job_id: str, code: ExitCode) -> list[str]:
+def _explain(conclusion: Conclusion, roster: Roster, job_id: str, code: ExitCode, advice: str) -> list[str]:
     """Return the lines for a failed job and write `failure.json`; called after the shutdown, which may add failures."""
     log_dir = roster.collected / "log"
     problem = failure_report.write(
@@ -248,7 +253,7 @@ def _explain(conclusion: Conclusion, roster: Roster, job_id: str, code: ExitCode
         incidents=roster.incidents,
         stacks={name: record.stacks for name, record in roster.processes.items() if record.stacks},
     )
-    lines = report(conclusion, [incident.text for incident in roster.incidents])
+    lines = report(conclusion, [incident.text for incident in roster.incidents], advice)
     return [*lines, f"  {problem}" if problem else f"  details (JSON): {log_dir / failure_report.NAME}"]
 
 

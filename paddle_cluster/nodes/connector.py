@@ -29,6 +29,7 @@ from paddle_cluster.engines.engine import Engine, Target
 from paddle_cluster.errors import ConnectError, LauncherError, ThreadLimitError, UsageError
 from paddle_cluster.plan.plan import Node, Plan
 from paddle_cluster.system.digests import MEMORIES
+from paddle_cluster.system.installation import packages_remedy
 from paddle_node.contract.classes import dataclass
 
 A_NODE = 4  # a local agent: three pipes and their epoll; others need fewer
@@ -229,6 +230,8 @@ def _explained(node: Target, error: Exception) -> LauncherError:
         return error
     if ThreadLimitError.is_cause(error):
         return ConnectError(node.label, str(ThreadLimitError()), outcome="no thread")
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return ConnectError(node.label, packages_remedy(error.name), outcome="no package")
     kind = "" if isinstance(error, ReconnectError) else f"{type(error).__name__}: "
     return ConnectError(node.label, f"{kind}{error}")
 

@@ -93,13 +93,13 @@ class JsonLines(View):
         return TICK_S
 
 
-def _choose_view(sink: Sink) -> tuple[View, bool]:
+def _choose_view(sink: Sink, keys: str) -> tuple[View, bool]:
     on_terminal = sink.isatty()
     if not on_terminal or os.environ.get("TERM", "dumb") == "dumb":
         return PlainView(sink), on_terminal
     from paddle_cluster.screen.console_live import LiveView
 
-    return LiveView(sink), True
+    return LiveView(sink, keys), True
 
 
 class Console:
@@ -108,9 +108,10 @@ class Console:
     Args:
         stream: the destination; standard output by default.
         as_json: write every event as a line of JSON, for programs.
+        keys: what the keys do, for the live view of a terminal.
     """
 
-    def __init__(self, stream: TextIO | None = None, *, as_json: bool = False) -> None:
+    def __init__(self, stream: TextIO | None = None, *, as_json: bool = False, keys: str = "") -> None:
         self._sink = Sink(sys.stdout if stream is None else stream)
         self._gone_noted = False
         self._began = time.time()
@@ -121,7 +122,7 @@ class Console:
         if as_json:
             self._view = self._drawer = JsonLines(self._sink)
         else:
-            self._view, on_terminal = _choose_view(self._sink)
+            self._view, on_terminal = _choose_view(self._sink, keys)
             self._drawer = Drawer(self._view, on_terminal)
         self._writer = Writer(self._sink, self._tick, self._note_dropped)
 

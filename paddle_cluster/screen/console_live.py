@@ -206,11 +206,13 @@ class LiveView(View):
     """A live view of a job on a terminal: scrolling lines, and one line per node below them.
 
     Args:
-        sink: the terminal.
+        sink: the terminal. While this process is in its background, only the lines are written.
+        keys: what the keys do.
     """
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, keys: str = "") -> None:
         self._sink = sink
+        self._keys = keys
         self._colours = not os.environ.get("NO_COLOR")
         self._has_blocks = sink.encoding.lower().replace("-", "") == "utf8"  # trainer of the curve
         self._facts = JobFacts()
@@ -274,6 +276,8 @@ class LiveView(View):
         self._finished = True
 
     def _draw(self, picture: list[str]) -> None:
+        if self._sink.is_in_background():  # the shell writes to the lower part
+            self._drawn, picture = [], []
         if not self._waiting and picture == self._drawn:
             return
         self._thin_out()
@@ -324,6 +328,7 @@ class LiveView(View):
         room = max(3, height // 2)
         all_listed = len(self._facts.nodes) <= room - len(self._facts.summary(True))
         lines = self._facts.summary(all_listed)
+        lines[0] += f"  ({self._keys})" if self._keys else ""
         listed = self._facts.nodes if all_listed else self._facts.troubled()
         order = sorted(listed)[: max(0, room - len(lines))]
         table = [[self._facts.nodes[node_id].get(name, "") for name in _COLUMNS] for node_id in order]

@@ -73,6 +73,13 @@ class Sink:
             self.error = error if isinstance(error, OSError) else None
         return len(text)
 
+    def is_in_background(self) -> bool:
+        """Return whether this is a terminal that another job of the shell currently uses."""
+        try:
+            return self._descriptor is not None and os.tcgetpgrp(self._descriptor) != os.getpgrp()
+        except OSError:  # not the terminal of this process
+            return False
+
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
         """Collect text written in this context, and write it in a single call."""

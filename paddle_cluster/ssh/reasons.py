@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -56,6 +57,13 @@ def unknown_key(login: Login, key: str, known_hosts: Path, files: Sequence[Path]
     options = "" if login.port == 22 else f"-p {login.port} "
     if known_hosts != KNOWN_HOSTS:
         options += f"-o UserKnownHostsFile={shlex.quote(str(known_hosts))} "
+    if str(known_hosts) == os.devnull:
+        return Reason(
+            f"its host key is not known: {key}. Host keys are not stored (UserKnownHostsFile {known_hosts}).",
+            "StrictHostKeyChecking has no effect here: give --accept_new_host_keys, which accepts all new keys, or "
+            "name a file as SSH_KNOWN_HOSTS in conf.py.",
+            UNKNOWN_KEY,
+        )
     found = [str(path) for path in files if path.exists()]
     read = f" ({', '.join(found) or f'{files[0]} does not exist'})" if files else ""
     return Reason(
@@ -194,7 +202,9 @@ def no_answer(target: str, limit_s: float) -> Reason:
 def closed_port(target: str) -> Reason:
     """Explain that no process listens on the port."""
     return Reason(
-        f"{target} refuses connections.", "Check that sshd is running there, and which port it listens on."
+        f"{target} refuses connections.",
+        "Check that sshd is running there, and which port it listens on: user@host:2222, or Port in ~/.ssh/config. "
+        "The host local is this machine without sshd.",
     )
 
 

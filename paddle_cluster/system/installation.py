@@ -39,6 +39,14 @@ COMMAND = "python paddle.py" if PROGRAM == "paddle.py" else PROGRAM
 """The command that users type."""
 
 
+def packages_remedy(module: str) -> str:
+    """Return what to do if this Python lacks a package of the launcher."""
+    remedy = f"reinstall paddle-cluster with its dependencies ({sys.executable} -m pip check)"
+    if IS_CHECKOUT:
+        remedy = "run `sh run.sh` to set up .venv, then use .venv/bin/python paddle.py"
+    return f"this Python cannot import {module}; {remedy}"
+
+
 def argv() -> list[str]:
     """Return the command line that starts this program in another process."""
     return [sys.executable, str(_SCRIPT)] if IS_CHECKOUT else [sys.executable, "-P", "-m", "paddle_cluster"]

@@ -62,7 +62,7 @@ def run(argv: Sequence[str]) -> ExitCode:
             return _show_past(again, lines, as_json)  # it ended during the search
         raise ControlLost(f"{job.title}: {lost} (launcher: {job.record.launcher.describe()})") from lost
     client.send("attach", lines=lines)
-    console = Console(as_json=as_json)
+    console = Console(as_json=as_json, keys="Ctrl+\\ detaches, Ctrl+C stops the job")
     console.note(f"attached to {job.title}: {control_client.KEYS}")
     try:
         farewell = control_client.follow(client, events, console, by=control_client.me("attach"))

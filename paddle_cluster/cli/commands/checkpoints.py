@@ -116,7 +116,8 @@ def _where(given: CommandArguments) -> tuple[tuple[NodeEntry, ...], SshSettings,
     if given.job is not None:
         if "/" in given.job or os.path.isdir(given.job):
             raise UsageError(
-                f"checkpoints: {given.job} is not a job; for a directory give --checkpoint_dir={given.job}"
+                f"checkpoints: {given.job} is not a job; for a directory of checkpoints, give "
+                f"--checkpoint_dir={given.job}; for a workspace, -p {given.job}"
             )
         job = store.find(where, given.job)
     elif package is not None:

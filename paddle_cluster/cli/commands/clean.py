@@ -51,6 +51,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     if given.job is not None:
         raise UsageError(
             f"clean does not take a job, got {given.job!r}; it removes the directories of all ended jobs"
+            + f"; did you mean --older_than={given.job}?" * (given.job[:-1].isdecimal())
         )
     older_s = _seconds(given.values.get("--older_than", "0s"))
     dry_run = "--dry_run" in given.switches

@@ -42,6 +42,8 @@ def run(argv: Sequence[str]) -> ExitCode:
     port = command_arguments.whole_number("dashboard", given, "--port", 0)
     if port > MOST:
         raise UsageError(f"dashboard: --port: expected a port from 0 to {MOST}, got {port}")
+    if (given.job or "").isdecimal() and len(given.job or "") < 6:
+        raise UsageError(f"dashboard: {given.job} is not a job; did you mean --port={given.job}?")
     where = places(os.environ)
     job = store.find(where, given.job) if given.job is not None else None
     try:

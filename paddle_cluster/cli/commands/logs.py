@@ -127,11 +127,15 @@ def _wanted(job: KnownJob, given: CommandArguments) -> LineFilter:
         known = names([f"{n.node_id} ({n.name})" for n in job.record.nodes], 0)
         raise UsageError(f"logs: --node: {node!r} is not a node of {job.title}: {known}")
     if process and not log_lines.PROCESS.fullmatch(process):
-        role, dash, rank = process.partition("-")
-        near = nearest(role, ("trainer", "pserver", "launcher"))
+        role = process.rstrip("0123456789")
+        rank, role = process[len(role) :], role.rstrip("-_ ")
+        near = nearest(role or "trainer", ("trainer", "pserver", "launcher"))
+        near = f"{near}-{rank}" if near and rank else near
+        if not process.isdecimal() and (named := job.record.node(process)):
+            near = f"--node={named.node_id}"
         raise UsageError(
             "logs: --proc: expected a process such as trainer-2 or pserver-0, a role, or "
-            f"launcher; got {process!r}" + (f"; did you mean {near}{dash}{rank}?" if near else "")
+            f"launcher; got {process!r}" + (f"; did you mean {near}?" if near else "")
         )
     processes = {str(one.get("name")) for one in job.status.get("processes") or ()}
     if "-" in process and processes and process not in processes:
@@ -144,7 +148,10 @@ def _wanted(job: KnownJob, given: CommandArguments) -> LineFilter:
     try:
         compiled = re.compile(pattern) if pattern else None
     except re.error as error:
-        raise UsageError(f"logs: --grep: {pattern!r} is not a valid regular expression: {error}") from error
+        literal = (
+            f"logs: --grep: {pattern!r} is not a valid regular expression: {error}; for this text, give "
+        )
+        raise UsageError(f"{literal}--grep='{re.escape(pattern)}'") from error
     begun, ended = log_lines.span(job)
     return LineFilter(
         max(begun, _since(given.values["--since"])) if "--since" in given.values else begun,

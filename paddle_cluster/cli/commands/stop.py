@@ -53,8 +53,10 @@ def run(argv: Sequence[str]) -> ExitCode:
         UsageError: an argument is invalid, or no job matches.
         ControlLost: the launcher of a running job does not answer.
     """
-    given = command_arguments.read("stop", argv, USAGE)
     where = places(os.environ)
+    if {"--all", "-a", "all"} & set(argv):
+        raise UsageError(f"it stops one job, not all: stop {_only_running(where).title}")
+    given = command_arguments.read("stop", argv, USAGE)
     if "--nodes" in given.switches:
         return _stop_on_nodes(where, given)
     try:
@@ -93,9 +95,8 @@ def _only_running(where: StatePlaces) -> KnownJob:
             f"none of your jobs is running on this machine; `{PROGRAM} status` lists the known ones"
         )
     if len(running) > 1:
-        raise UsageError(
-            f"{len(running)} jobs are running; name one: {', '.join(job.title for job in running)}"
-        )
+        lines = [f"{len(running)} jobs are running; stop each one by itself:"]
+        raise UsageError("\n".join([*lines, *(f"{PROGRAM} stop {job.title}" for job in running)]))
     return running[0]
 
 

@@ -155,7 +155,7 @@ class FileHandlers:
         record = self._roster.nodes[event.node_id]
         if event.again:
             self._console.note(
-                f"{record.name}: {counted(len(event.again), 'file')} arrived damaged; requesting again"
+                f"{record.name}: {counted(len(event.again), 'file')} arrived damaged, or changed here; requesting again"
             )
         for body, is_last in bodies_of(event.again):
             record.send("verified", body, last=is_last)

@@ -88,7 +88,7 @@ def _missing(reply: Reply, demands: Demands) -> Iterator[Finding]:
                 reply.name,
                 "modules",
                 f"{reply.python} cannot import {module}. Install {package} there, give --bootstrap to "
-                "send it, or set PYTHON in conf.py",
+                "send it, or set PYTHON in conf.py to one that has it: `command -v python3` in a terminal there",
             )
     for module, oldest in OLDEST.items():
         have = reply.answer.modules.get(module)

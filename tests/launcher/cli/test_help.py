@@ -78,7 +78,16 @@ def test_an_unknown_word_is_refused_with_the_nearest_one() -> None:
     [
         (["clean", "--all"], "removes the directories of all ended jobs"),
         (["dashboard", "--host=0.0.0.0"], "its options are --port; it listens on 127.0.0.1"),
-        (["logs", "--tail=5"], "did you mean --lines?"),
+        (["dashboard", "8080"], "did you mean --port=8080?"),
+        (["doctor", "root@a"], "give hosts as --hosts=root@a, or see"),
+        (["clean", "7d"], "did you mean --older_than=7d?"),
+        (["status", "--job=a"], "give the job alone: paddle.py status a"),
+        (["checkpoints", "."], "for a workspace, -p ."),
+        (["logs", "--tail=5"], "did you mean --lines=5?"),
+        (["logs", "-n", "20"], "did you mean --lines=20?"),
+        (["logs", "-p", "some/ws"], "unknown job 'some/ws'"),
+        (["stop", "--all"], "none of your jobs is running"),
+        (["stop", "a", "b"], "run it for each one: paddle.py stop a; paddle.py stop b"),
         (["logs", "0"], "unknown job '0'"),
         (["logs", "trainer-0"], "give --proc=trainer-0"),
         (["status", "-o", "json"], "did you mean --json?"),
@@ -86,9 +95,17 @@ def test_an_unknown_word_is_refused_with_the_nearest_one() -> None:
         (["stop", "--hostfile=a"], "--hostfile has no effect without --nodes"),
     ],
 )
-def test_a_wrong_argument_of_a_command_is_refused_with_the_fix(argv: list[str], words: str) -> None:
+def test_a_wrong_argument_of_a_command_is_refused_with_the_fix(
+    argv: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PADDLE_STATE_DIR", str(tmp_path))
     with pytest.raises(UsageError, match=re.escape(words)):
         main.perform(argv[0], argv[1:])
+
+
+def test_a_command_that_would_copy_results_is_answered_with_their_place() -> None:
+    with pytest.raises(UsageError, match=r"'fetch': when a job ends, .* are in output/ of the workspace"):
+        main.named(["fetch"])
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -107,7 +107,7 @@ def test_no_job_option_is_refused_with_both_to_choose_from(argv: list[str]) -> N
     ("argv", "words"),
     [
         (["--job_dispatch_package"], "needs a value"),
-        (["--job_dispatch_package="], "needs a value"),
+        (["--job_dispatch_package="], "--job_dispatch_package is empty"),
         (["-p"], "needs a value"),
         ([PACKAGE, "--conf", "--dry_run"], "needs a value"),
         ([PACKAGE, "-p", "other"], "twice"),

@@ -78,12 +78,16 @@ def test_an_entry_with_more_than_its_path_is_told_its_path(text: str, tmp_path: 
 
 def test_arguments_in_an_entry_are_sent_behind_the_options(tmp_path: Path) -> None:
     made(tmp_path / "train.py")
+    made(tmp_path / "my train.py")
+    assert "did you mean --entry='my train.py'?" in refused("my_train.py", tmp_path)
+    assert "did you mean --entry=train.py?" in refused("-mtrain.py", tmp_path)
     assert "--entry=train.py? Arguments of the script follow" in refused("python train.py --lr 1", tmp_path)
 
 
 def test_a_notebook_is_to_be_converted(tmp_path: Path) -> None:
     made(tmp_path / "a.ipynb", b"{}")
     assert "--entry=a.py" in refused("a.ipynb", tmp_path)
+    assert "--entry=a.py" in refused("train.py", tmp_path)
 
 
 def test_a_module_of_the_workspace_must_be_there(tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ def test_hosts_are_chosen_by_name_or_number_and_numbered_anew(
             ["--include=c:0"],
             "--include: 'c:0' is not in HOSTS; to choose GPUs, set CUDA",
         ),
+        (["--exclude=local-1"], "--exclude: 'local-1' is not in HOSTS"),
         (["--exclude=0,1,2"], "--exclude: it excludes all 3 hosts"),
         (["--nnodes=4"], "--nnodes: expected at most 3 (the number of hosts), got 4"),
         (["--exclude=c"], "conf.py:2: PSERVERS: none of its hosts is among the 2 that take part"),
@@ -186,6 +187,20 @@ def test_a_choice_that_cannot_be_is_told(
     problems: Callable[..., list[str]], argv: list[str], says: str
 ) -> None:
     assert problems(HOSTS + "PSERVERS = ['c']\n", "-p", "ws", *argv)[0].startswith(says)
+
+
+def test_local_nodes_are_chosen_by_their_names_in_the_output(configured: Resolve) -> None:
+    got = configured("HOSTS = ['local'] * 3\n", "-p", "ws", "--include=local-1,local-2")
+    assert len(got.cluster.hosts) == 2
+
+
+@pytest.mark.parametrize(("name", "is_reported"), [("z", True), ("b", False), ("c", False), ("new", False)])
+def test_settings_of_a_host_that_no_list_has_are_reported(
+    configured: Resolve, name: str, is_reported: bool
+) -> None:
+    text = f"HOSTS = ['a', 'root@b:22', 'c']\nHOST_SETTINGS = {{{name!r}: {{'python': 'p'}}}}\n"
+    remarks = configured(text, "-p", "ws", "--hosts=c,new").sources.remarks
+    assert any(f"conf.py:2: HOST_SETTINGS[{name!r}] has no effect" in one for one in remarks) == is_reported
 
 
 def test_slurm_without_an_allocation_says_how_to_get_one() -> None:

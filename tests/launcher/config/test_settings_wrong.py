@@ -25,7 +25,19 @@ WRONG = [
     ("def f():\n    return 1 / 0\nHOSTS = f()", "conf.py:2: running it raised ZeroDivisionError"),
     ("", "conf.py: HOSTS is missing; expected something like HOSTS = ["),
     ("hosts = ['a']", "conf.py: HOSTS is missing (hosts is assigned; names are in upper case)"),
-    ("HOSTS = []", "conf.py:1: HOSTS: expected at least one host, got an empty list"),
+    ("HOSTS = []", "conf.py:1: HOSTS: expected at least one host, got an empty list; write its hosts"),
+    ("HOSTS = ['ssh u@a']", "conf.py:1: HOSTS[0]: the string 'ssh u@a' is not a host: write u@a"),
+    ("HOSTS = ['u@a -p 22']", "conf.py:1: HOSTS[0]: the string 'u@a -p 22' is not a host: write u@a:22"),
+    (
+        "HOSTS = os.environ['X']",
+        "conf.py:1: running it raised NameError: name 'os' is not defined; import the module",
+    ),
+    (
+        HOSTS + "NPROC_PER_NODE = 2",
+        "conf.py:2: unknown name NPROC_PER_NODE; it is an option of the command line: --nproc_per_node=2",
+    ),
+    (HOSTS + "PADDLE_NIC = '10.0.0.1'", "conf.py:2: PADDLE_NIC: expected the name of a network interface"),
+    ("HOSTS = ['-p']", "conf.py:1: HOSTS[0]: the string '-p' is not a host: a host must not begin with '-'"),
     (
         "HOSTS = 'root@a'",
         "conf.py:1: HOSTS: expected a list of hosts, such as ['root@10.1.9.7'], got the string 'root@a'",
@@ -154,6 +166,10 @@ WRONG = [
     (HOSTS + "PYTHON = 'venv/bin/python'", "conf.py:2: PYTHON: expected a command such as 'python3.11'"),
     (HOSTS + "PYTHON = '~/bin/python'", "conf.py:2: PYTHON: expected a command such as 'python3.11'"),
     (HOSTS + "PYTHON = '-c'", "conf.py:2: PYTHON: expected a command such as 'python3.11'"),
+    (
+        HOSTS + "PYTHON = '/v/bin/activate'",
+        "conf.py:2: PYTHON: /v/bin/activate is a script for `source`; give /v/bin/p",
+    ),
     (HOSTS + "WIRE = 'tls'", "conf.py:2: WIRE: expected 'curve' or 'plain', got the string 'tls'"),
     (
         HOSTS + "SSH_CLIENT = 'ssh'",

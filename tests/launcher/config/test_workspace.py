@@ -81,6 +81,10 @@ def test_a_missing_path_is_refused(check: Check, package: Path) -> None:
     )
 
 
+def test_a_home_directory_in_quotes_is_written_out(check: Check) -> None:
+    assert f"only outside quotes: {Path.home()}/none" in check("-p", "~/none")
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

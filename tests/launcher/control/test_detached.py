@@ -41,6 +41,7 @@ def test_a_detached_job_outlives_its_terminal_and_is_ended_from_another(bench: B
     second = bench.terminal("attach")
     second.wait_for(r"attached to JOB\S+: Ctrl\+C stops the job")
     second.wait_for(r"\[trainer 0 local-0\] step \d+")
+    second.wait_for(r"1 running  \(Ctrl\+\\ detaches, Ctrl\+C stops the job\)")
     second.close()  # the window is closed: that lets go and no more
     assert second.wait() == 129
 

@@ -151,6 +151,33 @@ def test_keys_and_passwords_of_a_home_directory_are_refused_unless_they_are_igno
     assert not [entry for entry in workspace_package(root).files if "config" in entry.path]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "is_refused"),
+    [
+        ("id_rsa", "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA", True),
+        ("keys/aws.pem", "-----BEGIN RSA PRIVATE KEY-----\nAAAA", True),
+        ("keys/tls.key", "-----BEGIN PRIVATE KEY-----\nAAAA", True),
+        ("mine", "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA", True),
+        ("a.ppk", "PuTTY-User-Key-File-3: ssh-ed25519\n", True),
+        ("ca.pem", "-----BEGIN CERTIFICATE-----\nAAAA", False),
+        ("id_map", "1 2\n", False),
+        ("id_rsa.pub", "ssh-rsa AAAA\n", False),
+        ("notes.txt", "-----BEGIN PRIVATE KEY-----\n", False),
+    ],
+)
+def test_private_keys_are_refused_unless_the_user_names_them(
+    root: Path, name: str, text: str, is_refused: bool
+) -> None:
+    (root / name).parent.mkdir(exist_ok=True)
+    (root / name).write_text(text)
+    (root / name).chmod(0o600)
+    if is_refused:
+        with pytest.raises(WorkspaceError, match=f"{name} is a private key .*add the line !{name} there"):
+            workspace_package(root)
+        (root / ".paddleignore").write_text(f"!{name}\n")
+    assert name in {entry.path for entry in workspace_package(root).files}
+
+
 def test_links_to_absolute_paths_are_sent_where_that_is_asked_for(root: Path) -> None:
     (root / "data").symlink_to("/mnt/nfs/data")
     (root / "part").symlink_to("data/part-0")

@@ -41,6 +41,15 @@ def test_an_unknown_host_key_is_refused_with_its_fingerprint(client: Client, ser
     assert not client.known_hosts.exists()
 
 
+@BOTH
+def test_a_configuration_that_stores_no_host_keys_is_named(client: Client, server: LoginServer) -> None:
+    client.known_hosts = Path("/dev/null")
+    error = client.error(url(server), identity_files=(server.client_key,))
+    assert "keys are not stored (UserKnownHostsFile /dev/null)" in error.reason
+    assert "give --accept_new_host_keys" in error.hint
+    client.get_in(url(server), identity_files=(server.client_key,), accept_new_host_keys=True)
+
+
 def test_new_host_keys_are_remembered_on_demand_and_then_known(
     client: Client, make_server: Callable[..., LoginServer]
 ) -> None:

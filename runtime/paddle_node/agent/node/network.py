@@ -119,9 +119,9 @@ def _no_such(nic: str, have: List[Placed]) -> str:
     for one in have:
         by_name.setdefault(one.nic, []).append(one.address)
     has = ", ".join("%s (%s)" % (name, " ".join(addresses)) for name, addresses in by_name.items())
-    return "%s does not exist, is down, or has no address; this node has %s (PADDLE_NIC in conf.py)" % (
-        nic,
-        has,
+    what = "%s does not exist, is down, or has no address; this node has %s." % (nic, has)
+    return (
+        what + " Correct PADDLE_NIC in conf.py, or remove it: a network that all nodes share is then chosen"
     )
 
 

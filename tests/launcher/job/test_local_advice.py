@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice for failures that files of this machine explain."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from paddle_cluster.config.entry import read
+from paddle_cluster.job.failure_report import local_advice
+
+MISSING = "FileNotFoundError: [Errno 2] No such file or directory: "
+
+
+@pytest.mark.parametrize(
+    ("entry", "error", "words"),
+    [
+        ("src/train.py", f"{MISSING}'vocab.txt'", "vocab.txt is in src/ of the workspace, .* open src/vocab.txt, or "),
+        ("src/train.py", f"{MISSING}'./vocab.txt'", "open src/vocab.txt, or "),
+        ("src/train.py", f"{MISSING}'other.txt'", ""),
+        ("train.py", f"{MISSING}'vocab.txt'", ""),
+        ("train.py", "ModuleNotFoundError: No module named 'mine'", "mine is in .*/lib, .* --env=PYTHONPATH"),
+        ("train.py", "ModuleNotFoundError: No module named 'mine.sub'", ""),
+        ("train.py", "ModuleNotFoundError: No module named 'paddle_cluster'", ""),
+        ("train.py", "ModuleNotFoundError: No module named 'pytest'", ""),  # installed only on this machine
+    ],
+)  # fmt: skip
+def test_files_of_this_machine_explain_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str, error: str, words: str
+) -> None:
+    for name in ("ws/src/vocab.txt", "lib/mine.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    monkeypatch.syspath_prepend(tmp_path / "lib")
+    text = local_advice(error, read(entry), tmp_path / "ws")
+    assert bool(text) == bool(words)
+    assert re.search(words, text)
