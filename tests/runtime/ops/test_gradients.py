@@ -38,9 +38,9 @@ def test_the_gradient_is_that_of_central_differences(case: Case, dtype: str) -> 
         np.testing.assert_allclose(gradient, expected[name], rtol=rtol, atol=atol, err_msg=name)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_outputs_have_the_shape_and_dtype_that_were_inferred(case: Case) -> None:
-    built = OpProgram(case, "float64")
+@pytest.mark.parametrize(("case", "dtype"), _RUNS, ids=[f"{case.name}-{dtype}" for case, dtype in _RUNS])
+def test_outputs_have_the_shape_and_dtype_that_were_inferred(case: Case, dtype: str) -> None:
+    built = OpProgram(case, dtype)
     names = [name for slot in built.outputs for name in built.outputs[slot]]
     for name, value in zip(names, built.run(names), strict=True):
         if value is not None:

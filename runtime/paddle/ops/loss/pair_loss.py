@@ -216,9 +216,9 @@ def modified_huber_loss(x: Array, y: Array) -> tuple[Array, Array]:
     """Return z = (2 Y - 1) X for Y of 0 or 1, and the loss: -4 z for z < -1, (1 - z)² for z < 1, otherwise 0."""
     same(x.shape, y.shape, "X and Y")
     xp = array_module(x)
-    z = (2 * y - 1) * x
+    z = ((2 * y - 1) * x).astype(x.dtype, copy=False)
     margin = xp.maximum(1 - z, 0)
-    return z, xp.where(z < -1, -4 * z, margin * margin).astype(x.dtype, copy=False)
+    return z, xp.where(z < -1, -4 * z, margin * margin)
 
 
 @gradient("modified_huber_loss", "Y IntermediateVal Out@GRAD -> X@GRAD", fresh=True)
