@@ -57,8 +57,13 @@ def slurm_nodes(asked: NodeRequest) -> HostList:
     """Return the nodes of this process's allocation, or placeholders for nodes to request: slurm-0, slurm-1, ...
 
     Raises:
-        UsageError: there is no allocation and no --nnodes, or Slurm does not answer.
+        UsageError: there is no allocation and no --nnodes, it has several components, or Slurm does not answer.
     """
+    if components := asked.environ.get("SLURM_HET_SIZE"):
+        raise UsageError(
+            f"this is a heterogeneous Slurm job of {components} components, on which --engine=slurm cannot run. "
+            "Request all nodes as one component: `salloc --nodes=N` without ':'"
+        )
     is_requested = not asked.environ.get(ALLOCATED) and asked.nnodes is not None
     if is_requested:
         hosts, source = tuple(parse_host(f"slurm-{index}") for index in range(asked.nnodes or 0)), "Slurm"

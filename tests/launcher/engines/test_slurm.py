@@ -40,6 +40,12 @@ def test_without_a_number_and_without_an_allocation_there_are_no_nodes(tmp_path:
         resolved(tmp_path)
 
 
+def test_a_job_of_several_components_is_refused(tmp_path: Path) -> None:
+    environ = {"SLURM_JOB_ID": "7", "SLURM_HET_SIZE": "2", "SLURM_JOB_NODELIST": "a"}
+    with pytest.raises(UsageError, match="heterogeneous Slurm job of 2 components"):
+        resolved(tmp_path, "--nnodes=1", environ=environ)
+
+
 @pytest.mark.parametrize(
     ("conf", "says"),
     [
