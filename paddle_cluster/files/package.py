@@ -141,10 +141,11 @@ class Package:
         return tuple(self._make_parts())
 
     def _make_parts(self) -> Iterator[bytes]:
+        encode = json.JSONEncoder(separators=(",", ":")).encode
         items: list[str] = []
         size = 0
         for entry in self.entries:
-            item = json.dumps(entry.manifest_item(), separators=(",", ":"))
+            item = encode(entry.manifest_item())
             items.append(item)
             size += len(item)
             if size >= MANIFEST_PART:
@@ -208,7 +209,7 @@ def runtime_state(root: Path) -> tuple[str, float]:
             status = found.stat(follow_symlinks=False)
             newest = max(newest, status.st_mtime, status.st_ctime)
             # a folder's size and times change with files that are not sent
-            marks.append((path, status.st_mode, *(() if stat.S_ISDIR(status.st_mode) else mark(status))))
+            marks.append((path, status.st_mode, "" if stat.S_ISDIR(status.st_mode) else mark(status)))
     marks.sort()
     state = hashlib.blake2b(marshal.dumps((str(root), marks), 2), digest_size=DIGEST_SIZE).hexdigest()
     return state, newest
@@ -269,7 +270,7 @@ def _package(
 ) -> Package:
     problems: list[str] = []
     entries: dict[str, TreeEntry] = {}
-    files: dict[str, os.stat_result] = {}
+    files: dict[str, tuple[str, os.stat_result]] = {}
     left_out: list[LeftOut] = []
     for path, found in _walk(root, ignored, problems, left_out):
         if path in withheld:
@@ -280,23 +281,24 @@ def _package(
         entry = _entry(path, found, files, problems)
         if entry is not None:
             entries[path] = entry
-    problems += secrets(root, files, lambda path: ignored(path) is False)
+    problems += secrets(files, lambda path: ignored(path) is False)
     links = {path: entry.target for path, entry in entries.items() if entry.target}
+    tree = entries.keys() | files
     for path in links:
-        if problem := link_problem(path, links, entries, keep_links):
+        if problem := link_problem(path, links, tree, keep_links):
             problems.append(f"{path} is a link {problem}")
     _check(root, problems)  # reading a large workspace takes minutes
-    hashed = (digests or Digests(None)).of((entries[path].source, status) for path, status in files.items())
-    for path in files:
-        result = hashed[entries[path].source]
-        if isinstance(result, FileNotFoundError) and not os.path.lexists(entries[path].source):
-            del entries[path]  # removed meanwhile, like an editor's temporary file
-        elif isinstance(result, OSError):
-            problems.append(f"cannot read {path}: {result.strerror}")
-        else:
-            entries[path] = entries[path]._replace(
-                digest=result.digest, size=result.size, changed_ns=files[path].st_mtime_ns
+    hashed = (digests or Digests(None)).of(files.values())
+    for path, (source, status) in files.items():
+        result = hashed[source]
+        if not isinstance(result, OSError):
+            mode = status.st_mode & _PERMISSIONS
+            entries[path] = TreeEntry(
+                path, mode, result.size, result.digest, source, None, status.st_mtime_ns
             )
+        elif not isinstance(result, FileNotFoundError) or os.path.lexists(source):
+            # otherwise, it was removed meanwhile, like an editor's temporary file
+            problems.append(f"cannot read {path}: {result.strerror}")
     _check(root, problems)
     return Package(tuple(entries[path] for path in sorted(entries)), tuple(left_out))
 
@@ -339,18 +341,19 @@ def _walk(
 
 
 def _entry(
-    path: str, found: os.DirEntry[str], files: dict[str, os.stat_result], problems: list[str]
+    path: str, found: os.DirEntry[str], files: dict[str, tuple[str, os.stat_result]], problems: list[str]
 ) -> TreeEntry | None:
+    """Return the entry of a directory or link; add a regular file to `files`, to be hashed with all others."""
     try:
         status = found.stat(follow_symlinks=False)
-        mode = stat.S_IMODE(status.st_mode) & _PERMISSIONS
+        if stat.S_ISREG(status.st_mode):
+            files[path] = found.path, status
+            return None
         if stat.S_ISLNK(status.st_mode):
             return TreeEntry(path, target=os.readlink(found.path))
         if stat.S_ISDIR(status.st_mode):
+            mode = status.st_mode & _PERMISSIONS
             return TreeEntry(path, mode, changed_ns=status.st_mtime_ns, is_dir=True)
-        if stat.S_ISREG(status.st_mode):
-            files[path] = status
-            return TreeEntry(path, mode, source=found.path)  # the digest is computed later, with all others
     except FileNotFoundError:  # removed meanwhile
         return None
     except OSError as error:

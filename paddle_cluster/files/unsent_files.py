@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Iterator, Mapping
-from pathlib import Path
 
 from paddle_node.contract.classes import regex
 
@@ -22,19 +21,19 @@ _ABSOLUTE = "copy the data into the workspace; if the nodes have it at that path
 
 
 def secrets(
-    root: Path, files: Mapping[str, os.stat_result], is_wanted: Callable[[str], bool]
+    files: Mapping[str, tuple[str, os.stat_result]], is_wanted: Callable[[str], bool]
 ) -> Iterator[str]:
     """Yield a sentence about each file, or directory at the top, with keys or passwords, which is not to be sent.
 
     Args:
-        files: the status of each file, by its path.
+        files: the source and status of each file, by its path.
         is_wanted: whether the user named a file as one to send.
     """
     for path in _AT_HOME & {path.partition("/")[0] for path in files}:
         yield f"{path} can hold private keys or passwords: do not use a home directory as a workspace"
-    for path, status in files.items():
+    for path, (source, status) in files.items():
         is_likely = _KEY.fullmatch(path) or (status.st_size < _LARGEST and _is_private(path, status.st_mode))
-        if is_likely and _FIRST_LINE.match(_head(root / path)) and not is_wanted(path):
+        if is_likely and _FIRST_LINE.match(_head(source)) and not is_wanted(path):
             yield f"{path} is a private key (to send it nevertheless, add the line !{path} there)"
 
 
@@ -43,9 +42,9 @@ def _is_private(path: str, mode: int) -> bool:
     return not mode & 0o077 and "." not in path.rpartition("/")[2]
 
 
-def _head(file: Path) -> bytes:
+def _head(source: str) -> bytes:
     try:
-        with file.open("rb") as opened:
+        with open(source, "rb") as opened:
             return opened.read(_HEAD_BYTES)
     except OSError:  # reported when its digest is computed
         return b""

@@ -69,28 +69,24 @@ class Digests:
             files: paths and their stat results.
         """
         found: dict[str, Hashed | OSError] = {}
-        marks: dict[str, str] = {}
-        todo: list[str] = []
-        size = 0
-        changed_at: dict[str, float] = {}
+        keep: dict[str, tuple[str, str]] = {}
+        todo: dict[str, os.stat_result] = {}
         for path, status in files:
-            changed_at[path] = max(status.st_mtime, status.st_ctime)
-            marks[path] = " ".join(map(str, mark(status)))
             known = self._known.get(path)
-            if known is not None and known[0] == marks[path]:
+            if known is not None and known[0] == mark(status):
+                keep[path] = known
                 found[path] = Hashed(known[1], status.st_size)
             else:
-                todo.append(path)
-                size += status.st_size
+                todo[path] = status
+        size = sum(status.st_size for status in todo.values())
         if size >= MANY:
             self._reads(size)
-        found.update(_hash_all(todo))
+        found.update(_hash_all(list(todo)))
         fresh = self._clock() - FRESH_S
-        keep = {
-            path: (marks[path], hashed.digest)
-            for path, hashed in found.items()
-            if isinstance(hashed, Hashed) and changed_at[path] < fresh
-        }
+        for path, status in todo.items():
+            hashed = found[path]
+            if isinstance(hashed, Hashed) and max(status.st_mtime, status.st_ctime) < fresh:
+                keep[path] = mark(status), hashed.digest
         if self._memory is not None and keep != self._known:
             _save(self._memory, keep)
         self._known = keep
@@ -154,9 +150,9 @@ def _hash(paths: list[str], stopped: Callable[[], bool]) -> dict[str, Hashed | O
     return found
 
 
-def mark(status: os.stat_result) -> tuple[int, int, int, int, int]:
+def mark(status: os.stat_result) -> str:
     """Return the metadata by which an unchanged file is recognized: device, inode, size, mtime and ctime in ns."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
 
 
 def _load(memory: Path | None) -> dict[str, tuple[str, str]]:

@@ -17,7 +17,7 @@ import fcntl
 import os
 import signal
 import time
-from typing import Dict, Iterator, Set, Union
+from typing import Dict, Generator, Iterator, Set, Union
 
 from paddle_node.agent.files import disk
 from paddle_node.agent.files.digests import SIZE, blake2b
@@ -151,18 +151,15 @@ class Cache:
             status = os.stat(path, follow_symlinks=False)
             if status.st_size != size or not self._verified.holds(digest, status):
                 return False
-            if last_use(status) < time.time() - USED_S:
-                _note_use(path, status)
-                settled = self._verified.is_settled(digest)
-                self._verified.note(digest, os.stat(path, follow_symlinks=False), settled)
+            now = _noted_use(path, status)
+            if now is not status:
+                self._verified.note(digest, now, self._verified.is_settled(digest))
         except OSError:
             return False
         return True
 
-    def check(self, digest: str, size: int) -> Iterator[None]:
-        """Verify a file's digest, step by step; remove the file if it is damaged, otherwise record a use."""
-        if not self.has(digest, size):
-            return
+    def check(self, digest: str) -> Generator[None, None, bool]:
+        """Verify a file's digest, step by step; record a use, or remove the file and return False if it is damaged."""
         path = self.path(digest)
         found = blake2b(digest_size=SIZE)
         try:
@@ -172,14 +169,16 @@ class Cache:
                     found.update(piece)
                     yield
                     piece = file.read(HASH_SIZE)
-                _note_use(file.fileno(), os.fstat(file.fileno()))
-                status = os.fstat(file.fileno())
+                status = _noted_use(file.fileno(), os.fstat(file.fileno()))
+        except FileNotFoundError:
+            return False
         except OSError:
-            found.update(b"unreadable")  # removed meanwhile, or on a bad block
-        if found.hexdigest() == digest:
-            self._verified.note(digest, status)
-        else:
+            found.update(b"unreadable")  # for example, it is on a bad block
+        if found.hexdigest() != digest:
             disk.remove(path)
+            return False
+        self._verified.note(digest, status)
+        return True
 
     def prune(self) -> Iterator[None]:
         """Remove the files that have not been used for UNUSED_S, one folder per step."""
@@ -290,8 +289,12 @@ def last_use(status: os.stat_result) -> float:
     return max(status.st_atime, status.st_mtime)
 
 
-def _note_use(file: Union[str, int], status: os.stat_result) -> None:
+def _noted_use(file: Union[str, int], status: os.stat_result) -> os.stat_result:
+    """Record a use of a file, at most once a day; return its stat result."""
+    if last_use(status) >= time.time() - USED_S:
+        return status
     os.utime(file, ns=(time.time_ns(), status.st_mtime_ns))
+    return os.stat(file)
 
 
 def _unwritten(path: str) -> os.stat_result:

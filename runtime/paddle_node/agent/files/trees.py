@@ -167,10 +167,8 @@ class Trees:
         self.shared.offered.update(tree.files)
         lacking = []
         for count, (digest, size) in enumerate(tree.files.items()):
-            if not self._cache.use(digest, size):
-                yield from self._cache.check(digest, size)
-                if not self._cache.has(digest, size):
-                    lacking.append(digest)
+            if not self._cache.use(digest, size) and not (yield from self._cache.check(digest)):
+                lacking.append(digest)
             if count % STEP == 0:
                 yield
         need = sum(tree.files[digest] for digest in lacking) + tree.size()
