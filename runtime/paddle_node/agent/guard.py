@@ -223,7 +223,7 @@ def _clean(marks: "dict[str, str]") -> None:
     deadline = time.monotonic() + CLEAN_S
     while time.monotonic() < deadline:
         found = process_tree.members(marks, os.getpid())
-        if not found:
+        if not found and process_tree.end_children(_reap):
             return
         for process in found:
             try:

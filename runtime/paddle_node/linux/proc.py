@@ -28,6 +28,11 @@ def command(pid: int) -> str:
     return line.rstrip(b"\0\n").replace(b"\0", b" ").decode("utf-8", "replace")[:200]
 
 
+def children() -> "list[int]":
+    """Return the pids of this process's children that its main thread has; empty if the kernel does not list them."""
+    return [int(pid) for pid in read("/proc/self/task/%d/children" % os.getpid()).split()]
+
+
 def is_ours(pid: int) -> bool:
     """Return whether a process belongs to this process's user."""
     try:

@@ -59,6 +59,16 @@ class Scope:
             one for one in found if one.pid in below or one.session in self._sessions or self._named(one.pid)
         ]
 
+    def is_over(self, found: List[FoundProcess], reap: Callable[[], object], kill: bool) -> bool:
+        """Return whether no process is left, after `find` found these.
+
+        A process that forks and exits during the search is not found. With `kill`, such processes are killed.
+        """
+        if found or self._sessions is not None:
+            return not found
+        reap()
+        return process_tree.end_children(reap) if kill else not process_tree.has_children()
+
     def groups(self) -> Set[int]:
         """Return the process groups whose IDs cannot have been reused by an unrelated program."""
         leaders = self._leaders()
@@ -107,7 +117,8 @@ class Stop:
 
     def _go_on(self, found: List[FoundProcess]) -> None:
         now = time.monotonic()
-        if not found or now > self._kill_at + KILL_S:
+        is_over = self._scope.is_over(found, self._loop.reap, now >= self._kill_at)
+        if is_over or now > self._kill_at + KILL_S:
             self._done(found, len(self._killed))
             return
         self._look_s = min(self._look_s * 1.5, LONGEST_LOOK_S)

@@ -49,6 +49,37 @@ def test_stop_leaves_no_process_of_the_job(node: Node, canary: object) -> None:
     assert marked(node.job_id) == []
 
 
+CHAIN = """
+import os, signal, sys, time
+held = os.open(sys.argv[1], os.O_WRONLY)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+end = time.monotonic() + 300
+while time.monotonic() < end:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+"""
+
+
+@pytest.mark.parametrize("who", ["agent", "guard"])
+def test_a_chain_of_processes_that_fork_and_exit_is_ended(node: Node, tmp_path: Path, who: str) -> None:
+    """A scan lists a process of it, but finds that it has exited; its child was not listed yet."""
+    os.mkfifo(tmp_path / "held")
+    end = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
+    node.python(CHAIN, str(tmp_path / "held"))
+    node.expect("exited")
+    with pytest.raises(BlockingIOError):
+        os.read(end, 1)
+    if who == "agent":
+        node.link.send("stop", procs=None, grace_s=0.3)
+        node.expect("stopped")
+    else:
+        os.kill(node.pids()[1], signal.SIGKILL)
+        node.expect_lost()
+    assert os.read(end, 1) == b""  # no process holds the other end
+    os.close(end)
+
+
 def test_a_goodbye_reports_the_end_again_only_after_another_start(node: Node) -> None:
     node.link.send("stop", procs=None, grace_s=5.0)
     node.expect("stopped")
