@@ -140,6 +140,17 @@ def test_a_workspace_of_the_nodes_whose_code_differs_is_refused_unless_that_is_a
     assert "train.py differs" in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_a_workspace_that_is_moved_while_its_job_runs_is_named(bench: Bench, is_moved: bool) -> None:
+    ws, other = bench.place / "ws", bench.place / "other"
+    move = f"os.rename({str(ws)!r}, {str(other)!r})" if is_moved else "pass"
+    (ws / "moves.py").write_text(f"import os\n{move}\n")
+    done = bench.run("-p", "ws", "--conf=conf.py", "--entry=moves.py", "--mode=collective")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ("WARNING: ws was removed or renamed while the job ran" in done.stdout) == is_moved
+    assert (ws / "log/job.log").is_file()
+
+
 def test_a_trainer_without_data_is_named_in_its_log_and_in_the_last_lines_of_the_job(bench: Bench) -> None:
     done = bench.run("-p", "ws", "--conf=conf.py", "--nproc_per_node=2", "--", "-", "one part")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -26,6 +26,7 @@ _MODULE = regex(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 SCRIPTS = (".py", ".sh")
 _PYTHON_SUFFIXES = (".py", ".pyz")
 _PROGRAM_HEADS = (b"#!", b"\x7fELF")
+_SHELL = regex(r"#!\s*\S*(?:sh|env (?:-\S+ )*\w*sh)\b")
 _HEAD_BYTES = 256
 
 
@@ -112,6 +113,15 @@ def check(entry: Entry, package: Path) -> None:
         _check_program(file)
     else:
         _check_content(file)
+
+
+def shell_lines(entry: Entry, package: Path | None) -> list[str]:
+    """Return the lines of a shell script; none if the entry is another program, or cannot be read any more."""
+    try:
+        text = (package / entry.path).read_text("utf-8", "replace") if package and entry.is_program else ""
+    except OSError:
+        text = ""
+    return text.splitlines() if _SHELL.match(text) else []
 
 
 def files(entry: Entry, package: Path) -> tuple[str, ...]:

@@ -62,6 +62,10 @@ _TORCHRUN = regex(  # matches a script line that starts it, without a variable a
     re.MULTILINE,
 )
 _JOINED = regex(r"--rdzv[-_]endpoint\b")
+_STARTERS = regex(
+    r"^\s*(?:exec\s+)?(mpirun|mpiexec|horovodrun|deepspeed|accelerate\s+launch)\s[^;&|\n]*\.py", re.MULTILINE
+)
+_CHOOSES_NODES = regex(r"RANK|NODE_ID|TRAINER_ID|\b(?:if|case|host\w*|hosts\w*)\b|-H\b|machine|&&|\|\|")
 _OTHER_NODES = regex(r"nnodes|rdzv|standalone|master|PET_")
 _OURS = b"paddle"
 _IS_LOGIN = regex(r"\s(?:-\w*[il]|--login)")
@@ -219,6 +223,12 @@ def _check_script(file: Path) -> None:
         raise UsageError(
             f"{file} starts torchrun without --nnodes and --rdzv_endpoint, so each node would train a "
             "separate model. Add them, or give --mode=collective --entry=train.py --nproc_per_node=N instead"
+        )
+    is_alone = source.count(".py") == 1 and not _CHOOSES_NODES.search(source)
+    if source.startswith("#!") and is_alone and (found := _STARTERS.search(source)):
+        raise UsageError(
+            f"{file} starts {found[1]}, so each process of the job would train a separate model. The launcher starts "
+            "the processes itself: give --mode=collective --entry=train.py --nproc_per_node=N instead"
         )
 
 

@@ -36,6 +36,11 @@ _BROKEN = regex(
 _NO_TRACEBACK = regex(r"(?:SyntaxError|IndentationError|TabError|[\w.-]+: error): ")
 _TRACEBACK = "Traceback (most recent call last)"
 _ENDED = regex(r"Exception in thread |Process \S+:$")
+_SHELL_ERROR = regex(
+    r"\S*python[\d.]*: can't open file |\S+: line (\d+): .*: (?:command not found|No such file or directory)$"
+)
+_EXPECTED = regex(r"\|\||&&|\bif\b|\bwhile\b|\bfor\b|!")
+_JOB_DIR = regex(r"/\S*/JOB\d{14}-\w+/")
 _MOST_NAMED = 8
 _MOST_AFTER = 2  # lines
 _THROWN = ("what():", "terminate called without")  # of an uncaught C++ exception, or a thread at exit
@@ -194,14 +199,18 @@ def last_traceback(lines: Sequence[str]) -> str:
     return next((line for line in after if line and not line[0].isspace()), "")
 
 
-def hidden_errors(ended: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+def hidden_errors(ended: Iterable[tuple[str, Sequence[str]]], script: Sequence[str] = ()) -> list[str]:
     """Return a warning for each error at the end of the logs of processes that exited with code 0.
 
     Args:
         ended: the name and the last lines of each of these processes.
+        script: the lines of the shell script that they run, if it is one.
     """
     found: dict[str, list[str]] = {}
+    in_shell: dict[str, list[str]] = {}
     for name, lines in ended:
+        for line in (line for line in lines if _fails(line, script)):
+            in_shell.setdefault(_JOB_DIR.sub("", line), []).append(name)
         ignored = any(
             line.startswith("Exception ignored in") for line in lines
         )  # by the interpreter at its exit
@@ -210,9 +219,23 @@ def hidden_errors(ended: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
     return [
         f"WARNING: {some(names, _MOST_NAMED)} exited with code 0, but its log ends with an error: {error}. An error "
         "in a thread or a child process, or one that a try statement catches, does not set the exit code: raise it, "
-        "or end with sys.exit(1)"
+        "or end with sys.exit(1); in a shell script, begin with `set -eo pipefail`"
         for error, names in found.items()
+    ] + [
+        f"WARNING: {some(names, _MOST_NAMED)} exited with code 0, but a command failed: {error}. Begin the shell "
+        "script with `set -e`, which ends it at the first error"
+        for error, names in in_shell.items()
     ]
+
+
+def _fails(line: str, script: Sequence[str]) -> bool:
+    """Return whether a line of a log is the error of a shell script's command, whose failure the script expects not."""
+    found = _SHELL_ERROR.match(line)
+    if found is None:
+        return False
+    name = line.rpartition("/")[2].partition("'")[0]  # of Python's message, which has no number
+    lines = script[int(found[1]) - 1 : int(found[1])] if found[1] else [one for one in script if name in one]
+    return bool(lines) and not any(map(_EXPECTED.search, lines))
 
 
 def _is_final(error: str, lines: Sequence[str]) -> bool:

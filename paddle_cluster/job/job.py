@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from paddle_cluster.config import entry as entries
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.control.control import Control
 from paddle_cluster.control.views import shortened
@@ -106,6 +107,9 @@ class Job:
         labels = {record.node.node_id: record.name for record in self._roster.all()}
         self._console.nodes(labels, self._settings.job.name)
         self._console.note(plan_text.opening(self._plan))
+        package = self._settings.job.package
+        place = None if package is None else os.open(package, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        path = _path_of(place)
         watch = Watch(self._context, self._loop, self._key, self._enter)
         try:
             self._arrive()
@@ -132,15 +136,20 @@ class Job:
             hint = checkpoints.resume_hint(self._settings) if code is ExitCode.LOST else []
             lines += [f"  {line}" for line in hint]
         else:
+            ended = [(one.process.name, one.last_lines) for one in self._roster.trainers() if one.left_at]
             lines += hidden_errors(
-                (record.process.name, record.last_lines)
-                for record in self._roster.trainers()
-                if record.left_at
+                ended, entries.shell_lines(self._settings.job.entry, self._settings.job.package)
             )
             lines += [*_warnings(self._roster), *unmatched(self._roster, self._settings.monitoring.progress)]
             lines += unsaved(self._roster, self._settings)
             lines += _unmatched(self._collector.unmatched(self._settings.job.saving.collect))
             lines += _left_on_nodes(self._roster) if self._settings.job.workspace is None else []
+        if _path_of(place) != path:
+            lines.append(
+                f"WARNING: {package} was removed or renamed while the job ran; a new one has its results"
+            )
+        if place is not None:
+            os.close(place)
         code = self._weigh(code, undone)
         if code in signals.EXIT_CODES.values():
             self._console.note("\n".join(_stopped_by_hand(self._roster, self._settings)))
@@ -234,6 +243,14 @@ def _remove(earlier: Path) -> None:
         import shutil  # imports compression; the first job in a workspace does not need it
 
         shutil.rmtree(earlier, ignore_errors=True)
+
+
+def _path_of(descriptor: int | None) -> str:
+    """Return the current path of an open directory; "" without /proc."""
+    try:
+        return "" if descriptor is None else os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return ""
 
 
 def _cause(error: LauncherError) -> str:

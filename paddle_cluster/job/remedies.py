@@ -299,6 +299,18 @@ REMEDIES = tuple(
             ),
         ),
         (
+            r"no display name and no \$DISPLAY|[Cc]ould not connect to (?:any )?display",
+            "nodes have no display: write pictures to output/, with matplotlib.use('Agg') and plt.savefig(PATH)",
+        ),
+        (
+            r"^(?:urllib\.error\.URLError|socket\.gaierror|requests\.\w+\.ConnectionError|httpx\.ConnectError): ",
+            "that node cannot reach the host: copy what the script downloads into the workspace, or to every node",
+        ),
+        (
+            r"^OSError: \[Errno 99\] ",
+            "the node does not have that address: bind to 0.0.0.0, or to the one in os.environ['POD_IP']",
+        ),
+        (
             r"^bdb\.BdbQuit",
             "nodes have no terminal for a debugger: remove breakpoint() or pdb.set_trace() from the script",
         ),

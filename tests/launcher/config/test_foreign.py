@@ -97,9 +97,15 @@ def test_a_file_of_the_workspace_may_have_the_name_of_a_launcher(configured: Res
         ("command -v torchrun >/dev/null || exit 1\npython train.py\n", True),
         ("echo 'not with torchrun train.py'\npython train.py\n", True),
         ("cd torchrun && python train.py\n", True),
+        ("mpirun -np 2 python train.py\n", False),
+        ("accelerate launch train.py --lr 1\n", False),
+        ("mpirun -np 2 python prepare.py\npython train.py\n", True),
+        ('if [ "$RANK" = 0 ]; then\nmpirun -np 2 python train.py\nfi\n', True),
+        ("mpirun --hostfile=h python train.py\n", True),
+        ("# mpirun python train.py\npython train.py\n", True),
     ],
 )
-def test_a_script_may_start_torchrun_if_it_names_the_other_nodes(
+def test_a_script_may_start_another_launcher_if_it_names_the_other_nodes(
     configured: Resolve, files: Path, script: str, is_right: bool
 ) -> None:
     (files / "run.sh").write_text(f"#!/bin/sh\n{script}")
@@ -108,7 +114,9 @@ def test_a_script_may_start_torchrun_if_it_names_the_other_nodes(
     if is_right:
         check_workspace(configured(TWO, "-p", "ws", *argv))
     else:
-        assert "starts torchrun without --nnodes" in refused(configured, *argv)
+        assert re.search(
+            "starts (torchrun without --nnodes|mpirun, so|accelerate launch, so)", refused(configured, *argv)
+        )
         check_workspace(configured(ONE, "-p", "ws", *argv))
 
 

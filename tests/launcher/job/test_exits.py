@@ -72,6 +72,12 @@ def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_rai
         ("torch.distributed.DistNetworkError: Ping failed, invalid value", "MASTER_ADDR"),
         ("AssertionError: Unknown backend type glo", "gloo"),
         ("RuntimeError: Distributed package doesn't have MPI built in. MPI is", "gloo"),
+        ("_tkinter.TclError: no display name and no $DISPLAY environment variable", "Agg"),
+        (
+            "urllib.error.URLError: <urlopen error [Errno -2] Name or service not known>",
+            "copy what the script",
+        ),
+        ("OSError: [Errno 99] Cannot assign requested address", "POD_IP"),
         ("KeyError: 'SLURM_PROCID'", "WORLD_SIZE"),
         ("KeyError: 'LEARNING_RATE'", "--env=LEARNING_RATE"),
         ("AttributeError: 'EndPass' object has no attribute 'cost'", "EndIteration"),
