@@ -33,6 +33,7 @@ _DASHES = (
     "\u2014",
     "\u2212",
 )  # typographic ones, from a document or a chat
+_ASSIGNMENT = regex(r"[A-Z][A-Z0-9_]+=")
 _BOOLEANS = ("true", "false", "yes", "no", "0", "1")
 _FIRST = ("run", "doctor")  # commands that take the options of a job
 
@@ -256,6 +257,10 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
                     f"unknown argument {token!r}. Separate several values with commas and no spaces: {joined}"
                     + ESCAPE
                 )
+            if before is not None and before.name == "env" and _ASSIGNMENT.match(token):
+                raise UsageError(
+                    f"unknown argument; repeat the option for each variable: --env={token}" + ESCAPE
+                )
             if problem := _unknown_option(token, engine):
                 problems.append(problem)
             runs[-1].append(token)
@@ -351,6 +356,10 @@ def _unknown_option(token: str, engine: str) -> str:
     conf_name = CONF_NAMES.get(name.upper())
     if advice is None and conf_name is not None:
         advice = f"give --{conf_name.flag}" if conf_name.flag else f"give {name.upper()} in conf.py"
+    if name.isupper() and name.lower() in LONG:
+        advice = f"write it in lower case: --{name.lower()}"
+    if plain == "nodes" and token.partition("=")[2].isdecimal():
+        advice = f"give --nnodes={token.partition('=')[2]}"
     if advice is not None:
         return f"unknown option {given}: {advice}"
     near = next((option.name for option in OPTIONS if near_miss(name, option.name)), None)

@@ -58,6 +58,14 @@ _NOT_OURS = {
         "log_dir logdir log_path": "leave it out; logs are copied to log/ in the workspace",
         "verbose v vv debug quiet q": "leave it out; log/job.log in the workspace has every line of all processes",
         "working_dir working_directory work_dir cwd": "leave it out; processes start in a copy of -p DIR",
+        "timeout time_limit": "leave it out; to limit the time, run `timeout SECONDS` in front of the launcher",
+        "retry retries restart restarts": "give --max_restarts={}",
+        "y yes": "leave it out; the launcher asks no question",
+        "requirements": "give --bootstrap, which installs the packages of requirements.txt in the workspace",
+        "image container": "give --engine=kubernetes and K8S_IMAGE in conf.py, or list containers with sshd in HOSTS",
+        "conda conda_env": "give PYTHON in conf.py, the path of the environment's Python on the nodes",
+        "user": "write {}@host in HOSTS or --hosts",
+        "ignore exclude_files": "list it in .paddleignore in the workspace",
         "output output_dir out_dir o": "leave it out; files that node 0 writes to output/ are copied to the workspace",
         "rank local_rank world_size dist_url init_method": "leave it out; the launcher sets RANK, WORLD_SIZE, "
         "LOCAL_RANK, MASTER_ADDR and MASTER_PORT",
@@ -198,9 +206,9 @@ def _count(text: str) -> int:
 def unread(tokens: Sequence[str], entry: Entry, package: Path) -> str:
     """Return what to give instead of other launchers' options, if a script certainly does not read them; or ""."""
     found = {
-        given: _NOT_OURS[name].format(value or "...")
+        given: _NOT_OURS.get(name, f"write two hyphens: --{name}={{}}").format(value or "...")
         for given, name, value in _named(tokens)
-        if name in _NOT_OURS
+        if name in _NOT_OURS or (name in LONG and given[:2] != "--")
     }
     imported, files = workspace.sources(entry, package) if found else ([], {})
     source = b"\n".join(files.values())
@@ -221,7 +229,7 @@ def _named(tokens: Sequence[str]) -> Iterator[tuple[str, str, str]]:
         given, equals, value = token.partition("=")
         if joined := _SHORT_NUMBER.fullmatch(token):
             yield f"-{joined[1]}", joined[1], joined[2]
-        elif given.startswith("--") == (len(given.lstrip("-")) > 1):
+        elif given.startswith("-") and (given[:2] != "--" or len(given) > 3):
             is_value = not equals and not following.startswith("-")
             yield given, given.lstrip("-").replace("-", "_"), following if is_value else value
 

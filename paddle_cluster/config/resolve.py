@@ -236,7 +236,7 @@ def _named(option: str, words: Sequence[str], listed: HostList) -> set[int]:
             found.add(listed.node_of(int(word) if word.isdecimal() and len(word) < 8 else word))
         except ValueMismatchError as error:
             name, _, slots = word.rpartition(":")
-            hint = ""
+            hint = "; it selects hosts. List files in .paddleignore" * ("*" in word)
             if listed.ids(name) and slots.isdecimal():
                 hint = f"; to choose GPUs, set CUDA_VISIBLE_DEVICES of {name} in HOST_SETTINGS"
             said = f"{word!r} is not in {listed.called}{hint}" if hint else str(error)

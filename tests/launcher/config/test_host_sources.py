@@ -177,6 +177,10 @@ def test_hosts_are_chosen_by_name_or_number_and_numbered_anew(
             ["--include=c:0"],
             "--include: 'c:0' is not in HOSTS; to choose GPUs, set CUDA",
         ),
+        (
+            ["--exclude=*.pt"],
+            "--exclude: '*.pt' is not in HOSTS; it selects hosts. List files in .paddleignore",
+        ),
         (["--exclude=local-1"], "--exclude: 'local-1' is not in HOSTS"),
         (["--exclude=0,1,2"], "--exclude: it excludes all 3 hosts"),
         (["--nnodes=4"], "--nnodes: expected at most 3 (the number of hosts), got 4"),
