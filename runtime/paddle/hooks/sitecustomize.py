@@ -36,14 +36,15 @@ def keep_exit_codes() -> None:
     """Wrap `sys.exit`: of a code such as 256, the system passes on only the lower 8 bits, which report success."""
     leave = sys.exit
 
-    def exit_with(code: object = None) -> "NoReturn":
-        if type(code) is int and code and not code & 0xFF:
+    def exit_with(*code: object) -> "NoReturn":
+        if len(code) == 1 and type(code[0]) is int and code[0] and not code[0] & 0xFF:
             sys.stderr.write(
-                f"note: {sys.argv[0]}: exit code {code} would be 0, so 1 is used: use 1 to 255\n"
+                f"note: {sys.argv[0]}: exit code {code[0]} would be 0, so 1 is used: use 1 to 255\n"
             )
-            code = 1
-        leave(code)  # type: ignore[arg-type]
+            code = (1,)
+        leave(*code)  # type: ignore[arg-type]
 
+    exit_with.__module__, exit_with.__qualname__ = "sys", "exit"  # pickled under this name
     sys.exit = exit_with
 
 
