@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from paddle_cluster.config.arguments import OF_JOBS
 from paddle_cluster.config.values import nearest
 from paddle_cluster.errors import UsageError
 from paddle_cluster.system.installation import PROGRAM
@@ -37,7 +38,6 @@ _ADVICE = {
 """Command -> options that other programs have, and how to do the same here."""
 _OF_NODES = ("--hosts", "--hostfile", "--conf")
 _JOB = ("--job", "--job_id", "--id", "--name")
-OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import shlex
 import sys
 from collections.abc import Sequence
 
-from paddle_cluster.cli.command_arguments import OF_JOBS
 from paddle_cluster.cli.commands import COMMANDS, run, usage
+from paddle_cluster.config.arguments import OF_JOBS
 from paddle_cluster.config.entry import SCRIPTS
 from paddle_cluster.config.values import near_miss, nearest
 from paddle_cluster.errors import ExitCode, LauncherError, ThreadLimitError, UsageError

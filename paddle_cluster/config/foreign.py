@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from paddle_cluster.config import workspace
-from paddle_cluster.config.arguments import ESCAPE
+from paddle_cluster.config.arguments import ESCAPE, OF_JOBS
 from paddle_cluster.config.entry import SCRIPTS, Entry
 from paddle_cluster.config.hosts import COUNTS
 from paddle_cluster.config.options import LONG
@@ -42,7 +42,6 @@ _WITHOUT_EFFECT = (
     | {"mca": 2}
 )
 """Option that is not needed here -> its number of values."""
-_OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 _NOT_OURS = {
     name: advice
     for names, advice in {
@@ -87,7 +86,7 @@ _READS_RANKS = regex(rb"\b(?:RANK|WORLD_SIZE)\b")
 
 def equivalent(argv: Sequence[str]) -> str:
     """Return advice with the arguments that are equivalent to another launcher's command line; "" if there are none."""
-    has_directory = any(one.partition("=")[0] in _OF_JOBS for one in itertools.takewhile("--".__ne__, argv))
+    has_directory = any(one.partition("=")[0] in OF_JOBS for one in itertools.takewhile("--".__ne__, argv))
     given = [] if has_directory else _Line(argv).read()
     return f"the equivalent of {shlex.join(argv)!r} is: {shlex.join(given)}" if given else ""
 
