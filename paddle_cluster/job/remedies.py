@@ -136,6 +136,11 @@ REMEDIES = tuple(
             "read RANK and WORLD_SIZE, without the arguments rank and world_size",
         ),
         (
+            r"^paddle\.errors\.PortBusy: cannot listen on .*Address already in use",
+            "a job that started at the same time may have taken the port: start this job again, which then uses "
+            "the next free port. Fluid jobs that start together need different values of PADDLE_PORT in conf.py",
+        ),
+        (
             r"^(?:[\w.]*DistNetworkError|OSError): .*[Aa]ddress already in use",
             "use a port that is free on that node; init_process_group without init_method uses MASTER_PORT, which the "
             "launcher chooses. If the script sets ranks itself, only one process can have rank 0: "

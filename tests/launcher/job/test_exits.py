@@ -85,6 +85,10 @@ def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_rai
         ("ImportError: cannot import name 'nn' from 'paddle' (/j/paddle/__init__.py)", "2.0"),
         ("ModuleNotFoundError: paddle.nn is not supported: use paddle.fluid or paddle.v2", "2.0"),
         ("torch.distributed.DistNetworkError: The address already in use", "mp.spawn"),
+        (
+            "paddle.errors.PortBusy: cannot listen on 10.0.0.1:7164: Address already in use: held by",
+            "PADDLE_PORT",
+        ),
         ("FileNotFoundError: [Errno 2] No such file or directory: '../data/a.pt'", "outside"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'output/a.pt'", "output/ is not sent"),
         (
