@@ -15,6 +15,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches  # few programs contain an error
 
     near = get_close_matches(name, names := list(known), n=1)
+    near = near or [each for each in names if each.lower() == name.lower()]
     near = near or sorted((each for each in names if len(name) > 1 and each.startswith(name)), key=len)
     return f"; did you mean {near[0]!r}?" if near else ""
 

@@ -6,6 +6,7 @@ Each parameter has its own clip. (The original applied the clip of the alphabeti
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -14,10 +15,13 @@ from typing import Any
 
 from paddle.fluid.errors import FluidError, FluidTypeError, answering
 from paddle.fluid.program.block import Block
+from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.program.variable import Parameter, Variable, VarType
+from paddle.graph.operator import script_line
 from paddle.signatures import explained
 
+_log = logging.getLogger(__name__)
 _Pair = tuple[Parameter, Variable]
 
 
@@ -168,6 +172,12 @@ def set_gradient_clip(
         )
     block = (program or default_main_program()).global_block()
     names = param_list if param_list is not None else [each.name for each in block.all_parameters()]
+    updates = [op for op in block.ops if isinstance(op, Operator) and op.role == OpRole.OPTIMIZE]
+    trained = {name for op in updates for name in op.reads}
+    if names and trained.issuperset(each if isinstance(each, str) else each.name for each in names):
+        _log.warning(
+            "set_gradient_clip %s does not change earlier calls of minimize: call it before", script_line()
+        )
     for each in names:
         parameter = block.var(each) if isinstance(each, str) else each
         if not isinstance(parameter, Parameter):

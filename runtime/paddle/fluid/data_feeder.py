@@ -68,7 +68,8 @@ class DataFeeder:
             if len(sample) != len(columns):
                 names = ", ".join(variable.name for variable in self._variables)
                 raise FluidError(
-                    f"sample {number} has {len(sample)} fields; expected {len(columns)}: {names}"
+                    f"sample {number} has {len(sample)} fields; expected {len(columns)}: {names}; if the reader yields "
+                    "single samples, wrap it in paddle.batch(reader, 32)"
                 )
             for column, value in zip(columns, sample, strict=True):
                 column.append(value)

@@ -124,8 +124,9 @@ class Executor:
             return results
         if not isinstance(target, Compiled):
             raise FluidTypeError(
-                f"Executor.run: expected a Program or a CompiledProgram, got {target!r:.80}; load_inference_model "
-                "returns three values: program, feed_names, targets = load_inference_model(...)"
+                "Executor.run: expected a Program or a CompiledProgram as the first argument, got a "
+                f"{type(target).__name__}; pass run(program, feed=..., fetch_list=...). load_inference_model returns "
+                "three values: program, feed_names, targets = load_inference_model(...)"
             )
         return target.run(self, feed, fetches, where, return_numpy)
 

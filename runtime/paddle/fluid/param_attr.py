@@ -38,6 +38,12 @@ class ParamAttr:
     gradient_clip: BaseGradientClipAttr | None = None
     do_model_average: bool = True
 
+    def __post_init__(self) -> None:
+        if self.regularizer is not None and not callable(self.regularizer):
+            raise FluidTypeError(
+                f"ParamAttr: regularizer: expected fluid.regularizer.L2Decay(coefficient), got {self.regularizer!r}"
+            )
+
     def attributes(self) -> dict[str, Any]:
         """Return the settings that a parameter stores as attributes, by name."""
         return {

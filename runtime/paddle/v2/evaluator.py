@@ -6,11 +6,13 @@ A declaration registers a configuration; ``metric`` computes it, and ``printers`
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paddle.graph.operator import script_line
 from paddle.signatures import function
 from paddle.v2 import model
 from paddle.v2.errors import UsageError
@@ -19,6 +21,7 @@ from paddle.v2.model import Attrs, EvaluatorConfig, InputConfig, LayerConfig
 if TYPE_CHECKING:
     from paddle.v2.layer.output import LayerOutput
 
+_log = logging.getLogger(__name__)
 LAYERS_OF = ("input", "label", "query_id", "weight")
 AP_TYPES = ("11point", "Integral")
 CHUNK_SCHEMES = ("plain", "IOB", "IOE", "IOBES")
@@ -32,6 +35,13 @@ def _metric(text: str, says: str, **defaults: float) -> Callable[..., None]:
         layers = [given[each] for each in LAYERS_OF if given.get(each) is not None]
         attrs = {each: fill if given[each] is None else given[each] for each, fill in defaults.items()}
         weighted = given["weight"] is not None
+        if "label" in given and "coeff" in model.current().layers[layers[0].name].attrs:
+            _log.warning(
+                "evaluator %s %s: its input %r is a cost; pass the layer of predictions",
+                kind,
+                script_line(),
+                layers[0].name,
+            )
         _register(kind, given["name"], [layer.name for layer in layers], {**attrs, "weighted": weighted})
 
     return function(text, says, declare)

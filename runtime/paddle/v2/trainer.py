@@ -35,7 +35,13 @@ from paddle.v2.topology import Layers, Topology
 from paddle.v2.training.feeder import Batches, DataFeeder, Feed, Feeding, ids_in, why_not_finite
 from paddle.v2.training.gradient_machine import GradientMachine, LayerOutputs
 from paddle.v2.training.metric import Metrics
-from paddle.v2.training.training_log import NO_BATCH, TrainingLog, checked_handler, trainer_logger
+from paddle.v2.training.training_log import (
+    NO_BATCH,
+    TrainingLog,
+    checked_handler,
+    trainer_logger,
+    warn_of_late_evaluators,
+)
 from paddle.v2.training.updater import Averager, LocalUpdater, Updater
 from paddle_node.contract.facts import Progress
 
@@ -147,6 +153,7 @@ class SGD:
         """
         _check_reader(reader)
         handler = checked_handler(event_handler)
+        warn_of_late_evaluators(self._topology.network)
         passes = whole_number(num_passes, "num_passes")
         if passes < 0:
             raise UsageError(f"num_passes must be at least 1, got {passes}")

@@ -75,6 +75,75 @@ def test_a_schedule_that_no_optimizer_uses_is_named(before: str, warned: bool) -
     assert said.count("the learning rate schedule created at <string>:10 has no effect") == warned
 
 
+_DROPS = (
+    "loss = fluid.layers.mean(fluid.layers.dropout(fluid.layers.fc(x, 2), 0.5)); kept = program.clone({}); {}"
+)
+
+
+@pytest.mark.parametrize(
+    ("test", "later", "program", "warned"),
+    [
+        ("", "sgd.minimize(loss)", "kept", True),
+        ("True", "sgd.minimize(loss)", "kept", False),
+        ("", "sgd.minimize(loss)", "program", False),
+        ("", "", "kept", False),
+    ],
+)
+def test_dropout_of_a_program_that_only_tests_is_named(
+    test: str, later: str, program: str, warned: bool
+) -> None:
+    said = _stderr(_DROPS.format(test, later), program=program)
+    assert (
+        said.count("its dropout (created at <string>:10) is active: make it with clone(for_test=True)")
+        == warned
+    )
+
+
+_ENTROPY = """
+y = fluid.layers.data("y", [1], dtype="int64")
+loss = fluid.layers.mean(fluid.layers.softmax_with_cross_entropy(fluid.layers.fc(x, 3, act={}), y))
+sgd.minimize(loss)
+exe.run(fluid.default_startup_program())
+exe.run(program, feed={{"x": np.ones((2, 4), "float32"), "y": np.ones((2, 1), "int64")}}, fetch_list=[loss])
+"""
+
+
+@pytest.mark.parametrize(("act", "warned"), [('"softmax"', True), ('"tanh"', False), ("None", False)])
+def test_a_second_softmax_is_named(act: str, warned: bool) -> None:
+    said = _stderr(_ENTROPY.format(act), "raise SystemExit(0)")
+    assert ("applies softmax to the output of softmax" in said) is warned
+
+
+_GROWS = """
+for i in range(7):
+    {}
+    exe.run(program, feed={{"x": np.ones((2, 4), "float32")}}, fetch_list=[loss])
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "warned"),
+    [
+        ("loss = loss * 2.0", True),
+        ("if i == 3: loss = loss * 2.0", False),
+        ("if i % 2: loss = loss * 2.0", False),
+    ],
+)
+def test_a_program_that_a_loop_extends_is_named(step: str, warned: bool) -> None:
+    said = _stderr("sgd.minimize(loss)", later=_GROWS.format(step))
+    assert said.count("has grown before each of its last 5 runs, by 2 operators") == warned
+
+
+_CLIP = "fluid.clip.set_gradient_clip(fluid.clip.GradientClipByGlobalNorm(1.0))"
+
+
+@pytest.mark.parametrize(
+    ("before", "warned"), [(f"sgd.minimize(loss); {_CLIP}", True), (f"{_CLIP}; sgd.minimize(loss)", False)]
+)
+def test_a_gradient_clip_that_comes_after_minimize_is_named(before: str, warned: bool) -> None:
+    assert ("<string>:10 does not change earlier calls of minimize" in _stderr(before)) is warned
+
+
 @pytest.mark.parametrize(("rate", "warned"), [("1e6", True), ("0.0", True), ("1.0", False)])
 def test_an_unusual_learning_rate_is_named(rate: str, warned: bool) -> None:
     assert ("optimizer at <string>:10: " in _stderr(f"fluid.optimizer.SGD({rate}).minimize(loss)")) is warned

@@ -227,11 +227,11 @@ def test_all_but_the_last_dimension_of_a_fully_connected_layer_are_kept_with_min
         ),
         (
             lambda: fluid.Executor().run((fluid.Program(), ["x"], [])),  # type: ignore[arg-type]
-            "CompiledProgram.*three values: program, feed_names, targets = ",
+            "CompiledProgram .*three values: program, feed_names, targets = ",
         ),
         (
             lambda: fluid.layers.cross_entropy(variable("fc_0.tmp_2"), fluid.layers.data("z", [3])),
-            "got float32 .*soft_label=True",
+            "got float32 .*for one-hot labels, pass soft_label=True",
         ),
         (
             lambda: fluid.layers.cross_entropy(variable("fc_0.tmp_2"), fluid.layers.data("z", [1])),
@@ -246,6 +246,19 @@ def test_all_but_the_last_dimension_of_a_fully_connected_layer_are_kept_with_min
             lambda: fluid.DataFeeder([variable("y"), variable("x")]).feed([([1.0, 2.0, 3.0, 4.0], 0)]),
             r"feed_list \(y, x\) has the order",
         ),
+        (
+            lambda: fluid.layers.array_write(variable("x"), i=0),  # type: ignore[arg-type]
+            "I: expected a Variable, got 0; .*fill_constant",
+        ),
+        (lambda: fluid.layers.embedding(variable("y"), 100), r"size: expected \[rows, width\].* got 100"),  # type: ignore[arg-type]
+        (lambda: fluid.layers.embedding(variable("x"), [9, 2]), "dtype='int64'"),
+        (lambda: fluid.ParamAttr(regularizer=0.1), "regularizer: expected .*L2Decay"),  # type: ignore[arg-type]
+        (lambda: fluid.layers.DynamicRNN().step_input(variable("x")), "inside its block: `with rnn.block"),
+        (
+            lambda: fluid.Executor().run({"x": X}),  # type: ignore[arg-type]
+            r"as the first argument, got a dict; pass run\(program, feed=",
+        ),
+        (lambda: fluid.DataFeeder([variable("x")]).feed([(X[0], 1)]), "wrap it in paddle.batch"),
         (lambda: fluid.regularizer.L2(0.1), "did you mean 'L2Decay'"),
         (lambda: fluid.io.load_inference_model("nowhere", None), "directory nowhere"),  # type: ignore[arg-type]
         (lambda: fluid.io.save_params(None, "/proc/nope"), "/proc/nope"),

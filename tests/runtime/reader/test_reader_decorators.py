@@ -115,6 +115,18 @@ def test_a_size_below_one_is_refused_at_once(size: int) -> None:
         reader.batch(numbers(3), size)
 
 
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: reader.batch(8, numbers(3)), r"arguments are batch\(reader, batch_size\)"),  # type: ignore[arg-type]
+        (lambda: reader.xmap_readers(lambda a, b: a, numbers(3), 2, 2), "must take one argument, the sample"),  # type: ignore[arg-type,misc]
+    ],
+)
+def test_arguments_in_another_order_or_number_are_named(make: Callable[[], object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
 def test_a_buffer_of_no_samples_leaves_the_order_as_it_is() -> None:
     assert list(reader.shuffle(numbers(5), 0)()) == list(numbers(5)())
 

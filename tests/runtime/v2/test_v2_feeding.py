@@ -130,6 +130,10 @@ def test_a_batch_without_any_active_column_is_a_zero_matrix() -> None:
             ([1, 2], [1]),
             r"'y', sample 0 of the batch: expected one integer in \[0, 5\), got \[1\]; give the number itself",
         ),
+        (
+            ([1, 2], "cat"),
+            r"got 'cat'; look up words in a dictionary, such as word_dict\[word\]",
+        ),
         (([1, 2], [1, 2]), "declare a list of numbers as integer_value_sequence"),
         ((["a", "b"], 1), "sample 0"),
         (([1, 2],), "no column 1"),

@@ -150,7 +150,7 @@ def save_vars(
         if not scope.has(variable.name):
             raise NotInitializedError(
                 variable.name,
-                f"cannot save {variable.name!r}: it has no value; run the startup program first",
+                f"cannot save {variable.name!r}: it has no value; run the startup program first, in the same scope",
             )
     if filename is None:
         for variable in chosen:

@@ -47,11 +47,14 @@ class _Unrolled:
 
     def __call__(self) -> Variable | list[Variable]:
         """Return the outputs of all steps: one variable, or a list."""
-        if not self._results:
+        self._require(self._results)
+        return self._results[0] if len(self._results) == 1 else self._results
+
+    def _require(self, outputs: Sequence[Variable]) -> None:
+        if not outputs:
             raise FluidError(
                 f"{self._helper.layer_type}: the block declares no output; call output(...) in it"
             )
-        return self._results[0] if len(self._results) == 1 else self._results
 
     def _update(self, before: Variable, after: Variable) -> None:
         self._open("update_memory")
@@ -59,7 +62,10 @@ class _Unrolled:
 
     def _open(self, what: str) -> Block:
         if self._body is None:
-            raise FluidError(f"{self._helper.layer_type}.{what} must be called inside its block")
+            raise FluidError(
+                f"{self._helper.layer_type}.{what} must be called inside its block: `with rnn.block():` or, for "
+                "StaticRNN, `with rnn.step():`"
+            )
         return self._body
 
     def _open_for(self, what: str, outer: Variable) -> Block:
@@ -122,6 +128,7 @@ class DynamicRNN(_Unrolled):
         """Collect the operators of one step in a `with` statement."""
         with self._filling() as body:
             yield
+        self._require(self._outputs)
         block = bodies.parent_of(body)
         for out in self._outputs:
             levels = self._level + 1
@@ -160,7 +167,7 @@ class DynamicRNN(_Unrolled):
 
     def _seen(self, x: Variable, given: list[Variable], lod_level: int) -> Variable:
         """Return the variable with a step's part of x; its name is new, since a step may also read all of x."""
-        with bodies.around(self._open_for("input", x)):
+        with bodies.around(self._open_for("step_input or static_input", x)):
             own = assign(x)
         given.append(own)
         return self._inner(own, x.shape, lod_level)

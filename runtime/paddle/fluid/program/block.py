@@ -320,5 +320,14 @@ class Block(graph.Block):
 
 
 def _given(slots: Names | None) -> dict[str, Any]:
-    """Return the slots, omitting those that are None or contain None."""
+    """Return the slots, omitting those that are None or contain None.
+
+    Raises:
+        FluidTypeError: a slot has a number instead of a variable.
+    """
+    for slot, value in (slots or {}).items():
+        if isinstance(value, (bool, int, float)):
+            raise FluidTypeError(
+                f"{slot}: expected a Variable, got {value!r}; make one with layers.fill_constant(shape, dtype, value)"
+            )
     return {slot: value for slot, value in (slots or {}).items() if value is not None}

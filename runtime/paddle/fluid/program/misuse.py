@@ -7,13 +7,14 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from math import prod
 from numbers import Real
+from typing import NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.program.operator import Operator, OpRole
-from paddle.fluid.program.program import Program, default_main_program
+from paddle.fluid.program.program import PROGRAMS, Program, default_main_program
 from paddle.fluid.program.untrained import Untrained
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.graph.block import Name
@@ -22,7 +23,16 @@ from paddle.graph.scope import Scope
 from paddle.optim.learning_rate import unusual
 
 _log = logging.getLogger(__name__)
+_GROWTHS = 5
 _RUNS = 3  # a script may run its program a few times to try it, before it calls minimize
+
+
+class _Seen(NamedTuple):
+    """A program at its last run: its version, its size, and the number of runs in a row before which it grew."""
+
+    version: int
+    size: int
+    growths: int
 
 
 class Misuse:
@@ -36,7 +46,7 @@ class Misuse:
         self._loaded_into: Callable[[], object] = lambda: None
         self._untrained = Untrained()
         self._is_finite = True
-        self._scheduled: WeakKeyDictionary[Program, int] = WeakKeyDictionary()
+        self._seen: WeakKeyDictionary[Program, _Seen] = WeakKeyDictionary()
 
     def made(self) -> None:
         """Note that the script creates an optimizer."""
@@ -70,9 +80,14 @@ class Misuse:
                     f"{first.writes[0]!r}: run it before loading"
                 )
         self._untrained.check(program, scope, has_batch)
-        if has_batch and program.version != self._scheduled.get(program):
-            self._scheduled[program] = program.version
+        seen = self._seen.get(program, _Seen(-1, 0, -1))
+        if has_batch and program.version != seen.version:
+            self._seen[program] = _growth(program, seen)
             self._warn_of_schedule(program)
+            self._warn_of_dropout(program)
+            self._warn_of_two_softmaxes(program)
+        elif seen.growths > 0:
+            self._seen[program] = seen._replace(growths=0)
         if not self._idle or program._is_test or not has_batch:
             return
         variables = program.list_vars()
@@ -103,6 +118,36 @@ class Misuse:
                 schedule[-1].origin,
             )
 
+    @staticmethod
+    def _warn_of_dropout(program: Program) -> None:
+        """Warn of a program with dropout that does not train, if a different program trains its parameters."""
+        ops = [op for op in program.global_block().ops if isinstance(op, Operator)]
+        drops = [op for op in ops if op.type == "dropout" and not op.attrs.get("is_test")]
+        if not drops or any(op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE) for op in ops):
+            return
+        reads = {name for op in ops for name in op.reads}
+        others = (op for each in list(PROGRAMS) for op in each.global_block().ops if isinstance(op, Operator))
+        if any(op.role == OpRole.OPTIMIZE and not reads.isdisjoint(op.writes) for op in others):
+            _log.warning(
+                "this program, run %s, does not train, but its dropout (created %s) is active: make it with "
+                "clone(for_test=True), or pass is_test=True",
+                script_line(),
+                drops[0].origin,
+            )
+
+    @staticmethod
+    def _warn_of_two_softmaxes(program: Program) -> None:
+        """Warn of softmax_with_cross_entropy of probabilities."""
+        made = {name: op for op in program.global_block().ops if op.type == "softmax" for name in op.writes}
+        for op in program.global_block().ops:
+            if op.type == "softmax_with_cross_entropy" and (first := made.get(op.inputs["Logits"][0])):
+                _log.warning(
+                    "softmax_with_cross_entropy %s applies softmax to the output of softmax (created %s): omit "
+                    'act="softmax" there, or use cross_entropy',
+                    op.origin,
+                    first.origin,
+                )
+
     def initialized(self, program: Program, scope: Scope) -> None:
         """Note that a startup program was run."""
         self._untrained.initialized(program, scope)
@@ -123,6 +168,21 @@ class Misuse:
                     "NaN" if np.isnan(value).any() else "infinite",
                     script_line(),
                 )
+
+
+def _growth(program: Program, seen: _Seen) -> _Seen:
+    """Return what is seen of a program; warn of one to which a loop appends operators."""
+    size = sum(len(block.ops) for block in program.blocks)
+    now = _Seen(program.version, size, seen.growths + 1 if size > seen.size else 0)
+    if now.growths == _GROWTHS:
+        _log.warning(
+            "this program, run %s, has grown before each of its last %d runs, by %d operators: create layers before "
+            "the loop; a sum of results needs the fetched values, not the variables",
+            script_line(),
+            _GROWTHS,
+            size - seen.size,
+        )
+    return now
 
 
 MISUSE = Misuse()

@@ -87,7 +87,10 @@ class BatchQueue:
             if not self._taken:
                 _log.warning("the reader returned no batch: there is nothing to train on")
                 self._taken = 1
-        raise EndOfData("the reader has no more batches: reset it, and start it for another pass")
+        raise EndOfData(
+            "the reader has no more batches: catch fluid.core.EOFException, reset the reader, and start it for another "
+            "pass"
+        )
 
 
 @contextmanager

@@ -118,7 +118,8 @@ def sequences(value: Any, slot: str) -> tuple[Array, Offsets]:
     """
     if not isinstance(value, LoDArray):
         raise InputError(
-            f"{slot} {tuple(value.shape)} has no LoD: feed a LoDTensor, or create one from it with lod_reset"
+            f"{slot} {tuple(value.shape)} has no LoD: feed a LoDTensor, such as "
+            "fluid.create_lod_tensor(data, [lengths], place), or create one from it with lod_reset"
         )
     return value.data, value.lod[-1]
 

@@ -27,9 +27,9 @@ def check(x: Spec, label: Spec, soft_label: bool) -> None:
         return
     if not label.shape or label.shape[-1] != 1 or not np.issubdtype(label.dtype, np.integer):
         is_wide = label.shape[-1:] == x.shape[-1:] and label.shape[-1:] != (1,)
-        hint = (
-            "pass soft_label=True for one-hot labels or probabilities" if is_wide else "declare them as int64"
-        )
+        hint = "reshape them, as in labels.reshape(-1, 1)"
+        if not np.issubdtype(label.dtype, np.integer):
+            hint = "for one-hot labels, pass soft_label=True" if is_wide else "declare them as int64"
         raise ShapeError(
             f"expected integer labels of shape (..., 1), got {label.dtype} of shape {label.shape}: {hint}"
         )

@@ -108,7 +108,9 @@ def _paths(label: Array, table: Array | None, code: Array | None, classes: int) 
     if table is not None and code is not None:
         return table, code
     flat = label.reshape(-1)
-    require_within(label, classes, "Label")
+    require_within(
+        label, classes, "Label", of="the num_classes of the layer: give a larger one, or number labels from 0"
+    )
     codes = flat[:, None] + classes
     bit = array_module(label).arange((classes - 1).bit_length(), dtype=np.int64)
     nodes = (codes >> (bit + 1)) - 1

@@ -89,7 +89,12 @@ def nce(
     each row's costs of these n classes are multiplied by its weights.
     """
     xp, true = array_module(x), _rows(label, label_weight)
-    require_within(true, num_total_classes, "Label")
+    require_within(
+        true,
+        num_total_classes,
+        "Label",
+        of="the num_classes of the layer: give a larger one, or number labels from 0",
+    )
     drawn = _draw((len(x), num_neg_samples), num_total_classes, sampler, custom_neg_classes, probs, rng)
     samples = xp.concatenate([true, from_host(drawn, x)], axis=1)
     scores = xp.einsum("nd,nsd->ns", x, weight[samples])

@@ -89,7 +89,8 @@ def classification_cost(
         coeff: a factor on the gradient.
     """
     if input.activation != "softmax":
-        raise UsageError(f"classification_cost: input {input.name!r} must have activation Softmax")
+        hint = ": input is the prediction, and label the data layer" if input.layer_type == "data" else ""
+        raise UsageError(f"classification_cost: input {input.name!r} must have activation Softmax{hint}")
     _require_ids(label, "classification_cost")
     cost = _of_classes(input, label, weight, name, coeff, layer_attr)
     for function in evaluator if isinstance(evaluator, (list, tuple)) else [evaluator]:

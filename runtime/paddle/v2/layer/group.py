@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any
 
 from paddle.graph import Variable
@@ -62,6 +63,12 @@ def recurrent_group(
         raise UsageError(
             f"recurrent group {name!r} needs a sequence layer as input; StaticInputs alone have no steps"
         )
+    try:
+        signature(step).bind(*inputs)
+    except TypeError as error:
+        raise UsageTypeError(
+            f"recurrent group {name!r}: the step must take {len(inputs)} arguments, one for each input: {error}"
+        ) from None
     with space.steps_of(name):
         made = step(*map(seen_by_steps, inputs))
         outs: list[LayerOutput] = [made] if isinstance(made, LayerOutput) else list(made)
@@ -152,6 +159,12 @@ def memories_of(group: str) -> dict[str, str]:
             raise UsageError(
                 f"recurrent group {group!r}: a memory refers to layer {_outside(target, group)!r}, but no layer of "
                 "the step has that name; give this name to the layer whose output the memory should store"
+            )
+        if layers[memory].size != layers[target].size:
+            raise UsageError(
+                f"recurrent group {group!r}: the memory of layer {_outside(target, group)!r} has size "
+                f"{layers[memory].size}, but the layer has size {layers[target].size}; give both the same "
+                f"size{layers[memory].created}"
             )
     return found
 

@@ -53,7 +53,7 @@ def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
     if count * height * width != layer.size:
         raise UsageError(
             f"{who}: input {layer.name!r} of size {layer.size} is not an image of {count} channels and "
-            f"{height}x{width} pixels"
+            f"{height}x{width} pixels; {_other_channels(layer.size)}"
         )
     return Geometry(count, height, width)
 

@@ -266,7 +266,7 @@ def width_of(who: str, gates: int, input: LayerOutput, size: int | None) -> int:
     if input.size % gates or size not in (None, width):
         raise UsageError(
             f"{who}: input {input.name!r} has size {input.size}; expected {gates} times "
-            f"{'the size' if size is None else size}"
+            f"{'the size' if size is None else size}; give the layer before size={gates} * N, for N units"
         )
     return width
 

@@ -87,7 +87,8 @@ class MixedLayer(LayerOutput):
         for link in links:
             if link.size != size:
                 raise UsageError(
-                    f"mixed layer {self.name!r} has size {size}, but its term for {link.layer!r} has size {link.size}"
+                    f"mixed layer {self.name!r} has size {size}, but its term for {link.layer!r} has size {link.size}: "
+                    "identity projections keep their size, and full_matrix_projection changes it"
                 )
         image = image_of(self._terms[:1])
         bias = add_bias(self.name, [1, image[0] or size], self._bias_attr)

@@ -332,7 +332,8 @@ def activation_name(act: Act, default: str) -> str:
     if act is None:
         return default
     if isinstance(act, type) or not isinstance(act, activation.Base):
-        raise UsageTypeError(f"act takes an instance such as paddle.activation.Relu(), got {act!r}")
+        hint = "; pass several layers as one list" if isinstance(act, LayerOutput) else ""
+        raise UsageTypeError(f"act takes an instance such as paddle.activation.Relu(), got {act!r}{hint}")
     return act.name
 
 

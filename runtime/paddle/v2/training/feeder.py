@@ -305,10 +305,11 @@ def _index(feed: Feed, name: str, kind: InputType, items: list[Any], place: Plac
         value = None
     if value is None or value.dtype.kind not in "iub" or value.ndim != 1:
         at, wrong = next((i, item) for i, item in enumerate(items) if not _is_integer(item))
-        raise UsageError(
-            f"data layer {name!r}, {place(at)}: expected one integer in [0, {kind.dim}), got {wrong!r:.60}; give the "
-            "number itself, or declare a list of numbers as integer_value_sequence"
-        )
+        hint = "give the number itself, or declare a list of numbers as integer_value_sequence"
+        if isinstance(wrong, str):
+            hint = "look up words in a dictionary, such as word_dict[word]; int() converts digits"
+        text = f"data layer {name!r}, {place(at)}: expected one integer in [0, {kind.dim}), got {wrong!r:.60}"
+        raise UsageError(f"{text}; {hint}")
     ids = value.astype(np.int64).reshape(-1, 1)
     if kind.dim > 1:  # integer_value(1) declares no range: scripts use it for plain numbers
         _check_range(ids.ravel(), kind, name, place, may_be=NO_WORD)

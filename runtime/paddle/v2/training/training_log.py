@@ -18,9 +18,11 @@ from paddle.env import JobEnvironment
 from paddle.glog import TRAINER, open_log
 from paddle.graph.operator import script_call, script_line
 from paddle.ops.base.lod import lod_of, plain
+from paddle.v2 import model
 from paddle.v2.data_type import DataType, InputType
 from paddle.v2.errors import UsageTypeError
 from paddle.v2.model import EvaluatorConfig
+from paddle.v2.network import Network
 from paddle.v2.training.metric import Metrics, Part
 
 _log = logging.getLogger(__name__)
@@ -148,6 +150,17 @@ def checked_handler(handler: Callable[[Any], object] | None) -> Callable[[Any], 
     except ValueError:  # a function in C without a signature
         pass
     return handler
+
+
+def warn_of_late_evaluators(network: Network) -> None:
+    """Warn of evaluators of a network's layers that were declared after its trainer was created."""
+    known = {each.name for each in network.evaluators}
+    for each in model.current().evaluators:
+        if each.name not in known and set(network.layers).issuperset(each.inputs):
+            _log.warning(
+                "evaluator %r has no effect: declare it before trainer.SGD is created",
+                each.name,
+            )
 
 
 def _ignore(event: object) -> None:

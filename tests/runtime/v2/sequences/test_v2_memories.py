@@ -308,3 +308,15 @@ def test_a_search_hands_sequences_from_step_to_step() -> None:
             scores[last] -= 9  # what the step made of the word before
             last = words[-1]
     assert ids.tolist() == words
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_a_memory_of_another_size_than_its_layer_is_refused_at_its_line(size: int) -> None:
+    def step(row: LayerOutput) -> LayerOutput:
+        return layer.fc([row, layer.memory(name="state", size=size)], 3, name="state")
+
+    if size == 3:
+        layer.recurrent_group(step, _rows())
+        return
+    with pytest.raises(UsageError, match=r"layer 'state' has size 5, but the layer has size 3.*created at /"):
+        layer.recurrent_group(step, _rows())

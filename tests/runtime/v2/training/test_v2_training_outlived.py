@@ -286,6 +286,24 @@ def test_the_result_of_a_call_given_as_the_event_handler_is_warned_of(
     assert "event_handler is None: pass the function itself" in caplog.text
 
 
+def test_evaluators_of_costs_and_after_the_trainer_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    label = paddle.layer.data("label", paddle.data_type.integer_value(2))
+    out = paddle.layer.fc(
+        paddle.layer.data("p", paddle.data_type.dense_vector(2)), 2, paddle.activation.Softmax()
+    )
+    cost = paddle.layer.classification_cost(out, label)
+    paddle.evaluator.auc(input=out, label=label)
+    paddle.evaluator.sum(input=cost)
+    trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), optimizer.Momentum())
+    data = [(1, [1.0, 2.0])]
+    trainer.train(lambda: iter([data]))
+    assert "evaluator" not in caplog.text
+    paddle.evaluator.classification_error(input=cost, label=label, name="late")
+    trainer.train(lambda: iter([data]))
+    assert "is a cost; pass the layer of predictions" in caplog.text
+    assert "evaluator 'late' has no effect: declare it before trainer.SGD" in caplog.text
+
+
 def test_a_prediction_given_as_the_cost_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     def warned(make: Callable[[paddle.layer.LayerOutput], paddle.layer.LayerOutput]) -> bool:
         caplog.clear()

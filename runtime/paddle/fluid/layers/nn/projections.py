@@ -95,6 +95,8 @@ def embedding(
         param_attr: attributes of the table.
         dtype: dtype of the table.
     """
+    if isinstance(size, int) or len(size) != 2:
+        raise FluidTypeError(f"embedding: size: expected [rows, width], such as [10000, 64], got {size!r}")
     helper = LayerHelper("embedding", param_attr=param_attr)
     table = helper.create_parameter(False if helper.param_attr is None else helper.param_attr, size, dtype)
     if padding_idx is None:
