@@ -29,7 +29,7 @@ from paddle_node.contract.to_agent import Paths
 CHUNK = 1 << 16
 MOST_LATE = 3  # how many times a file may change after its job's processes have ended
 PART = 1 << 15  # bytes of rows in a frame; one row is smaller than that
-REPORT_S = 1.0  # between empty parts of the list, which report that files are still being read
+REPORT_S = 0.25  # between empty parts of the list, which report that files are still being read
 
 Row = List[Any]
 
