@@ -27,7 +27,7 @@ LAUNCHER_FLAGS = frozenset({"trainer_id", "pservers", "num_gradient_servers"})
 OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 ESCAPE = " (To pass it to your script, put it after --.)"
 _DASHES = tuple("\u2010\u2011\u2012\u2013\u2014\u2212")  # typographic ones, from a document or a chat
-_ASSIGNMENT = regex(r"[A-Z][A-Z0-9_]+=")
+_ASSIGNMENT = regex(r"[A-Z][A-Z0-9_]*=")
 _BOOLEANS = ("true", "false", "yes", "no", "0", "1")
 _FIRST = ("run", "doctor")  # commands that take the options of a job
 

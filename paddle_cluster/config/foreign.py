@@ -75,7 +75,8 @@ _NOT_OURS = {
 _SHORT_NUMBER = regex(r"-([A-Za-z])([0-9]+)")
 _READS_ANY = regex(  # a script that may read options which it does not name
     rb"(?<!len\(sys\.)(?:\b|_)argv\b(?!\[[01]\])|parse_known|REMAINDER|parents=|add_argument\(\s*[^\"'\s]"
-    rb"|add_(?!argument\b|argument_group\b)\w*arg|\b(?:getopt|optparse|runpy|unittest)\b|[Ff]lags|FLAGS|CLI|cli\b"
+    rb"|add_(?!argument\b|argument_group\b)\w*arg|\b(?:getopt|optparse|runpy|unittest|importlib|__import__)\b"
+    rb"|(?<!\.)\b(?:exec|eval)\(|[Ff]lags|FLAGS|CLI|cli\b"
     rb"|/proc/|paddle"
 )
 _NUMBER = regex(r"[0-9]{1,6}")

@@ -111,7 +111,7 @@ def test_no_job_option_is_refused_with_both_to_choose_from(argv: list[str]) -> N
         (["-p"], "needs a value"),
         ([PACKAGE, "--HOSTS=a"], "write it in lower case: --hosts"),
         ([PACKAGE, "--nodes=2"], "give --nnodes=2"),
-        ([PACKAGE, "--env=A=1", "BB=2"], "repeat the option for each variable: --env=BB=2"),
+        ([PACKAGE, "--env=A=1", "B=2"], "repeat the option for each variable: --env=B=2"),
         ([PACKAGE, "--conf", "--dry_run"], "needs a value"),
         ([PACKAGE, "-p", "other"], "twice"),
         ([PACKAGE, "--dry_run", "--dry_run"], "twice"),
