@@ -148,15 +148,15 @@ def test_a_process_holds_no_descriptor_of_the_agent(node: Node) -> None:
 
 
 def test_an_exit_code_comes_with_the_end_of_the_log(node: Node) -> None:
-    node.python("print('\\n'.join('line %d' % i for i in range(100)))\nraise SystemExit(3)")
+    node.python("print('\\n'.join('line %d' % i for i in range(200)))\nraise SystemExit(3)")
     fields = node.expect("exited").fields
     assert (fields["code"], fields["signal"]) == (3, None)
-    assert fields["tail"].splitlines() == [f"line {i}" for i in range(60, 100)]
+    assert fields["tail"].splitlines() == [f"line {i}" for i in range(80, 200)]
 
 
 def test_a_tail_is_bounded_in_bytes(node: Node) -> None:
     node.python("print('x' * 1_000_000)")
-    assert len(node.expect("exited").fields["tail"]) <= 8192
+    assert len(node.expect("exited").fields["tail"]) <= 16384
 
 
 def test_a_signal_is_told_as_such(node: Node) -> None:
