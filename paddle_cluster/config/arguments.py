@@ -241,6 +241,12 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
                     f"unknown argument {token!r}: it begins with the dash U+{ord(token[0]):04X}; write hyphens: "
                     f"--{token.lstrip(''.join(_DASHES) + '-')}" + ESCAPE
                 )
+            is_separate = position == 1 or before is not None or "=" in tokens[position - 2]
+            if is_separate and token[:1].isspace() and token.strip()[:1] in ("", "-"):
+                raise UsageError(
+                    f"unknown argument {token!r}, which begins with white space: remove the space after a backslash at "
+                    "the end of a line of the command" + ESCAPE
+                )
             if before is not None and not before.metavar and token.lower() in _BOOLEANS:
                 raise UsageError(f"--{before.name} takes no value, got {token!r}; omit one or both" + ESCAPE)
             if before is not None and token in _FIRST:
@@ -262,6 +268,10 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
         if option.metavar and value is None and position < len(tokens):
             value = tokens[position]
             position += 1
+            if value.startswith("="):
+                meant = value[1:] or "".join(tokens[position : position + 1])
+                meant = option.metavar if option.name == "env" else meant  # which may be secret
+                raise UsageError(f"--{option.name}: write no spaces around =: --{option.name}={meant}")
         if option.name in given and not option.repeats:
             raise UsageError(f"--{option.name} is given twice; give it only once" + ESCAPE)
         given.setdefault(option.name, []).append(_check_value(option, value))
@@ -285,7 +295,8 @@ def _check_value(option: Option, value: str | None) -> str:
         return ""
     if value == "":
         raise UsageError(
-            f"--{option.name} is empty: --{option.name}={option.metavar}; if its value is a variable, that is not set"
+            f"--{option.name} is empty: --{option.name}={option.metavar}, without spaces; if its value is a "
+            "variable, that is not set"
         )
     if not value or value.startswith("--"):
         raise UsageError(f"--{option.name} needs a value: --{option.name}={option.metavar}")
@@ -348,7 +359,9 @@ def _unknown_option(token: str, engine: str) -> str:
     plain = "" if token[:2] == "--" and len(name) == 1 else name.replace("-", "_")
     advice = _OF_ENGINE.get(engine, {}).get(plain) or EXPECTED.get(plain)
     conf_name = CONF_NAMES.get(name.upper())
-    if advice is None and conf_name is not None:
+    if advice is None and conf_name is not None and name in LONG:
+        advice = f"write two hyphens: -{token}"
+    elif advice is None and conf_name is not None:
         advice = f"give --{conf_name.flag}" if conf_name.flag else f"give {name.upper()} in conf.py"
     if name.isupper() and name.lower() in LONG:
         advice = f"write it in lower case: --{name.lower()}"

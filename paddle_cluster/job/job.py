@@ -108,8 +108,7 @@ class Job:
         self._console.nodes(labels, self._settings.job.name)
         self._console.note(plan_text.opening(self._plan))
         package = self._settings.job.package
-        place = None if package is None else os.open(package, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        path = _path_of(place)
+        place = _identity(package)
         watch = Watch(self._context, self._loop, self._key, self._enter)
         try:
             self._arrive()
@@ -127,14 +126,16 @@ class Job:
             code, cause = error.exit_code, _cause(error)
             lines = _explain_error(error, self._roster, self._plan.job_id)
         undone = self._shutdown.run()
+        has_saved = any(record.traces.has_saved for record in self._roster.all())
+        unnamed = self._plan.job_id if has_saved and not self._settings.job.saving.collect else ""
+        hint = checkpoints.resume_hint(self._settings, unnamed)
         if has_failed:  # the shutdown may report further failures
             conclusion = judge([*self._roster.failures, *self._roster.late])
             cause = failure_report.headline(conclusion.cause)
             job = self._settings.job
             advice = failure_report.local_advice(last_error(conclusion.cause), job.entry, job.package)
             lines = _explain(conclusion, self._roster, self._plan.job_id, code, advice)
-            hint = checkpoints.resume_hint(self._settings) if code is ExitCode.LOST else []
-            lines += [f"  {line}" for line in hint]
+            lines += [f"  {line}" for line in hint if code is ExitCode.LOST or unnamed]
         else:
             ended = [(one.process.name, one.last_lines) for one in self._roster.trainers() if one.left_at]
             lines += hidden_errors(
@@ -144,15 +145,14 @@ class Job:
             lines += unsaved(self._roster, self._settings)
             lines += _unmatched(self._collector.unmatched(self._settings.job.saving.collect))
             lines += _left_on_nodes(self._roster) if self._settings.job.workspace is None else []
-        if _path_of(place) != path:
+            lines += hint if unnamed and code is ExitCode.DONE else []
+        if _identity(package) != place:
             lines.append(
                 f"WARNING: {package} was removed or renamed while the job ran; a new one has its results"
             )
-        if place is not None:
-            os.close(place)
         code = self._weigh(code, undone)
         if code in signals.EXIT_CODES.values():
-            self._console.note("\n".join(_stopped_by_hand(self._roster, self._settings)))
+            self._console.note("\n".join(_stopped_by_hand(self._roster, hint)))
         self._console.times(self._clock.times())
         self._console.summary(
             job_id=self._plan.job_id,
@@ -245,12 +245,13 @@ def _remove(earlier: Path) -> None:
         shutil.rmtree(earlier, ignore_errors=True)
 
 
-def _path_of(descriptor: int | None) -> str:
-    """Return the current path of an open directory; "" without /proc."""
+def _identity(directory: Path | None) -> tuple[int, int] | None:
+    """Return the device and inode of a directory; None if there is none."""
     try:
-        return "" if descriptor is None else os.readlink(f"/proc/self/fd/{descriptor}")
+        found = None if directory is None else os.stat(directory)
     except OSError:
-        return ""
+        return None
+    return found and (found.st_dev, found.st_ino)
 
 
 def _cause(error: LauncherError) -> str:
@@ -323,14 +324,14 @@ def _left_on_nodes(roster: Roster) -> list[str]:
     ] * bool(names)
 
 
-def _stopped_by_hand(roster: Roster, settings: Settings) -> list[str]:
+def _stopped_by_hand(roster: Roster, hint: Sequence[str]) -> list[str]:
     """Return what remains of a job that its user stopped, and how it can be continued."""
     used = [record for record in roster.all() if record.traces.used]
     if not used:
         return ["no process had been started on any node"]
     left = [record for record in used if not record.traces.stopped or record.traces.left]
     where = f"{len(used) - len(left)} of {counted(len(used), 'node')}" if left else counted(len(used), "node")
-    return [f"all processes on {where} have exited", *checkpoints.resume_hint(settings)]
+    return [f"all processes on {where} have exited", *hint]
 
 
 def discards(roster: Roster) -> list[str]:

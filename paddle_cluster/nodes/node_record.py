@@ -92,6 +92,7 @@ class Traces:
         left_out: whether the node was lost and the job continued without it.
         unread: kind of message -> the number of messages from the node that could not be read.
         uncollected: the first new files and directories in its job directory that were not collected.
+        has_saved: whether scripts saved files in a checkpoint directory that has no name.
     """
 
     used: bool = False
@@ -102,6 +103,7 @@ class Traces:
     left_out: bool = False
     unread: dict[str, int] = field(default_factory=dict)
     uncollected: tuple[str, ...] = ()
+    has_saved: bool = False
 
     def use(self) -> None:
         """Record that the node was asked to start a process."""
@@ -115,9 +117,9 @@ class Traces:
         """Record that all processes have exited, except those listed as remaining or uncertain."""
         self.stopped, self.left, self.unsure = True, left, unsure
 
-    def leave(self, uncollected: tuple[str, ...]) -> None:
+    def leave(self, uncollected: tuple[str, ...], has_saved: bool) -> None:
         """Record what the agent named in its last message."""
-        self.uncollected = uncollected
+        self.uncollected, self.has_saved = uncollected, has_saved
 
     def part(self) -> None:
         """Record that the node was asked to stop some of the processes."""

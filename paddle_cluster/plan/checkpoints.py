@@ -72,10 +72,14 @@ def saved(settings: Settings, job_id: str) -> dict[str, object]:
     return {"name": settings.job.saving.name or job_id, "collect": list(settings.job.saving.collect)}
 
 
-def resume_hint(settings: Settings) -> list[str]:
-    """Return advice on how to continue a job that was stopped or lost its state; empty without a checkpoint."""
-    flags, name = dict(settings.job.flags), settings.job.saving.name
-    if not settings.job.mode.has_pserver_command and name:
+def resume_hint(settings: Settings, unnamed: str) -> list[str]:
+    """Return advice on how to continue a job; empty without a checkpoint.
+
+    Args:
+        unnamed: the job's ID if its scripts saved files without --keep_as, or "".
+    """
+    flags, name = dict(settings.job.flags), settings.job.saving.name or unnamed
+    if name and (unnamed or not settings.job.mode.has_pserver_command):
         return [
             (
                 f"to continue: run the same command again, with --keep_as={name}. The nodes keep what "

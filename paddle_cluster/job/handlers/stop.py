@@ -66,5 +66,5 @@ class StopHandlers:
             lost = LinkLost(record.node.node_id, "the node agent exited during the run", record.link)
             self._context.events.put(lost)
             return
-        record.traces.leave(goodbye.uncollected)
+        record.traces.leave(goodbye.uncollected, goodbye.has_saved)
         record.drop(None)

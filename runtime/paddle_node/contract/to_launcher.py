@@ -216,10 +216,15 @@ class Received(NamedTuple):
 
 
 class Goodbye(NamedTuple):
-    """The agent's last frame: the job directory if data was not sent, and the first new names not collected."""
+    """The agent's last frame: the job directory if data was not sent, and the first new names not collected.
+
+    Attributes:
+        has_saved: whether scripts saved files in a checkpoint directory that has no name.
+    """
 
     rest: Optional[str] = None
     uncollected: Tuple[OneLine, ...] = ()
+    has_saved: bool = False
 
 
 class Resident(NamedTuple):

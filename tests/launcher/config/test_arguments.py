@@ -110,6 +110,10 @@ def test_no_job_option_is_refused_with_both_to_choose_from(argv: list[str]) -> N
         (["--job_dispatch_package="], "--job_dispatch_package is empty"),
         (["-p"], "needs a value"),
         ([PACKAGE, "--HOSTS=a"], "write it in lower case: --hosts"),
+        ([PACKAGE, "-hosts=a,b"], "write two hyphens: --hosts=a,b"),
+        ([PACKAGE, "--env", "=", "A=1"], "write no spaces around =: --env=NAME"),
+        ([PACKAGE, "--hosts", "=", "a,b"], "write no spaces around =: --hosts=a,b"),
+        ([PACKAGE, "--hosts", "=a", "--dry_run"], "write no spaces around =: --hosts=a"),
         ([PACKAGE, "--nodes=2"], "give --nnodes=2"),
         ([PACKAGE, "--env=A=1", "B=2"], "repeat the option for each variable: --env=B=2"),
         ([PACKAGE, "--conf", "--dry_run"], "needs a value"),
@@ -195,11 +199,14 @@ def test_a_near_miss_of_an_option_is_not_passed_on(misspelt: str, meant: str) ->
         "--conv=3",
         "--module=x",
         "--multi_gpu",
+        "--delimiter  ",
+        "--delimiter =",
     ],
 )
 def test_an_option_that_scripts_really_have_is_passed_on(honest: str) -> None:
-    assert parse([PACKAGE, honest]).passthrough == (honest,)
-    assert parse(["-p", "slurm", honest]).passthrough == (honest,)
+    tokens = tuple(honest.split(" ", 1))
+    assert parse([PACKAGE, *tokens]).passthrough == tokens
+    assert parse(["-p", "slurm", *tokens]).passthrough == tokens
 
 
 @pytest.mark.parametrize(
@@ -231,7 +238,13 @@ def test_what_is_ours_under_another_name_is_refused_with_the_right_one(foreign: 
 
 @pytest.mark.parametrize(
     ("argument", "right"),
-    [("run", "must come first"), ("\u2013mode=fluid", "U+2013; write hyphens: --mode=fluid")],
+    [
+        ("run", "must come first"),
+        ("\u2013mode=fluid", "U+2013; write hyphens: --mode=fluid"),
+        (" ", "remove the space after a backslash"),
+        ("\r", "remove the space after a backslash"),
+        (" --lr=1", "remove the space after a backslash"),
+    ],
 )
 def test_a_late_command_and_a_typographic_dash_are_not_passed_on(argument: str, right: str) -> None:
     assert right in refused(PACKAGE, "--hosts=a", argument)

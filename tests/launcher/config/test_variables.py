@@ -101,7 +101,7 @@ def test_a_value_keeps_everything_after_the_first_sign(configured: Resolve) -> N
             ["--env", f"1A={SECRET}"],
             "--env: expected NAME or NAME=VALUE with a name of letters, digits and _, got '1A'",
         ),
-        (["--env", f"={SECRET}"], "--env: expected NAME or NAME=VALUE"),
+        ([f"--env=={SECRET}"], "--env: expected NAME or NAME=VALUE"),
         (["--env", f"{SECRET}!"], "is it a value without its NAME=?"),
         (["--env", f"RANK={SECRET}"], "RANK cannot be set: it is derived from PSERVERS, TRAINERS and"),
         (

@@ -38,8 +38,8 @@ def paddle(*words: str, code: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-def run(workspace: Path, conf: Path, *options: str) -> None:
-    paddle("-p", str(workspace), f"--conf={conf}", "--mode=collective", *options)
+def run(workspace: Path, conf: Path, *options: str) -> str:
+    return paddle("-p", str(workspace), f"--conf={conf}", "--mode=collective", *options)
 
 
 def kept(conf: Path) -> list[str]:
@@ -136,14 +136,16 @@ def test_what_scripts_save_outlives_them_and_their_job_and_comes_back(workspace:
 def test_what_nobody_named_goes_with_its_job(workspace: Path, conf: Path) -> None:
     (workspace / "train.py").write_text(SAVES)
     saved = conf.parent / "nodes/node_0/checkpoints"
-    run(workspace, conf, "--max_restarts=1")
+    said = run(workspace, conf, "--max_restarts=1")
     (first,) = kept(conf)
-    run(workspace, conf, f"--keep_as={first}")  # goes on in it
+    assert f"to continue: run the same command again, with --keep_as={first}. The nodes keep what" in said
+    said = run(workspace, conf, f"--keep_as={first}")  # goes on in it
+    assert "to continue" not in said
     run(workspace, conf, f"--keep_as={first}")
     assert kept(conf)[0] != first
     assert [path.name for path in saved.iterdir()] == [first]
     (workspace / "train.py").write_text("pass\n")
-    run(workspace, conf)
+    assert "to continue" not in run(workspace, conf)
     assert [path.name for path in saved.iterdir()] == [first]  # a job that saves nothing leaves nothing
 
 

@@ -72,6 +72,13 @@ class SavedFiles:
         if count > MOST_FILES:
             found.problems[self.path] = "%d of its %d files were not collected" % (count - MOST_FILES, count)
 
+    def has_unnamed(self) -> bool:
+        """Return whether the directory has files, but no name by which a later job finds them."""
+        try:
+            return not self._is_named and bool(os.listdir(self.path))
+        except OSError:
+            return False
+
     def close(self) -> None:
         """Release the directory at the end of the job."""
         if self._is_named:

@@ -101,6 +101,7 @@ class Tailer:
         return {
             "rest": None if self.sender.is_verified else self._job_dir,
             "uncollected": [visible_line(name)[:_MOST_OF_A_NAME] for name in new[:_MOST_NAMES]],
+            "has_saved": self._saved is not None and self._saved.has_unnamed(),
         }
 
     def _names(self) -> Set[str]:

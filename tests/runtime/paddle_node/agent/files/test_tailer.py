@@ -205,7 +205,7 @@ def test_new_files_beside_the_collected_ones_are_named(loop: StillLoop, tmp_path
     for name in ("log/a", ".hidden", "data/a", "train.py"):
         (tmp_path / name).touch()
     (tmp_path / "__pycache__").mkdir()
-    assert tailer.left() == {"rest": str(tmp_path), "uncollected": []}
+    assert tailer.left() == {"rest": str(tmp_path), "uncollected": [], "has_saved": False}
     for name in ("model.pt", "output/a", os.fsdecode(b"\xff\n"), "x" * 200):
         (tmp_path / name).touch()
     (tmp_path / "runs").mkdir()
