@@ -345,6 +345,14 @@ REMEDIES = tuple(
             'and run "$PADDLE_PYTHON" train.py',
         ),
         (
+            r"(?:\d|sh): source: not found$",
+            "sh has no command `source`: write `. ./FILE`, or begin the script with #!/bin/bash",
+        ),
+        (
+            r"(?:\d|sh): (?:exec: )?python: (?:command )?not found$|env: ['‘]python['’]: No such file or directory$",
+            'many nodes have only python3: write "$PADDLE_PYTHON", the Python of the job, or python3',
+        ),
+        (
             r"(?:\d|sh): (?:exec: )?(\S+): (?:command )?not found$"
             r"|^\S*env: ['‘]([^'’]+)['’]: No such file or directory$",
             "{0} is not in PATH on that node, where a job has no login shell: install it there, or name its directory "

@@ -72,7 +72,7 @@ def saved(settings: Settings, job_id: str) -> dict[str, object]:
     return {"name": settings.job.saving.name or job_id, "collect": list(settings.job.saving.collect)}
 
 
-def resume_hint(settings: Settings, unnamed: str) -> list[str]:
+def resume_hint(settings: Settings, unnamed: str = "") -> list[str]:
     """Return advice on how to continue a job; empty without a checkpoint.
 
     Args:

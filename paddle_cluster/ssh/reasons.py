@@ -11,7 +11,10 @@ from typing import NamedTuple, Protocol
 
 from paddle_cluster.config.values import home
 
-MANY_KEYS = "Name the right key in your ssh config, with `IdentitiesOnly yes`."
+MANY_KEYS = (
+    "Name the right key in your ssh config, with `IdentitiesOnly yes`. Keys in SSH_IDENTITY_FILES of conf.py are tried "
+    "first: keep only the right one there."
+)
 CHECK_SESSIONS = "Check MaxSessions of sshd there."
 UNKNOWN_KEY = "host key unknown"
 KNOWN_HOSTS = home() / ".ssh/known_hosts"
@@ -134,7 +137,8 @@ def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reas
         or (
             f"If the user is correct, add a public key to its ~/.ssh/authorized_keys: {copying(login)}. If the key is "
             "already there, remove other users' write permission, which makes sshd ignore the file: chmod go-w ~ "
-            "~/.ssh ~/.ssh/authorized_keys. AllowUsers and AllowGroups in its sshd_config must not exclude the user, "
+            "~/.ssh ~/.ssh/authorized_keys. AllowUsers, AllowGroups and PermitRootLogin in its sshd_config must not "
+            "exclude the user, "
             "and the user's login shell must exist."
         ),
         "login refused",

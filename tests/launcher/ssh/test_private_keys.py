@@ -202,6 +202,7 @@ def test_a_server_that_hangs_up_after_several_keys_of_an_agent_gets_the_right_ad
     error = client.error(url(server))
     assert re.search(r"2 keys|too many keys", error.reason)
     assert "IdentitiesOnly yes" in error.hint
+    assert "SSH_IDENTITY_FILES of conf.py are tried first" in error.hint
     client.get_in(url(server), identity_files=(server.client_key,))
 
 
