@@ -60,6 +60,15 @@ class Network:
             (name, layer.input_type) for name, layer in self.layers.items() if layer.input_type is not None
         ]
 
+    def images(self) -> dict[str, tuple[int, ...]]:
+        """Return the (channels, height, width) as which image layers read other layers, by their names."""
+        keys = ("channels", "in_height", "in_width")
+        return {
+            layer.inputs[0].layer: tuple(int(layer.attrs[key]) for key in keys)  # type: ignore[arg-type]
+            for layer in self.layers.values()
+            if layer.inputs and layer.attrs.keys() >= {*keys}
+        }
+
     def behind(self, names: Iterable[str]) -> set[str]:
         """Return the names of the given layers and of all layers that they depend on."""
         return _needed(self.layers, names)

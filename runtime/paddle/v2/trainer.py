@@ -32,7 +32,7 @@ from paddle.v2.network import Network, NetworkMessage, parameters_of
 from paddle.v2.optimizer import Optimizer
 from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Layers, Topology
-from paddle.v2.training.feeder import Batches, DataFeeder, Feed, Feeding, ids_in, why_not_finite
+from paddle.v2.training.feeder import Batches, DataFeeder, Feed, Feeding, ids_in
 from paddle.v2.training.gradient_machine import GradientMachine, LayerOutputs
 from paddle.v2.training.metric import Metrics
 from paddle.v2.training.training_log import (
@@ -41,6 +41,7 @@ from paddle.v2.training.training_log import (
     checked_handler,
     trainer_logger,
     warn_of_late_evaluators,
+    why_not_finite,
 )
 from paddle.v2.training.updater import Averager, LocalUpdater, Updater
 from paddle_node.contract.facts import Progress
@@ -161,7 +162,9 @@ class SGD:
             warn_script("num_passes=0: train does nothing; pass at least 1 to train")
         if passes and (what := unusual(self._optimizer.spec.learning_rate)):
             _log.warning("train %s: %s", script_line(), what)
-        feeder = DataFeeder(self._topology.data_type(), feeding, checks_ids=True)
+        feeder = DataFeeder(
+            self._topology.data_type(), feeding, checks_ids=True, images=self._topology.network.images()
+        )
         updater = self._start_updater()
         try:
             for pass_id in range(self.first_pass, self.first_pass + passes):

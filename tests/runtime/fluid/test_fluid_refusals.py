@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import paddle.fluid as fluid
-from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.errors import FluidTypeError, RunError
 from paddle.fluid.run.feeds import entering
 from paddle.graph.errors import ExecutionError
 
@@ -84,6 +84,9 @@ def test_samples_without_a_list_for_their_sequence_or_with_text_are_told_by_name
         feeder.feed([(3, [1.0, 2.0])])
     with pytest.raises(ValueError, match=r"for x .*'a'"):
         feeder.feed([([3], ["a", "b"])])
+    ragged = np.array([[1, 2], [3]], object)
+    with pytest.raises(RunError, match=r"'words' has lod_level=1.*concatenate\(sequences\).reshape\(-1, 1\)"):
+        fluid.Executor().run(feed={"words": ragged}, fetch_list=[words])
 
 
 def test_whole_numbers_are_refused_by_fc() -> None:

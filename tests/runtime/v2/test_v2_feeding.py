@@ -11,7 +11,9 @@ import pytest
 from paddle.v2 import data_type, event, layer
 from paddle.v2.inference import infer
 from paddle.v2.parameters import create
-from paddle.v2.training.feeder import DataFeeder, why_not_finite
+from paddle.v2.topology import Topology
+from paddle.v2.training.feeder import DataFeeder
+from paddle.v2.training.training_log import why_not_finite
 
 TYPES = [("x", data_type.dense_vector(2)), ("y", data_type.integer_value(5))]
 
@@ -93,6 +95,28 @@ def test_a_column_that_is_no_whole_number_from_zero_is_refused(column: object) -
 def test_images_may_keep_their_shape() -> None:
     feed = DataFeeder([("image", data_type.dense_vector(12))])([(np.arange(12).reshape(3, 2, 2),)])
     assert feed["image"].tolist() == [list(range(12))]
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "warned"),
+    [
+        ((4, 5, 3), 3, True),
+        ((3, 4, 5), 3, False),
+        ((60,), 3, False),
+        ((5, 4, 3), 3, False),
+        ((4, 5, 1), 1, False),
+    ],
+)
+def test_images_with_their_channels_last_get_a_warning(
+    shape: tuple[int, ...], channels: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    size = int(np.prod(shape))
+    image = layer.data(f"image{shape}", data_type.dense_vector(size), height=4, width=5)
+    network = Topology(layer.img_conv(image, filter_size=3, num_filters=2, num_channels=channels)).network
+    feeder = DataFeeder(network.data_types, checks_ids=True, images=network.images())
+    for _ in range(2):
+        feeder([(np.zeros(shape),)])
+    assert sum("paddle.image.to_chw" in line for line in caplog.messages) == warned
 
 
 def test_sparse_vectors_become_their_columns_and_a_matrix_over_them() -> None:

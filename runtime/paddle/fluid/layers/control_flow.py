@@ -47,6 +47,11 @@ class _Unrolled:
 
     def __call__(self) -> Variable | list[Variable]:
         """Return the outputs of all steps: one variable, or a list."""
+        if self._body is not None:
+            raise FluidError(
+                f"{self._helper.layer_type}: the outputs exist only after the block; end its `with` statement before "
+                "this call"
+            )
         self._require(self._results)
         return self._results[0] if len(self._results) == 1 else self._results
 

@@ -54,6 +54,13 @@ def entering(value: Any, block: Block, name: str) -> Any:
                 f"{name!r} was fed a list of values of several shapes: convert it to one array, or to "
                 "a LoDTensor with fluid.create_lod_tensor"
             )
+    if isinstance(value, np.ndarray) and value.dtype == object and getattr(variable, "lod_level", 0):
+        rows = (-1, *block.var(name).shape[1:])
+        raise RunError(
+            f"{name!r} has lod_level={block.var(name).lod_level}, but was fed an array of objects: feed "
+            f"fluid.create_lod_tensor(numpy.concatenate(sequences).reshape{rows}, [[len(each) for each in sequences]], "
+            "place), or use fluid.DataFeeder"
+        )
     if isinstance(value, Fetched):
         return _fitting(np.asarray(value), variable)
     if hasattr(value, "dtype") and hasattr(value, "shape"):

@@ -15,7 +15,7 @@ from paddle.ops.base.lod import LoDArray, offsets_of, plain
 from paddle.v2.data_type import NO_WORD, DataType, InputType, SequenceType
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.emitter import frame_of
-from paddle.v2.training.training_log import check_ids
+from paddle.v2.training.training_log import check_ids, check_image
 
 Feed: TypeAlias = dict[str, Any]
 Sample: TypeAlias = Sequence[Any]
@@ -30,7 +30,8 @@ class DataFeeder:
     """Converts samples to a network's input arrays, given the column of each data layer.
 
     Without ``feeding``, columns are in the order in which the network's data layers were declared. With ``checks_ids``,
-    a first batch in which all ids of a data layer are equal gets a warning. ``advice`` is for samples without columns.
+    a first batch gets a warning if all ids of a data layer are equal, or if samples of ``images``, the (channels,
+    height, width) of data layers, have their channels last. ``advice`` is for samples without columns.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class DataFeeder:
         advice: str = "if the reader yields single samples, wrap it in paddle.batch(reader, 32); otherwise write each "
         "sample as a tuple, such as (x, y) or (x,)",
         missing: str = MISSING,
+        images: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self._checks_ids, self._advice, self._missing = checks_ids, advice, missing
+        self._images = images or {}
         names = [name for name, _ in data_types]
         columns = _columns(names, feeding)
         self._layers = [(name, kind, columns[name]) for name, kind in data_types]
@@ -93,8 +96,9 @@ class DataFeeder:
                 raise UsageError(f"{text}: drop the others, or give feeding={columns}") from error
         if self._checks_ids:
             self._checks_ids = False
-            for name, kind, _ in self._layers:
+            for name, kind, column in self._layers:
                 check_ids(feed, name, kind)
+                check_image(name, kind, batch[0][column], self._images)
         return feed
 
     def convert(self, dat: Sequence[Sample], argument: Feed | None = None) -> Feed:
@@ -273,20 +277,6 @@ def _dense(feed: Feed, name: str, kind: InputType, items: list[Any], place: Plac
             "check the order of the columns (in v2: feeding)"
         )
     feed[name] = value
-
-
-def why_not_finite(feed: Feed) -> str:
-    """Return the reason why the cost of a batch is not finite: a sample's values, or the training itself."""
-    for name, value in feed.items():
-        bad = ~np.isfinite(value) if value.dtype.kind == "f" else np.zeros(0, bool)
-        if bad.any():
-            at = np.argwhere(bad)[0]
-            text = f"data layer {name!r}, row {at[0]} of the batch: item {at[-1]} is NaN, infinite or None"
-            return f"{text}; correct or drop such samples in the reader"
-    return (
-        "training has diverged; try a smaller learning_rate (gradients are summed over the batch) or "
-        "gradient_clipping_threshold"
-    )
 
 
 def _count(item: Any) -> int | None:

@@ -14,6 +14,8 @@ from inspect import signature
 from logging import Logger
 from typing import Any
 
+import numpy as np
+
 from paddle.env import JobEnvironment
 from paddle.glog import TRAINER, open_log
 from paddle.graph.operator import script_call, script_line
@@ -127,6 +129,35 @@ def check_ids(feed: Mapping[str, Any], name: str, kind: InputType) -> None:
             count,
             ids[0, 0],
         )
+
+
+def check_image(name: str, kind: InputType, sample: Any, images: Mapping[str, tuple[int, ...]]) -> None:
+    """Warn of a sample (height, width, channels) that layers read as one of ``images`` (channels, height, width)."""
+    if name not in images or kind.type != DataType.Dense or kind.seq_type:
+        return
+    shape, image = np.shape(sample), images[name]
+    if shape != image and shape == (*image[1:], *image[:1]) and image[0] > 1 and image[1] * image[2] > 1:
+        logging.getLogger(__name__).warning(
+            "data layer %r: samples have the shape %s, but image layers read them as (channels, height, width) = %s: "
+            "transpose them, as in paddle.image.to_chw(image)",
+            name,
+            shape,
+            image,
+        )
+
+
+def why_not_finite(feed: Mapping[str, Any]) -> str:
+    """Return the reason why the cost of a batch is not finite: a sample's values, or the training itself."""
+    for name, value in feed.items():
+        bad = ~np.isfinite(value) if value.dtype.kind == "f" else np.zeros(0, bool)
+        if bad.any():
+            at = np.argwhere(bad)[0]
+            text = f"data layer {name!r}, row {at[0]} of the batch: item {at[-1]} is NaN, infinite or None"
+            return f"{text}; correct or drop such samples in the reader"
+    return (
+        "training has diverged; try a smaller learning_rate (gradients are summed over the batch) or "
+        "gradient_clipping_threshold"
+    )
 
 
 def checked_handler(handler: Callable[[Any], object] | None) -> Callable[[Any], object]:

@@ -100,6 +100,10 @@ def test_a_step_cannot_start_from_what_it_computes(given: str) -> None:
         with pytest.raises(fluid.core.EnforceNotMet, match=rf"static_rnn\.{given}.*relu"):
             rnn.memory(init=inner) if given == "memory" else rnn.step_input(inner)
         rnn.step_output(inner)
+        with pytest.raises(
+            fluid.core.EnforceNotMet, match="static_rnn: the outputs exist only after the block"
+        ):
+            rnn()
 
 
 def test_a_parsed_program_keeps_what_stops_gradients_in_a_step() -> None:
