@@ -94,5 +94,15 @@ def _slurm(cluster: Cluster) -> Iterator[_Side]:
         words = [f"{name}={value}" for name, value in running.env.items()]
         count = str(len(cluster.hosts))
         yield _Side(
-            running.env, ("env", *words, "srun", f"--nodes={count}", f"--ntasks={count}", "--overlap", "true")
+            running.env,
+            (
+                "env",
+                *words,
+                "srun",
+                "--export=ALL",
+                f"--nodes={count}",
+                f"--ntasks={count}",
+                "--overlap",
+                "true",
+            ),
         )
