@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signatures of functions and classes that are created from tables, given as Python syntax with literal defaults."""
+"""Signatures of functions and classes that are created from tables, given as Python syntax with literal defaults.
+
+`misfit` checks a call of any function.
+"""
 
 from __future__ import annotations
 
@@ -140,3 +143,14 @@ def _parameter(text: str) -> Parameter:
     return Parameter(
         name, Parameter.POSITIONAL_OR_KEYWORD, default=_literal(default) if default else Parameter.empty
     )
+
+
+def misfit(function: Callable[..., object], *arguments: object) -> str:
+    """Return why a function cannot be called with these arguments; "" if it can, or if it is in C and does not say."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        return str(error)
+    except ValueError:
+        pass
+    return ""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from inspect import signature
 from typing import TypeVar
 
 from paddle.errors import ConfigError
 from paddle.reader.channel import Channel, marked, pump, require_readers, running
 from paddle.reader.decorator import Reader, check_positive
+from paddle.signatures import misfit
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -48,12 +48,8 @@ def xmap_readers(
         order: True yields results in the order of the source; False as soon as they are ready.
     """
     check_positive("xmap_readers", process_num=process_num, buffer_size=buffer_size)
-    try:
-        signature(mapper).bind(None)
-    except TypeError as error:
-        raise ConfigError(f"xmap_readers: the mapper must take one argument, the sample: {error}") from None
-    except ValueError:  # a function in C without a signature
-        pass
+    if problem := misfit(mapper, None):
+        raise ConfigError(f"xmap_readers: the mapper must take one argument, the sample: {problem}")
     require_readers(reader)
     results = _map_in_order if order else _map_as_ready
     return marked(partial(results, mapper, reader, int(process_num), int(buffer_size)))

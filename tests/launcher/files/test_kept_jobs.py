@@ -139,7 +139,7 @@ def test_what_nobody_named_goes_with_its_job(workspace: Path, conf: Path) -> Non
     said = run(workspace, conf, "--max_restarts=1")
     (first,) = kept(conf)
     assert f"to continue: run the same command again, with --keep_as={first}. The nodes keep what" in said
-    said = run(workspace, conf, f"--keep_as={first}")  # goes on in it
+    said = run(workspace, conf, f"--keep_as={first}")  # continues it
     assert "to continue" not in said
     run(workspace, conf, f"--keep_as={first}")
     assert kept(conf)[0] != first

@@ -134,13 +134,11 @@ def test_of_very_many_connections_few_are_kept_and_the_rest_is_counted(
         called = threads.submit(take_call)
         with ExitStack() as stack:
             host, port = me.endpoints[0].split(":")
-            strangers = [stack.enter_context(once_there(host, int(port))) for _ in range(400)]
-            for (
-                stranger
-            ) in strangers:  # the kernel may keep silent connections that it admitted by SYN cookies
+            clients = [stack.enter_context(once_there(host, int(port))) for _ in range(400)]
+            for client in clients:  # the kernel may keep silent connections that it admitted by SYN cookies
                 with suppress(OSError):
-                    stranger.sendall(WORDS[wire][1])
-            while sum(map(is_closed, strangers)) < 400 - (128 + me.size):
+                    client.sendall(WORDS[wire][1])
+            while sum(map(is_closed, clients)) < 400 - (128 + me.size):
                 assert time.monotonic() < deadline, "more are kept"
                 time.sleep(0.01)
             assert not called.done()

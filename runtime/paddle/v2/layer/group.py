@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
 from typing import Any
 
 from paddle.graph import Variable
 from paddle.ops.base.dtypes import VarType
+from paddle.signatures import misfit
 from paddle.v2 import model
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.body import Body, zeros
@@ -63,12 +63,10 @@ def recurrent_group(
         raise UsageError(
             f"recurrent group {name!r} needs a sequence layer as input; StaticInputs alone have no steps"
         )
-    try:
-        signature(step).bind(*inputs)
-    except TypeError as error:
+    if problem := misfit(step, *inputs):
         raise UsageTypeError(
-            f"recurrent group {name!r}: the step must take {len(inputs)} arguments, one for each input: {error}"
-        ) from None
+            f"recurrent group {name!r}: the step must take {len(inputs)} arguments, one for each input: {problem}"
+        )
     with space.steps_of(name):
         made = step(*map(seen_by_steps, inputs))
         outs: list[LayerOutput] = [made] if isinstance(made, LayerOutput) else list(made)

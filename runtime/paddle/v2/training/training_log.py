@@ -10,7 +10,6 @@ import logging
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from inspect import signature
 from logging import Logger
 from typing import Any
 
@@ -20,6 +19,7 @@ from paddle.env import JobEnvironment
 from paddle.glog import TRAINER, open_log
 from paddle.graph.operator import script_call, script_line
 from paddle.ops.base.lod import lod_of, plain
+from paddle.signatures import misfit
 from paddle.v2 import model
 from paddle.v2.data_type import DataType, InputType
 from paddle.v2.errors import UsageTypeError
@@ -174,12 +174,8 @@ def checked_handler(handler: Callable[[Any], object] | None) -> Callable[[Any], 
         return _ignore
     if not callable(handler):
         raise UsageTypeError(f"event_handler must be callable, got {type(handler).__name__}")
-    try:
-        signature(handler).bind(None)
-    except TypeError as error:
-        raise UsageTypeError(f"event_handler must take one argument, the event: {error}") from None
-    except ValueError:  # a function in C without a signature
-        pass
+    if problem := misfit(handler, None):
+        raise UsageTypeError(f"event_handler must take one argument, the event: {problem}")
     return handler
 
 
