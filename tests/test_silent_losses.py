@@ -144,7 +144,9 @@ def test_a_workspace_of_the_nodes_whose_code_differs_is_refused_unless_that_is_a
 def test_a_workspace_that_is_moved_while_its_job_runs_is_named(bench: Bench, is_moved: bool) -> None:
     ws, other = bench.place / "ws", bench.place / "other"
     move = f"os.rename({str(ws)!r}, {str(other)!r})" if is_moved else "pass"
-    (ws / "moves.py").write_text(f"import os\n{move}\n")
+    # The launcher has opened its log when the directory moves.
+    log = f"while not os.path.exists({str(ws / 'log/job.log')!r}): time.sleep(0.02)"
+    (ws / "moves.py").write_text(f"import os, time\n{log}\n{move}\n")
     done = bench.run("-p", "ws", "--conf=conf.py", "--entry=moves.py", "--mode=collective")
     assert done.returncode == 0, done.stdout + done.stderr
     assert ("WARNING: ws was removed or renamed while the job ran" in done.stdout) == is_moved

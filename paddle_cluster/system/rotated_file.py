@@ -66,14 +66,20 @@ class RotatedFile:
             self._fd = None
 
     def _descriptor(self) -> int:
-        if self._fd is not None and not os.fstat(self._fd).st_nlink:
-            self.close()  # another process removed it: create a new one
+        if self._fd is not None and not self._is_in_place(self._fd):
+            self.close()  # another process removed it or moved its directory: create a new one
         if self._fd is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._fd = os.open(self._path, flags, 0o644)
             self.size = os.fstat(self._fd).st_size
         return self._fd
+
+    def _is_in_place(self, fd: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(fd), os.stat(self._path))
+        except OSError:
+            return False
 
     def _rotate(self) -> None:
         self.close()

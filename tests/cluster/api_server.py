@@ -65,6 +65,7 @@ class ApiServer:
         self._oldest = 0
         self._version = 100
         self._running: dict[str, Any] = {}
+        self._deleted: set[str] = set()  # jobs, from the request on: no pod of theirs starts any more
         self._changed = threading.Condition()
         self.closed = threading.Event()
         self.connections: list[socket.socket] = []
@@ -277,6 +278,8 @@ class ApiServer:
         }
         given = self.status(index)
         with self._changed:
+            if job["metadata"]["uid"] in self._deleted:
+                return
             self._objects["pods", pod["metadata"]["name"]] = pod
             self._record("ADDED", "pods", pod)
             if given is not None:
@@ -355,6 +358,10 @@ class ApiServer:
 
     def _delete_job(self, name: str) -> None:
         """With all that it owns: the pods, and what names it as its owner."""
+        with self._changed:
+            self._deleted.update(
+                made["metadata"]["uid"] for key, made in self._objects.items() if key == ("jobs", name)
+            )
         for pod in self.names("pods"):
             self._delete_pod(pod)
         with self._changed:

@@ -112,10 +112,14 @@ def test_the_log_is_rotated_and_its_oldest_parts_go(tmp_path: Path) -> None:
     assert len(kept) < 4 * 3000
 
 
-def test_a_log_that_somebody_removes_is_begun_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_a_log_that_is_removed_or_moved_is_begun_anew(tmp_path: Path, is_moved: bool) -> None:
     file = RotatedFile(tmp_path / "log/job.log", limit=3000)
     file.write(b"one\n")
-    shutil.rmtree(tmp_path / "log")
+    if is_moved:
+        (tmp_path / "log").rename(tmp_path / "moved")
+    else:
+        shutil.rmtree(tmp_path / "log")
     file.write(b"two\n")
     file.close()
     assert (tmp_path / "log/job.log").read_bytes() == b"two\n"
