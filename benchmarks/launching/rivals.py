@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.cluster.host import interpreter
 from tests.cluster.hosts import Cluster
 
 # One curve, one key type, one hardware cipher, no prompts: tuned as far as possible without losing security.
@@ -44,6 +46,12 @@ _RSYNC = (
     'ssh=$1 from=$2 to=$3; shift 3; printf "%s\\n" "$@" | '
     'xargs -P $# -I{} rsync -a -e "$ssh" "$from/" "{}:$to/"'
 )
+_BARE = """\
+import json, subprocess, sys
+argv, *names = json.loads(sys.argv[1]), *sys.argv[2:]
+started = [subprocess.Popen([name if word == "HOST" else word for word in argv]) for name in names]
+sys.exit(max(each.wait() for each in started))
+"""
 
 
 class Rivals:
@@ -53,11 +61,18 @@ class Rivals:
         self._cluster = cluster
         self._names = [host.name for host in cluster.hosts]
         self._options = ["-F", str(cluster.ssh_config), *TUNED]
-        self._ssh = shlex.join(["ssh", *self._options])
+        self._ssh_argv = ["ssh", *self._options]
+        self._ssh = shlex.join(self._ssh_argv)
 
     def xargs_ssh(self, command: str) -> list[str]:
         """Return the command for OpenSSH's client, one process per host, all in parallel."""
         return ["sh", "-c", _TO_EACH_HOST, "sh", self._ssh, command, *self._names]
+
+    def bare_python(self) -> list[str]:
+        """Return the command for the least that a launcher and agents in Python do: they have no features."""
+        python = interpreter()
+        argv = [*self._ssh_argv, "HOST", f"{python} -I -S -c pass"]
+        return [python, "-I", "-S", "-c", _BARE, json.dumps(argv), *self._names]
 
     def pdsh(self, command: str) -> list[str]:
         """Return the command for LLNL's parallel shell over OpenSSH."""

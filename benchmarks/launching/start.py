@@ -67,6 +67,7 @@ def others(cluster: Cluster) -> dict[str, Callable[[int], float] | str]:
     rivals = Rivals(cluster)
     commands = {
         "openssh": ("ssh", rivals.xargs_ssh("true")),
+        "bare_python": ("ssh", rivals.bare_python()),
         "pdsh": ("pdsh", rivals.pdsh("true")),
         "parallel_ssh": ("parallel-ssh", rivals.parallel_ssh("true")),
         "mpirun": ("mpirun", rivals.mpirun(["true"])),

@@ -97,6 +97,7 @@ def _command(count: int, turns: int) -> Row:
             Versus("ours", "openssh", 0.5),
             Versus("ours_by_ssh", "openssh"),
             Versus("ours_resident", "openssh"),
+            Versus("ours", "bare_python"),
             Versus("ours", "pdsh"),
             Versus("ours", "parallel_ssh"),
             Versus("ours", "mpirun"),

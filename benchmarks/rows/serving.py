@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -15,6 +16,7 @@ from benchmarks.rows.row import Lacking, Row, Sides, Versus, Work
 from benchmarks.serving.measuring import goodput_of, latency_of
 from benchmarks.serving.sides import KEY, Processes, ours, peer, raw
 from benchmarks.timing import Contender
+from paddle.sealing import CALLER, LAST, OVERHEAD, PIECE, TOKEN_BYTES, Opener, Sealer
 
 _SIZES = {"4KB": 4 << 10, "1MB": 1 << 20, "40MB": 40_000_000}
 _SMALL = 64 << 10
@@ -36,6 +38,7 @@ def _pushes(work: Work, name: str, trainers: int, ways: Sequence[str]) -> Iterat
         "plain": partial(ours, [size], trainers, within_node=False),
         "node": partial(ours, [size], trainers, in_place=True),
         "sockets": partial(raw, size, trainers, work.congestion),
+        "checked_sockets": partial(raw, size, trainers, work.congestion, "checked"),
         "gloo": partial(peer, "gloo", size, trainers, work.peers_python),
         "ps_lite": partial(peer, "ps_lite", size, trainers, work.ps_lite_python),
     }
@@ -47,6 +50,9 @@ def _pushes(work: Work, name: str, trainers: int, ways: Sequence[str]) -> Iterat
     with own_loopback(work.congestion), ExitStack() as stack:
         sides: list[Contender | Lacking] = []
         for way in ways:
+            if way == "cipher":
+                sides.append(Contender(way, lambda turn: _cipher(size, _steps(work, size))))
+                continue
             python = work.ps_lite_python if way == "ps_lite" else work.peers_python
             package = _PACKAGES.get(way)
             if package and not installed(python, package):
@@ -57,6 +63,19 @@ def _pushes(work: Work, name: str, trainers: int, ways: Sequence[str]) -> Iterat
                 side.part()  # like those of a job that computes between its pushes
             sides.append(Contender(way, partial(measured, side)))
         yield sides
+
+
+def _cipher(size: int, steps: int) -> float:
+    """Return GB/s of one trainer and one server if AES-256-GCM were their only work and both always had some."""
+    key, token = bytes(32), bytes(TOKEN_BYTES)
+    sealer, opener = Sealer(key, CALLER, token), Opener(key, CALLER, token)
+    plain, sealed = memoryview(bytearray(PIECE)), memoryview(bytearray(PIECE + OVERHEAD))
+    pieces = max(1, size * steps // PIECE)
+    begun = time.thread_time()
+    for _ in range(pieces):
+        sealer.seal(plain, LAST, sealed)
+        opener.open(sealed, plain)
+    return 2 * PIECE * pieces / (time.thread_time() - begun) / 1e9
 
 
 @contextmanager
@@ -111,10 +130,18 @@ def _sum(name: str, ranks: int, versus: Sequence[Versus], what: str, why: str = 
 
 _LARGE = (
     Versus("sealed", "plain", 0.6),
+    Versus("sealed", "cipher"),
     Versus("sealed", "gloo"),
     Versus("plain", "sockets"),
     Versus("plain", "gloo"),
     Versus("node", "sockets"),
+)
+_MIDDLE = (
+    Versus("plain", "ps_lite", 1.0),
+    Versus("plain", "sockets", 0.8),
+    Versus("plain", "checked_sockets"),
+    Versus("sealed", "plain"),
+    Versus("sealed", "cipher"),
 )
 _SEALED = "AES-GCM at both ends, and 8 µs of Python per message"
 ROWS = (
@@ -133,13 +160,13 @@ ROWS = (
     _push(
         "1MB",
         1,
-        (Versus("plain", "ps_lite", 1.0), Versus("plain", "sockets", 0.8), Versus("sealed", "plain")),
+        _MIDDLE,
         _PYTHON,
     ),
     _push(
         "1MB",
         2,
-        (Versus("plain", "ps_lite", 1.0), Versus("plain", "sockets", 0.8), Versus("sealed", "plain")),
+        _MIDDLE,
         _PYTHON,
     ),
     _push(
