@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from paddle_node.agent.processes.stacks import SIGNAL
+
 HOOKS = Path(__file__).resolve().parents[2] / "runtime" / "paddle" / "hooks"
-SIGNAL = signal.SIGRTMIN + 7
 RAISE = f"import os\nos.kill(os.getpid(), {SIGNAL})\nprint('lives on')"
 
 

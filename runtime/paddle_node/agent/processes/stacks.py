@@ -2,7 +2,9 @@
 """Collects the stacks of a process's Python threads or, without them, the process's state from /proc.
 
 A process is signalled only if it has a handler for this signal, which `paddle/hooks/sitecustomize.py` installs in every
-Python process of a job. The stacks are written to the process's log, from which they are extracted here.
+Python process of a job. A process can lose the handler in the meantime, because a new program starts without it, so the
+signal is one that processes ignore by default. The stacks are written to the process's log, from which they are
+extracted here.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from paddle_node.contract.classes import regex
 from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import FoundProcess
 
-SIGNAL = signal.SIGRTMIN + 7  # not used by C libraries, profilers and runtimes
+SIGNAL = signal.SIGURG  # not used by C libraries and profilers
 LONGEST_WAIT_S = 2.0  # for all processes together; the launcher waits somewhat longer
 QUIET_S = 0.1
 MOST_PROCESSES = 16
