@@ -164,3 +164,60 @@ def test_a_script_that_trains_or_only_infers_is_not_warned_of(
     before: str, later: str, program: str, tmp_path: Path
 ) -> None:
     assert "UserWarning" not in _stderr(before, later.replace("MODEL", repr(str(tmp_path))), program)
+
+
+_BATCH = 'feed={"x": np.ones((2, 4), "float32")}'
+_AGAIN = """
+sgd.minimize(loss)
+def start(scope=None): exe.run(fluid.default_startup_program(), scope=scope)
+def train(): exe.run(program, {batch})
+start(); fluid.io.save_persistables(exe, folder); train()
+{later}
+raise SystemExit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("later", "warned"),
+    [
+        ("for _ in range(3): start(); train()", True),
+        (f"start(); exe.run(test, {_BATCH}, fetch_list=[loss])", True),
+        ("fluid.layers.fc(x, 2); start(); train()", True),
+        ("start(fluid.Scope()); train()", False),
+        ("start(); fluid.io.load_persistables(exe, folder); train()", False),
+        ("start()", False),
+        ("with fluid.scope_guard(fluid.Scope()): start(); train(); exe.run(test, " + _BATCH + ")", False),
+    ],
+)
+def test_a_startup_program_that_undoes_training_is_named(later: str, warned: bool, tmp_path: Path) -> None:
+    said = _stderr(f"folder = {str(tmp_path)!r}" + _AGAIN.format(batch=_BATCH, later=later))
+    assert said.count("replaced trained parameters, such as") == warned
+    assert ("the startup program, run again at <string>:12, replaced" in said) is warned
+
+
+@pytest.mark.parametrize(
+    ("layer", "text"),
+    [
+        ("dropout(x, 1.0)", "dropout at <string>:10 sets all values to 0"),
+        ("dropout(x, 0.9)", ""),
+        ('fc(x, 1, act="softmax")', "softmax at <string>:10 of one value per row is always 1"),
+        ('fc(x, 2, act="softmax")', ""),
+        (
+            'sigmoid_cross_entropy_with_logits(fluid.layers.fc(x, 4, act="sigmoid"), x)',
+            'applies sigmoid to the output of sigmoid (created at <string>:10): omit act="sigmoid"',
+        ),
+        ("sigmoid_cross_entropy_with_logits(fluid.layers.fc(x, 4), x)", ""),
+    ],
+)
+def test_layers_that_cannot_be_meant_are_named(layer: str, text: str) -> None:
+    said = _stderr(f"loss = fluid.layers.mean(fluid.layers.{layer})")
+    assert (text in said) if text else (" at <string>:10 " not in said)
+
+
+@pytest.mark.parametrize(("shape", "warned"), [((8, 8, 3), True), ((3, 8, 8), False), ((1, 8, 1), False)])
+def test_images_with_channels_last_are_named(shape: tuple[int, ...], warned: bool) -> None:
+    said = _stderr(
+        f'image = fluid.layers.data("image", {shape}); loss = fluid.layers.conv2d(image, 2, 1); start = True',
+        f'exe.run(feed={{"image": np.ones((2, *{shape}), "float32")}}); raise SystemExit(0)',
+    )
+    assert ("declare it as [3, 8, 8], and feed images.transpose(0, 3, 1, 2)" in said) is warned

@@ -14,7 +14,9 @@ import numpy as np
 
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.program.operator import Operator, OpRole
-from paddle.fluid.program.program import PROGRAMS, Program, default_main_program
+from paddle.fluid.program.program import Program, default_main_program
+from paddle.fluid.program.restarted import Restarted
+from paddle.fluid.program.suspects import warn_of_operators
 from paddle.fluid.program.untrained import Untrained
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.graph.block import Name
@@ -45,6 +47,7 @@ class Misuse:
         self._loaded: frozenset[str] = frozenset()
         self._loaded_into: Callable[[], object] = lambda: None
         self._untrained = Untrained()
+        self._restarted = Restarted()
         self._is_finite = True
         self._seen: WeakKeyDictionary[Program, _Seen] = WeakKeyDictionary()
 
@@ -80,12 +83,13 @@ class Misuse:
                     f"{first.writes[0]!r}: run it before loading"
                 )
         self._untrained.check(program, scope, has_batch)
+        if has_batch:
+            self._restarted.check(program, scope)
         seen = self._seen.get(program, _Seen(-1, 0, -1))
         if has_batch and program.version != seen.version:
             self._seen[program] = _growth(program, seen)
             self._warn_of_schedule(program)
-            self._warn_of_dropout(program)
-            self._warn_of_two_softmaxes(program)
+            warn_of_operators(program)
         elif seen.growths > 0:
             self._seen[program] = seen._replace(growths=0)
         if not self._idle or program._is_test or not has_batch:
@@ -118,39 +122,10 @@ class Misuse:
                 schedule[-1].origin,
             )
 
-    @staticmethod
-    def _warn_of_dropout(program: Program) -> None:
-        """Warn of a program with dropout that does not train, if a different program trains its parameters."""
-        ops = [op for op in program.global_block().ops if isinstance(op, Operator)]
-        drops = [op for op in ops if op.type == "dropout" and not op.attrs.get("is_test")]
-        if not drops or any(op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE) for op in ops):
-            return
-        reads = {name for op in ops for name in op.reads}
-        others = (op for each in list(PROGRAMS) for op in each.global_block().ops if isinstance(op, Operator))
-        if any(op.role == OpRole.OPTIMIZE and not reads.isdisjoint(op.writes) for op in others):
-            _log.warning(
-                "this program, run %s, does not train, but its dropout (created %s) is active: make it with "
-                "clone(for_test=True), or pass is_test=True",
-                script_line(),
-                drops[0].origin,
-            )
-
-    @staticmethod
-    def _warn_of_two_softmaxes(program: Program) -> None:
-        """Warn of softmax_with_cross_entropy of probabilities."""
-        made = {name: op for op in program.global_block().ops if op.type == "softmax" for name in op.writes}
-        for op in program.global_block().ops:
-            if op.type == "softmax_with_cross_entropy" and (first := made.get(op.inputs["Logits"][0])):
-                _log.warning(
-                    "softmax_with_cross_entropy %s applies softmax to the output of softmax (created %s): omit "
-                    'act="softmax" there, or use cross_entropy',
-                    op.origin,
-                    first.origin,
-                )
-
     def initialized(self, program: Program, scope: Scope) -> None:
         """Note that a startup program was run."""
         self._untrained.initialized(program, scope)
+        self._restarted.initialized(program, scope)
 
     def fetched(self, program: Program, names: Sequence[Name], values: Sequence[object]) -> None:
         """Warn, once, of a loss that is NaN or infinite."""

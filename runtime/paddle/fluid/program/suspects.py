@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that compute, but hardly what the script means: each version of a program that is run is checked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from paddle.fluid.program.operator import Operator, OpRole
+from paddle.fluid.program.program import PROGRAMS, Program
+from paddle.graph.operator import script_line
+
+_log = logging.getLogger(__name__)
+
+
+class _Cost(NamedTuple):
+    """What a cost must not be given: the slot of the input, the operator that computes such an input, and advice."""
+
+    slot: str
+    maker: str
+    text: str
+
+
+_COSTS: Mapping[str, _Cost] = MappingProxyType(
+    {
+        "softmax_with_cross_entropy": _Cost(
+            "Logits",
+            "softmax",
+            "softmax_with_cross_entropy {0} applies softmax to the output of softmax (created {1}): omit "
+            'act="softmax" there, or use cross_entropy',
+        ),
+        "sigmoid_cross_entropy_with_logits": _Cost(
+            "X",
+            "sigmoid",
+            "sigmoid_cross_entropy_with_logits {0} applies sigmoid to the output of sigmoid (created {1}): omit "
+            'act="sigmoid" there',
+        ),
+    }
+)
+_BY_BATCH = {"dropout": "is active", "batch_norm": "uses and stores the statistics of this batch"}
+_COLORS = (1, 3)
+_SMALLEST = 8
+
+
+def warn_of_operators(program: Program) -> None:
+    """Warn of each operator of a program that is almost certainly a mistake."""
+    _warn_of_training_mode(program)
+    for text in [*_costs(program), *_operators(program)]:
+        _log.warning("%s", text)
+
+
+def _costs(program: Program) -> Iterator[str]:
+    ops = [op for op in program.global_block().ops if isinstance(op, Operator)]
+    made = {name: op for op in ops for name in op.writes}
+    for op in ops:
+        cost = _COSTS.get(op.type)
+        maker = made.get(op.inputs[cost.slot][0]) if cost else None
+        if cost is not None and maker is not None and maker.type == cost.maker:
+            yield cost.text.format(op.origin, maker.origin)
+
+
+def _operators(program: Program) -> Iterator[str]:
+    block = program.global_block()
+    for op in (each for each in block.ops if isinstance(each, Operator)):
+        if op.type == "dropout" and op.attrs.get("dropout_prob") == 1:
+            yield (
+                f"dropout {op.origin} sets all values to 0: dropout_prob is the probability of dropping a value, not "
+                "of keeping it"
+            )
+        elif op.type == "softmax" and block.var(op.inputs["X"][0]).shape[-1:] == (1,):
+            yield (
+                f"softmax {op.origin} of one value per row is always 1, so nothing is trained: use sigmoid, or one "
+                "output per class"
+            )
+        elif op.type == "conv2d" and (image := block.vars.get(op.inputs["Input"][0])) is not None:
+            shape = tuple(image.shape)
+            if getattr(image, "is_data", False) and shape[1] == shape[2] >= _SMALLEST and shape[3] in _COLORS:
+                yield (
+                    f"conv2d {op.origin} reads {image.name!r} {shape} as (batch, channels, height, width): declare it "
+                    f"as {[shape[3], *shape[1:3]]}, and feed images.transpose(0, 3, 1, 2)"
+                )
+
+
+def _warn_of_training_mode(program: Program) -> None:
+    """Warn of a program that does not train, but has operators in training mode, if another trains its parameters."""
+    ops = [op for op in program.global_block().ops if isinstance(op, Operator)]
+    found = [op for op in ops if op.type in _BY_BATCH and not op.attrs.get("is_test")]
+    if not found or any(op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE) for op in ops):
+        return
+    reads = {name for op in ops for name in op.reads}
+    others = (op for each in list(PROGRAMS) for op in each.global_block().ops if isinstance(op, Operator))
+    if any(op.role == OpRole.OPTIMIZE and not reads.isdisjoint(op.writes) for op in others):
+        _log.warning(
+            "this program, run %s, does not train, but its %s (created %s) %s: make it with clone(for_test=True), or "
+            "pass is_test=True",
+            script_line(),
+            found[0].type,
+            found[0].origin,
+            _BY_BATCH[found[0].type],
+        )
