@@ -2,9 +2,10 @@
 """The operator table: the slots, attributes with defaults, kernel, shape rule and gradient of each operator.
 
 A kernel is a plain function. Its positional arguments are the arrays of the input slots, in order: a list for a slot
-marked `*`, and None for an absent slot marked `?`. Attributes are keywords (`lambda_` for `lambda`). It returns the
-arrays of the output slots, in order, or the array itself if there is one slot. A kernel never changes an input array
-unless it is `spent`. It may return an input or a view of it, unless it is registered as `fresh`.
+marked `*`, and None for an absent slot marked `?`. Attributes are keywords (`lambda_` for `lambda`), whose defaults are
+those of the attributes; the decorator lists all others. It returns the arrays of the output slots, in order, or the
+array itself if there is one slot. A kernel never changes an input array unless it is `spent`. It may return an input or
+a view of it, unless it is registered as `fresh`.
 
 A kernel may also declare these keywords:
 
@@ -164,7 +165,8 @@ def operator(
 
     Args:
         signature: the slots, as `X Bias? -> Out Mask~`.
-        attrs: attribute -> default, or -> type if the attribute is required, or -> `Limit`. Lists are given as tuples.
+        attrs: attribute -> default, or -> type if the attribute is required, or -> `Limit`; lists are given as tuples.
+            Keywords of the kernel with a default need no entry.
         infer: a shape rule as text, see `shape_rule`; or a function from the `Spec`s of the inputs, and attributes as
             keywords, to the `Spec`s of the outputs, called like the kernel. None means outputs that are all `in_place`
             have the specs of those inputs; otherwise the code that appends the operator declares them.
@@ -177,8 +179,7 @@ def operator(
     """
     inputs, outputs = _parse(signature)
     limits = {name: each for name, each in (attrs or {}).items() if isinstance(each, Limit)}
-    defaults = {name: each.default for name, each in limits.items()}
-    table_attrs = MappingProxyType({**(attrs or {}), **defaults})
+    listed = {**(attrs or {}), **{name: each.default for name, each in limits.items()}}
     if infer is None and in_place and all(slot.name in in_place for slot in outputs):
         infer = ", ".join(in_place[slot.name] for slot in outputs)
     rule = shape_rule([slot.name for slot in inputs], infer) if isinstance(infer, str) else infer
@@ -186,6 +187,9 @@ def operator(
     def add(kernel: Callable[..., Any]) -> Callable[..., Any]:
         if op_type in _TABLE:
             raise OpError(f"operator {op_type!r} is registered twice")
+        defaults = inspect.unwrap(kernel).__kwdefaults__ or {}
+        own = {attribute_of(name): value for name, value in defaults.items() if name not in _SPECIAL}
+        table_attrs = MappingProxyType({**listed, **own, **listed})
         keywords = _keywords(op_type, kernel, table_attrs)
         infer_keywords = _keywords(op_type, rule, table_attrs) if rule else frozenset()
         _TABLE[op_type] = OpDef(

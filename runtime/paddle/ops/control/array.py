@@ -76,10 +76,8 @@ def _infer_joined(x: Spec, *, axis: int) -> tuple[Spec, Spec]:
     return Spec(sizes, x.dtype), Spec((-1,), np.dtype("int32"))
 
 
-@operator(
-    "tensor_array_to_tensor", "X+ -> Out OutIndex", attrs={"axis": 0}, infer=_infer_joined, shares_lod=False
-)
-def tensor_array_to_tensor(x: TensorArray, *, axis: int) -> tuple[Array, Array]:
+@operator("tensor_array_to_tensor", "X+ -> Out OutIndex", infer=_infer_joined, shares_lod=False)
+def tensor_array_to_tensor(x: TensorArray, *, axis: int = 0) -> tuple[Array, Array]:
     """Concatenate all values along an axis; also return the size of each along it, (values,) int32.
 
     Raises:

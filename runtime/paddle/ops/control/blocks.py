@@ -49,9 +49,9 @@ def conditional_block(
     return [values.get(name) for name in names["Out"]], tapes
 
 
-@operator("while", "X+*? Condition -> Out+*? StepScopes?", attrs={"sub_block": int, "is_test": False})
+@operator("while", "X+*? Condition -> Out+*? StepScopes?", attrs={"sub_block": int})
 def while_loop(
-    x: list[Any], condition: Any, *, body: Body, names: _Names, needs: frozenset[str], is_test: bool
+    x: list[Any], condition: Any, *, body: Body, names: _Names, needs: frozenset[str], is_test: bool = False
 ) -> tuple[list[Any], tuple[Tape, ...]]:
     """Run the block as long as Condition is true; return the last values of Out, and a record of each iteration."""
     holds = names["Condition"][0]

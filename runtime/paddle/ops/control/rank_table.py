@@ -45,8 +45,8 @@ class RankTable:
         return [(int(each), int(counts[each])) for each in self.steps.order]
 
 
-@operator("lod_rank_table", "X+ -> Out+", attrs={"level": 0}, infer="-> int64()")
-def lod_rank_table(x: Any, *, level: int) -> RankTable:
+@operator("lod_rank_table", "X+ -> Out+", infer="-> int64()")
+def lod_rank_table(x: Any, *, level: int = 0) -> RankTable:
     """Sort the sequences of one level of X's LoD by length, and return their rank table."""
     if level >= len(lod_of(x)):
         raise InputError(
@@ -137,13 +137,8 @@ def _ranked(x: Any, table: RankTable) -> tuple[Offsets, Offsets]:
     return ranges(offsets[:-1][order], counts), counts
 
 
-@operator(
-    "split_lod_tensor",
-    "X+ Mask -> OutTrue+ OutFalse+",
-    attrs={"level": 0},
-    infer="X(_, ...) -> X(-1, ...), X(-1, ...)",
-)
-def split_lod_tensor(x: Any, mask: Array, *, level: int) -> tuple[Any, Any]:
+@operator("split_lod_tensor", "X+ Mask -> OutTrue+ OutFalse+", infer="X(_, ...) -> X(-1, ...), X(-1, ...)")
+def split_lod_tensor(x: Any, mask: Array, *, level: int = 0) -> tuple[Any, Any]:
     """Split X into the part where Mask (n, 1) is true and the rest; outputs have the LoD levels starting at `level`."""
     holds = _holds(mask)
     lod = _levels(x, level, holds)

@@ -55,10 +55,9 @@ def shuffle_channel_grad(dout: Array, *, group: int) -> Array:
 @operator(
     "pixel_shuffle",
     "X -> Out",
-    attrs={"upscale_factor": 1},
     infer="X(N, C * upscale_factor**2, H, W) -> X(N, C, H * upscale_factor, W * upscale_factor)",
 )
-def pixel_shuffle(x: Array, *, upscale_factor: int) -> Array:
+def pixel_shuffle(x: Array, *, upscale_factor: int = 1) -> Array:
     """Rearrange channels as pixels: return (N, C/f², f H, f W), where f² channels of a pixel become f × f pixels."""
     n, channels, height, width = x.shape
     parts = x.reshape(n, channels // upscale_factor**2, upscale_factor, upscale_factor, height, width)
@@ -117,10 +116,8 @@ def _by_channel(values: Array, x: Array, data_layout: str) -> Array:
     return values.reshape(-1, *(1,) * (x.ndim - 2 if data_layout == "NCHW" else 0))
 
 
-@operator(
-    "scale_sub_region", "X Indices -> Out", attrs={"value": 1.0}, infer="X(N, C, H, W), Indices(_, 6) -> X"
-)
-def scale_sub_region(x: Array, indices: Array, *, value: float) -> Array:
+@operator("scale_sub_region", "X Indices -> Out", infer="X(N, C, H, W), Indices(_, 6) -> X")
+def scale_sub_region(x: Array, indices: Array, *, value: float = 1.0) -> Array:
     """Multiply a part of each image (N, C, H, W) by `value`.
 
     Indices (N, 6) are the first and last channel, row and column of the part, counted from 1.

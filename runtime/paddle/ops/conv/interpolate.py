@@ -113,8 +113,8 @@ def _infer_affine(theta: Spec, given: Spec | None, *, output_shape: Sizes) -> Sp
     return Spec((theta.shape[0], *(output_shape[2:] if given is None else (-1, -1)), 2), theta.dtype)
 
 
-@operator("affine_grid", "Theta OutputShape? -> Output", attrs={"output_shape": ()}, infer=_infer_affine)
-def affine_grid(theta: Array, given: Array | None, *, output_shape: Sizes) -> Array:
+@operator("affine_grid", "Theta OutputShape? -> Output", infer=_infer_affine)
+def affine_grid(theta: Array, given: Array | None, *, output_shape: Sizes = ()) -> Array:
     """Return the sampling grid (N, H, W, 2) of an image (N, C, H, W): position Theta (x, y, 1) for each pixel."""
     points = _points(theta, decided(given, (), output_shape))
     grid: Array = points.reshape(1, -1, 3) @ theta.swapaxes(1, 2)

@@ -24,13 +24,12 @@ from paddle.ops.base.shapes import agree
 @operator(
     "tree_conv",
     "NodesVector EdgeSet Filter -> Out",
-    attrs={"max_depth": 2},
     infer=(
         "NodesVector(N, nodes, F), EdgeSet(N, edges, 2), Filter(F, 3, size, filters) -> "
         "NodesVector(N, nodes, size, filters)"
     ),
 )
-def tree_conv(nodes: Array, edges: Array, filters: Array, *, max_depth: int) -> Array:
+def tree_conv(nodes: Array, edges: Array, filters: Array, *, max_depth: int = 2) -> Array:
     """Sum (eta_l W_l + eta_r W_r + eta_t W_t) x over each node's window; return (N, nodes, size, filters).
 
     Args:
@@ -129,14 +128,8 @@ def _infer_temporal_shift(x: Spec, *, seg_num: int, shift_ratio: float) -> Spec:
     return x
 
 
-@operator(
-    "temporal_shift",
-    "X -> Out",
-    attrs={"seg_num": int, "shift_ratio": 0.25},
-    infer=_infer_temporal_shift,
-    fresh=True,
-)
-def temporal_shift(x: Array, *, seg_num: int, shift_ratio: float) -> Array:
+@operator("temporal_shift", "X -> Out", attrs={"seg_num": int}, infer=_infer_temporal_shift, fresh=True)
+def temporal_shift(x: Array, *, seg_num: int, shift_ratio: float = 0.25) -> Array:
     """Shift some channels of video frames (N · seg_num, C, H, W) along the time axis.
 
     The first C * shift_ratio channels come from the previous frame, and the next C * shift_ratio from the next frame.

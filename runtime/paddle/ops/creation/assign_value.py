@@ -10,18 +10,13 @@ from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.registry import operator
 
 
-@operator(
-    "assign_value",
-    "-> Out",
-    attrs={"shape": tuple, "dtype": VarType.FP32, "fp32_values": (), "int32_values": ()},
-    infer="-> dtype(*shape)",
-)
+@operator("assign_value", "-> Out", attrs={"shape": tuple}, infer="-> dtype(*shape)")
 def assign_value(
     *,
     shape: tuple[int, ...],
-    dtype: VarType,
-    fp32_values: tuple[float, ...],
-    int32_values: tuple[int, ...],
+    dtype: VarType = VarType.FP32,
+    fp32_values: tuple[float, ...] = (),
+    int32_values: tuple[int, ...] = (),
     xp: Any,
 ) -> Array:
     """Return an array with the values and the shape in the attributes; float values take precedence."""

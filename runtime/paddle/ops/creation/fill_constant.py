@@ -27,8 +27,8 @@ def _infer_any(x: Spec, *, dtype: int) -> Spec:
     return x if dtype < 0 else x._replace(dtype=VarType.of(dtype).numpy)
 
 
-@operator("fill_any_like", "X -> Out", attrs={"value": 0.0, "dtype": -1}, infer=_infer_any)
-def fill_any_like(x: Array, *, value: float, dtype: int) -> Array:
+@operator("fill_any_like", "X -> Out", infer=_infer_any)
+def fill_any_like(x: Array, *, value: float = 0.0, dtype: int = -1) -> Array:
     """Return an array of X's shape filled with the value, in the given dtype or, if that is -1, in X's dtype."""
     kind = x.dtype if dtype < 0 else VarType.of(dtype).numpy
     filled: Array = array_module(x).full(x.shape, value, kind)
@@ -42,20 +42,15 @@ def _infer_like(
     return Spec(_with_batch(shape, batch, output_dim_idx), dtype.numpy)
 
 
-@operator(
-    "fill_constant_batch_size_like",
-    "Input+ -> Out",
-    attrs={"shape": tuple, "dtype": VarType.FP32, "value": 0.0, "input_dim_idx": 0, "output_dim_idx": 0},
-    infer=_infer_like,
-)
+@operator("fill_constant_batch_size_like", "Input+ -> Out", attrs={"shape": tuple}, infer=_infer_like)
 def fill_constant_batch_size_like(
     like: Array | LoDArray,
     *,
     shape: tuple[int, ...],
-    dtype: VarType,
-    value: float,
-    input_dim_idx: int,
-    output_dim_idx: int,
+    dtype: VarType = VarType.FP32,
+    value: float = 0.0,
+    input_dim_idx: int = 0,
+    output_dim_idx: int = 0,
 ) -> Array:
     """Return an array filled with the value, in the given shape except for one size, which is the input's.
 

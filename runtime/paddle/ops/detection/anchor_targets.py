@@ -99,7 +99,6 @@ def rpn_target_assign(
 @operator(
     "retinanet_target_assign",
     f"Anchor GtBoxes+ GtLabels+ IsCrowd+ ImInfo -> {_OUTPUTS} ForegroundNumber",
-    attrs={"positive_overlap": 0.5, "negative_overlap": 0.4},
     infer=f"{_RULE}, int32(N, 1)",
 )
 def retinanet_target_assign(
@@ -109,8 +108,8 @@ def retinanet_target_assign(
     crowd: Any,
     info: Array,
     *,
-    positive_overlap: float,
-    negative_overlap: float,
+    positive_overlap: float = 0.5,
+    negative_overlap: float = 0.4,
 ) -> tuple[Any, ...]:
     """Return RetinaNet's targets for all anchors, with classes as labels, and the positive count plus 1, (N, 1) int32.
 
@@ -193,13 +192,10 @@ def _joined(rows: list[tuple[Array, ...]], like: Array) -> tuple[Any, ...]:
 _LEAST = float(np.finfo("float32").tiny)
 
 
-@operator(
-    "sigmoid_focal_loss",
-    "X Label FgNum -> Out",
-    attrs={"gamma": 2.0, "alpha": 0.25},
-    infer="X(N, C), Label(N, 1) -> X",
-)
-def sigmoid_focal_loss(x: Array, label: Array, count: Array, *, gamma: float, alpha: float) -> Array:
+@operator("sigmoid_focal_loss", "X Label FgNum -> Out", infer="X(N, C), Label(N, 1) -> X")
+def sigmoid_focal_loss(
+    x: Array, label: Array, count: Array, *, gamma: float = 2.0, alpha: float = 0.25
+) -> Array:
     """Return the focal loss (N, C), over FgNum: −α (1 − p)ᵞ ln p for a row's class, −(1 − α) pᵞ ln(1 − p) for others.
 
     Args:

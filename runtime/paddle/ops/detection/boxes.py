@@ -151,14 +151,13 @@ def box_coder(prior: Any, variances: Array | None, target: Any, *, attrs: dict[s
 @operator(
     "box_decoder_and_assign",
     "PriorBox PriorBoxVar TargetBox BoxScore -> DecodeBox OutputAssignBox",
-    attrs={"box_clip": 4.135},
     infer=(
         "PriorBox(M, 4), BoxScore(N, C), TargetBox(N, C * 4) -> TargetBox(N, C * 4, lod=0), "
         "TargetBox(M, 4, lod=0)"
     ),
 )
 def box_decoder_and_assign(
-    prior: Array, variances: Array, target: Array, score: Array, *, box_clip: float
+    prior: Array, variances: Array, target: Array, score: Array, *, box_clip: float = 4.135
 ) -> tuple[Array, Array]:
     """Decode boxes (N, 4C) in pixels from codes per class; also return the most probable class's box (N, 4).
 

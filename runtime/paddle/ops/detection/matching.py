@@ -33,10 +33,10 @@ def _infer(distances: Spec) -> tuple[Spec, Spec]:
 @operator(
     "bipartite_match",
     "DistMat+ -> ColToRowMatchIndices ColToRowMatchDist",
-    attrs={"match_type": one_of("bipartite", "per_prediction"), "dist_threshold": 0.5},
+    attrs={"match_type": one_of("bipartite", "per_prediction")},
     infer=_infer,
 )
-def bipartite_match(distances: Any, *, match_type: str, dist_threshold: float) -> tuple[Array, Array]:
+def bipartite_match(distances: Any, *, match_type: str, dist_threshold: float = 0.5) -> tuple[Array, Array]:
     """Match rows to columns; return the row of each column, (images, M) int32, -1 if unmatched, and the pairs' values.
 
     Args:
@@ -79,10 +79,9 @@ def match_rest(values: Array, indices: Array, found: Array, threshold: float) ->
 @operator(
     "target_assign",
     "X+ MatchIndices NegIndices?+ -> Out OutWeight",
-    attrs={"mismatch_value": 0},
     infer="X(_, _, K), MatchIndices(N, P) -> X(N, P, K, lod=0), float32(N, P, 1)",
 )
-def target_assign(x: Any, matched: Array, negative: Any, *, mismatch_value: int) -> tuple[Array, Array]:
+def target_assign(x: Any, matched: Array, negative: Any, *, mismatch_value: int = 0) -> tuple[Array, Array]:
     """Assign targets to candidate boxes; return the targets (N, P, K) and their weights (N, P, 1) float32.
 
     Args:

@@ -70,12 +70,12 @@ def _infer_box(x: Spec, size: Spec, *, anchors: tuple[int, ...], class_num: int)
 @operator(
     "yolo_box",
     "X ImgSize -> Boxes Scores",
-    attrs={"class_num": int, "anchors": tuple, "downsample_ratio": 32, "conf_thresh": 0.01},
+    attrs={"class_num": int, "anchors": tuple},
     infer=_infer_box,
     shares_lod=False,
 )
 def yolo_box(
-    x: Array, size: Array, *, anchors: tuple[int, ...], conf_thresh: float, downsample_ratio: int
+    x: Array, size: Array, *, anchors: tuple[int, ...], downsample_ratio: int = 32, conf_thresh: float = 0.01
 ) -> tuple[Array, Array]:
     """Decode boxes (N, A H W, 4) in pixels of their images, and scores (N, A H W, classes).
 

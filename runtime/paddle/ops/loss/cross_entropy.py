@@ -75,14 +75,8 @@ def _infer(x: Spec, label: Spec, *, soft_label: bool) -> Spec:
     return x._replace(shape=(*x.shape[:-1], 1), lod_level=x.lod_level)
 
 
-@operator(
-    "cross_entropy",
-    "X Label -> Y",
-    attrs={"soft_label": False, "ignore_index": -100},
-    infer=_infer,
-    fresh=True,
-)
-def cross_entropy(x: Array, label: Array, *, soft_label: bool, ignore_index: int) -> Array:
+@operator("cross_entropy", "X Label -> Y", infer=_infer, fresh=True)
+def cross_entropy(x: Array, label: Array, *, soft_label: bool = False, ignore_index: int = -100) -> Array:
     """Return the cross entropy of each row, (..., 1): -ln p[label], or -Σ label ln p for soft labels."""
     xp = array_module(x)
     check_rows(x, label)
@@ -122,8 +116,8 @@ def _infer_kept(x: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
     return costs, Spec((0, *x.shape), x.dtype), costs._replace(lod_level=0)
 
 
-@operator("cross_entropy2", "X Label -> Y XShape~ MatchX~", attrs={"ignore_index": -100}, infer=_infer_kept)
-def cross_entropy2(x: Array, label: Array, *, ignore_index: int) -> tuple[Array, Array, Array]:
+@operator("cross_entropy2", "X Label -> Y XShape~ MatchX~", infer=_infer_kept)
+def cross_entropy2(x: Array, label: Array, *, ignore_index: int = -100) -> tuple[Array, Array, Array]:
     """Return the cross entropy of each row (..., 1), an empty array with X's shape, and the labels' probabilities."""
     cost = cross_entropy(x, label, soft_label=False, ignore_index=ignore_index)
     rows, classes, _ = picked(label, x.shape[-1], ignore_index)

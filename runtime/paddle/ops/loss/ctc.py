@@ -138,13 +138,8 @@ def warpctc_grad(logits: Any, found: Array, dloss: Array, *, norm_by_times: bool
     return found * spread(share, offsets)
 
 
-@operator(
-    "ctc_align",
-    "Input+ -> Output+",
-    attrs={"blank": 0, "merge_repeated": True},
-    infer="-> Input(-1, 1, lod=max(Input, 1))",
-)
-def ctc_align(x: Any, *, blank: int, merge_repeated: bool) -> LoDArray:
+@operator("ctc_align", "Input+ -> Output+", infer="-> Input(-1, 1, lod=max(Input, 1))")
+def ctc_align(x: Any, *, blank: int = 0, merge_repeated: bool = True) -> LoDArray:
     """Return each label sequence without blanks and, if merge_repeated, without repetitions of the previous label."""
     rows, offsets = sequences(x, "Input")
     labels = to_host(rows).reshape(-1)

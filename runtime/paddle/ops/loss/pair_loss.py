@@ -142,13 +142,10 @@ def _count(x: Array, reduction: str) -> int:
     return {"mean": x.size, "batchmean": len(x)}.get(reduction, 1) or 1
 
 
-@operator(
-    "sigmoid_cross_entropy_with_logits",
-    "X Label -> Out",
-    attrs={"normalize": False, "ignore_index": -100},
-    infer="X(...), Label(...) -> X(...)",
-)
-def sigmoid_cross_entropy_with_logits(x: Array, label: Array, *, normalize: bool, ignore_index: int) -> Array:
+@operator("sigmoid_cross_entropy_with_logits", "X Label -> Out", infer="X(...), Label(...) -> X(...)")
+def sigmoid_cross_entropy_with_logits(
+    x: Array, label: Array, *, normalize: bool = False, ignore_index: int = -100
+) -> Array:
     """Return the sigmoid cross entropy max(X, 0) - X Label + ln(1 + e^-|X|); 0 where Label is ignore_index."""
     same(x.shape, label.shape, "the two inputs")
     xp = array_module(x)
@@ -175,11 +172,10 @@ def _weighted(value: Array, label: Array, normalize: bool, ignore_index: int) ->
 @operator(
     "smooth_l1_loss",
     "X Y InsideWeight? OutsideWeight? -> Diff~ Out",
-    attrs={"sigma": 1.0},
     infer="X(N, ...), Y(N, ...), InsideWeight(N, ...), OutsideWeight(N, ...) -> X(N, ...), X(N, 1)",
 )
 def smooth_l1_loss(
-    x: Array, y: Array, inside: Array | None, outside: Array | None, *, sigma: float
+    x: Array, y: Array, inside: Array | None, outside: Array | None, *, sigma: float = 1.0
 ) -> tuple[Array, Array]:
     """Return Diff = InsideWeight (X - Y), and the smooth L1 loss f: Out (N, 1) = row sums of OutsideWeight f(Diff)."""
     same(x.shape, y.shape, "the two inputs")

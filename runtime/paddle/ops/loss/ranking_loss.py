@@ -24,10 +24,9 @@ from paddle.ops.loss.cross_entropy import check, check_rows, picked
 @operator(
     "margin_rank_loss",
     "Label X1 X2 -> Out Activated~",
-    attrs={"margin": 0.0},
     infer="Label(...), X1(...), X2(...) -> X1(...), X1(...)",
 )
-def margin_rank_loss(label: Array, x1: Array, x2: Array, *, margin: float) -> tuple[Array, Array]:
+def margin_rank_loss(label: Array, x1: Array, x2: Array, *, margin: float = 0.0) -> tuple[Array, Array]:
     """Return the margin ranking loss max(0, -Label (X1 - X2) + margin), and Activated, which is 1 where it is not 0."""
     same(same(x1.shape, x2.shape, "X1 and X2"), label.shape, "the scores and Label")
     out = array_module(x1).maximum(-label * (x1 - x2) + x1.dtype.type(margin), 0)
@@ -94,8 +93,8 @@ def squared_l2_distance_grad(x: Array, y: Array, difference: Array, dout: Array)
     return dx, -dx if len(y) == len(x) else -dx.sum(axis=0, keepdims=True)
 
 
-@operator("label_smooth", "X PriorDist? -> Out", attrs={"epsilon": 0.0}, infer="X")
-def label_smooth(x: Array, prior: Array | None, *, epsilon: float) -> Array:
+@operator("label_smooth", "X PriorDist? -> Out", infer="X")
+def label_smooth(x: Array, prior: Array | None, *, epsilon: float = 0.0) -> Array:
     """Return smoothed labels (1 - epsilon) X + epsilon PriorDist; the default PriorDist is uniform, 1 / classes."""
     share = 1 / x.shape[-1] if prior is None else prior
     return ((1 - epsilon) * x + epsilon * share).astype(x.dtype, copy=False)

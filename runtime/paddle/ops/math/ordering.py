@@ -21,8 +21,8 @@ def _infer_cumsum(x: Spec, *, axis: int) -> Spec:
     return x
 
 
-@operator("cumsum", "X -> Out", attrs={"axis": -1, "exclusive": False, "reverse": False}, infer=_infer_cumsum)
-def cumsum(x: Array, *, axis: int, exclusive: bool, reverse: bool) -> Array:
+@operator("cumsum", "X -> Out", infer=_infer_cumsum)
+def cumsum(x: Array, *, axis: int = -1, exclusive: bool = False, reverse: bool = False) -> Array:
     """Return the cumulative sums along an axis; `exclusive` omits the element itself, `reverse` starts from the end."""
     xp = array_module(x)
     turned = xp.flip(x, axis) if reverse else x
@@ -43,8 +43,8 @@ def _infer_argsort(x: Spec, *, axis: int) -> tuple[Spec, Spec]:
     return x, x._replace(dtype=_INT64)
 
 
-@operator("argsort", "X -> Out Indices", attrs={"axis": -1}, infer=_infer_argsort)
-def argsort(x: Array, *, axis: int) -> tuple[Array, Array]:
+@operator("argsort", "X -> Out Indices", infer=_infer_argsort)
+def argsort(x: Array, *, axis: int = -1) -> tuple[Array, Array]:
     """Return the values in ascending order, and their int64 positions in X; the sort is stable."""
     xp = array_module(x)
     order = xp.argsort(x, axis=axis, kind="stable")
@@ -78,8 +78,8 @@ def _infer_top_k(x: Spec, given: Spec | None, *, k: int) -> tuple[Spec, Spec]:
     return out, out._replace(dtype=_INT64)
 
 
-@operator("top_k", "X K? -> Out Indices", attrs={"k": 1}, infer=_infer_top_k)
-def top_k(x: Array, given: Array | None, *, k: int) -> tuple[Array, Array]:
+@operator("top_k", "X K? -> Out Indices", infer=_infer_top_k)
+def top_k(x: Array, given: Array | None, *, k: int = 1) -> tuple[Array, Array]:
     """Return the k largest values of each row, descending, and their int64 positions; the tensor K overrides k.
 
     Raises:
@@ -105,14 +105,14 @@ def _infer_arg(x: Spec, *, axis: int) -> Spec:
     return Spec((x.shape[:at] + x.shape[at + 1 :]) or (1,), _INT64)
 
 
-@operator("arg_max", "X -> Out", attrs={"axis": -1}, infer=_infer_arg, shares_lod=keeps_rows("axis"))
-def arg_max(x: Array, *, axis: int) -> Array:
+@operator("arg_max", "X -> Out", infer=_infer_arg, shares_lod=keeps_rows("axis"))
+def arg_max(x: Array, *, axis: int = -1) -> Array:
     """Return the int64 index of the maximum along the axis; the result lacks this axis."""
     return x.argmax(axis=axis).reshape((x.shape[: axis % x.ndim] + x.shape[axis % x.ndim + 1 :]) or (1,))
 
 
-@operator("arg_min", "X -> Out", attrs={"axis": -1}, infer=_infer_arg, shares_lod=keeps_rows("axis"))
-def arg_min(x: Array, *, axis: int) -> Array:
+@operator("arg_min", "X -> Out", infer=_infer_arg, shares_lod=keeps_rows("axis"))
+def arg_min(x: Array, *, axis: int = -1) -> Array:
     """Return the int64 index of the minimum along the axis; the result lacks this axis."""
     return (-x).argmax(axis=axis).reshape((x.shape[: axis % x.ndim] + x.shape[axis % x.ndim + 1 :]) or (1,))
 

@@ -222,8 +222,8 @@ def _infer_mul(x: Spec, y: Spec, *, x_num_col_dims: int, y_num_col_dims: int) ->
     return Spec(x.shape[:x_num_col_dims] + y.shape[y_num_col_dims:], x.dtype, x.lod_level)
 
 
-@operator("mul", "X Y -> Out", attrs={"x_num_col_dims": 1, "y_num_col_dims": 1}, infer=_infer_mul, fresh=True)
-def mul(x: Array, y: Array, *, x_num_col_dims: int, y_num_col_dims: int) -> Array:
+@operator("mul", "X Y -> Out", infer=_infer_mul, fresh=True)
+def mul(x: Array, y: Array, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> Array:
     """Return the matrix product X Y, with shape X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:]."""
     if x.ndim == 2 and y.ndim == 2:
         return x @ y

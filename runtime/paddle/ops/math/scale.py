@@ -21,8 +21,8 @@ from paddle.ops.base.selected_rows import SelectedRows, concatenated
 from paddle.ops.base.shapes import same
 
 
-@operator("scale", "X -> Out", attrs={"scale": 1.0, "bias": 0.0, "bias_after_scale": True}, infer="X")
-def scale(x: Any, *, scale: float, bias: float, bias_after_scale: bool) -> Any:
+@operator("scale", "X -> Out", infer="X")
+def scale(x: Any, *, scale: float = 1.0, bias: float = 0.0, bias_after_scale: bool = True) -> Any:
     """Return scale X + bias, or scale (X + bias) without bias_after_scale; X may be selected rows."""
     if isinstance(x, SelectedRows):
         return SelectedRows(x.rows, _scaled(x.values, scale, bias, bias_after_scale), x.height)
@@ -47,8 +47,8 @@ def _scale_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> l
     ]
 
 
-@operator("increment", "X -> Out", attrs={"step": 1.0}, infer="X")
-def increment(x: Array, *, step: float) -> Array:
+@operator("increment", "X -> Out", infer="X")
+def increment(x: Array, *, step: float = 1.0) -> Array:
     """Increment a counter: return X + step, in the dtype of X."""
     return x + x.dtype.type(step)
 

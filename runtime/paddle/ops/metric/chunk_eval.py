@@ -25,7 +25,7 @@ _SCHEMES = {"IOB": (0, 1, -1, -1), "IOE": (-1, 0, 1, -1), "IOBES": (0, 1, 2, 3),
 @operator(
     "chunk_eval",
     "Inference Label+ -> Precision Recall F1-Score NumInferChunks NumLabelChunks NumCorrectChunks",
-    attrs={"num_chunk_types": int, "chunk_scheme": one_of(*_SCHEMES), "excluded_chunk_types": ()},
+    attrs={"num_chunk_types": int, "chunk_scheme": one_of(*_SCHEMES)},
     infer="-> float32(1), float32(1), float32(1), int64(1), int64(1), int64(1)",
 )
 def chunk_eval(
@@ -34,7 +34,7 @@ def chunk_eval(
     *,
     num_chunk_types: int,
     chunk_scheme: str,
-    excluded_chunk_types: tuple[int, ...],
+    excluded_chunk_types: tuple[int, ...] = (),
 ) -> tuple[Array, ...]:
     """Return precision, recall and F1 score (float32), and the counts of chunks (int64), (1,) each.
 

@@ -16,13 +16,8 @@ from paddle.ops.base.segments import lengths, owners, positions
 _INT64, _FLOAT32 = np.dtype("int64"), np.dtype("float32")
 
 
-@operator(
-    "edit_distance",
-    "Hyps+ Refs+ -> Out SequenceNum",
-    attrs={"normalized": False},
-    infer="-> float32(-1, 1), int64(1)",
-)
-def edit_distance(hyps: Any, refs: Any, *, normalized: bool) -> tuple[Array, Array]:
+@operator("edit_distance", "Hyps+ Refs+ -> Out SequenceNum", infer="-> float32(-1, 1), int64(1)")
+def edit_distance(hyps: Any, refs: Any, *, normalized: bool = False) -> tuple[Array, Array]:
     """Return the edit distance of each pair, (pairs, 1) float32, and the number of pairs.
 
     `normalized` divides by Refs' length.

@@ -14,7 +14,6 @@ from paddle.ops.base.registry import operator
     "positive_negative_pair",
     "Score Label QueryID AccumulatePositivePair? AccumulateNegativePair? AccumulateNeutralPair? Weight? -> "
     "PositivePair NegativePair NeutralPair",
-    attrs={"column": -1},
     infer="-> Score(1, lod=0), Score(1, lod=0), Score(1, lod=0)",
     shares_lod=False,
 )
@@ -27,7 +26,7 @@ def positive_negative_pair(
     neutral: Array | None,
     weight: Array | None,
     *,
-    column: int,
+    column: int = -1,
 ) -> tuple[Array, Array, Array]:
     """Return the numbers of correctly ordered, wrongly ordered and equally scored pairs of documents, (1,) each.
 

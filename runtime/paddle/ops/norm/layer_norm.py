@@ -20,14 +20,9 @@ def _infer_layer(
     return x, rows, rows
 
 
-@operator(
-    "layer_norm",
-    "X Scale? Bias? -> Y Mean~ Variance~",
-    attrs={"epsilon": 1e-5, "begin_norm_axis": 1},
-    infer=_infer_layer,
-)
+@operator("layer_norm", "X Scale? Bias? -> Y Mean~ Variance~", infer=_infer_layer)
 def layer_norm(
-    x: Array, scale: Array | None, bias: Array | None, *, epsilon: float, begin_norm_axis: int
+    x: Array, scale: Array | None, bias: Array | None, *, epsilon: float = 1e-5, begin_norm_axis: int = 1
 ) -> tuple[Array, Array, Array]:
     """Return Y, and the mean and variance of each row; the dimensions starting at begin_norm_axis form a row."""
     rows = _rows(x, begin_norm_axis)

@@ -21,8 +21,8 @@ def _infer(x: Spec, *, axis: int) -> tuple[Spec, Spec]:
     return x._replace(shape=(*x.shape[:at], 1, *x.shape[at + 1 :])), x
 
 
-@operator("norm", "X -> Norm~ Out", attrs={"axis": int, "epsilon": 1e-10}, infer=_infer)
-def norm(x: Array, *, axis: int, epsilon: float) -> tuple[Array, Array]:
+@operator("norm", "X -> Norm~ Out", attrs={"axis": int}, infer=_infer)
+def norm(x: Array, *, axis: int, epsilon: float = 1e-10) -> tuple[Array, Array]:
     """Normalize X along an axis: return Norm = √(Σ X² + epsilon) and Out = X / Norm."""
     length = array_module(x).sqrt((x * x).sum(axis=axis, keepdims=True) + x.dtype.type(epsilon))
     return length, x / length
@@ -86,13 +86,10 @@ def _values(x: Any) -> Array:
     return x.merged().values if isinstance(x, SelectedRows) else x
 
 
-@operator(
-    "lrn",
-    "X -> Out MidOut",
-    attrs={"n": 5, "k": 2.0, "alpha": 1e-4, "beta": 0.75},
-    infer="X(N, C, H, W) -> X, X",
-)
-def lrn(x: Array, *, n: int, k: float, alpha: float, beta: float) -> tuple[Array, Array]:
+@operator("lrn", "X -> Out MidOut", infer="X(N, C, H, W) -> X, X")
+def lrn(
+    x: Array, *, n: int = 5, k: float = 2.0, alpha: float = 1e-4, beta: float = 0.75
+) -> tuple[Array, Array]:
     """Return MidOut = k + alpha Σ X² over n channels starting at c - (n - 1) // 2, and Out = X MidOut^-beta."""
     before = (n - 1) // 2
     mid = _neighbors(x * x, before, n - 1 - before)

@@ -237,7 +237,6 @@ def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, Any], bodies: An
     "dynamic_recurrent_grad",
     "Inputs+* Statics+*? States+*? Parameters*? StepScopes Outputs@GRAD* -> "
     "Inputs@GRAD*? Statics@GRAD*? States@GRAD*? Parameters@GRAD*?",
-    attrs={"before": (), "after": (), "level": 0, "reverse": False, "arriving": (), "wanted": (), "rows": ()},
 )
 def dynamic_recurrent_grad(
     inputs: list[Any],
@@ -247,13 +246,13 @@ def dynamic_recurrent_grad(
     ran: Ran,
     douts: list[Array],
     *,
-    before: tuple[str, ...],
-    after: tuple[str, ...],
-    level: int,
-    reverse: bool,
-    arriving: tuple[str, ...],
-    wanted: tuple[str, ...],
-    rows: tuple[str, ...],
+    before: tuple[str, ...] = (),
+    after: tuple[str, ...] = (),
+    level: int = 0,
+    reverse: bool = False,
+    arriving: tuple[str, ...] = (),
+    wanted: tuple[str, ...] = (),
+    rows: tuple[str, ...] = (),
     names: _Names,
 ) -> tuple[list[Array], list[Array], list[Array], list[Any]]:
     """Return the gradients of inputs, statics, initial states and parameters, by backpropagation through the steps."""

@@ -145,13 +145,8 @@ def _begun(
     return data, steps, states, Activations(*map(activation, names))
 
 
-@operator(
-    "lstm_unit",
-    "X C_prev -> C H",
-    attrs={"forget_bias": 0.0},
-    infer="C_prev(N, D), X(N, D * 4) -> C_prev, C_prev",
-)
-def lstm_unit(x: Array, before: Array, *, forget_bias: float) -> tuple[Array, Array]:
+@operator("lstm_unit", "X C_prev -> C H", infer="C_prev(N, D), X(N, D * 4) -> C_prev, C_prev")
+def lstm_unit(x: Array, before: Array, *, forget_bias: float = 0.0) -> tuple[Array, Array]:
     """Compute one LSTM step: C = f C_prev + i candidate, H = o tanh(C)."""
     i, f, o, candidate = _gates(x, forget_bias)
     cell = f * before + i * candidate
@@ -259,7 +254,6 @@ def _learned(weight: Array, bias: Array, proj: Array, attrs: Mapping[str, Any]) 
     "attention_lstm",
     "X+ C0 H0? AttentionWeight AttentionBias? AttentionScalar? AttentionScalarBias? LSTMWeight LSTMBias -> "
     "Hidden+ Cell+ AttentionedX~ AttentionFCOut~ LSTMX~ LSTMOUT~",
-    attrs={"gate_activation": "sigmoid", "cell_activation": "tanh", "candidate_activation": "tanh"},
     infer=(
         "X(N, M), LSTMBias(1, D * 4), LSTMWeight(M + D, D * 4), AttentionWeight(M + D, 1) -> X(N, "
         "D, lod=max(X, 1)), X(N, D, lod=max(X, 1)), X(N, 1, lod=0), X(-1, 1, lod=0), X(1, M, "
@@ -277,9 +271,9 @@ def attention_lstm(
     weight: Array,
     bias: Array,
     *,
-    gate_activation: str,
-    cell_activation: str,
-    candidate_activation: str,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
 ) -> tuple[Any, ...]:
     """Return hidden states and cells (rows, D), X's scores, and the weights, mean and gates of the last step.
 

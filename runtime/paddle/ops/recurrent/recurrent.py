@@ -226,16 +226,6 @@ def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, Any], bodies: An
     "recurrent_grad",
     "inputs* initial_states*? parameters*? step_scopes outputs@GRAD* -> "
     "inputs@GRAD*? initial_states@GRAD*? parameters@GRAD*?",
-    attrs={
-        "ex_states": (),
-        "states": (),
-        "reverse": False,
-        "arriving": (),
-        "rows": (),
-        "wanted_inputs": (),
-        "wanted_initial_states": (),
-        "wanted_parameters": (),
-    },
 )
 def recurrent_grad(
     inputs: list[Array],
@@ -244,14 +234,14 @@ def recurrent_grad(
     tapes: tuple[Tape, ...],
     douts: list[Array],
     *,
-    ex_states: tuple[str, ...],
-    states: tuple[str, ...],
-    reverse: bool,
-    arriving: tuple[str, ...],
-    rows: tuple[str, ...],
-    wanted_inputs: tuple[str, ...],
-    wanted_initial_states: tuple[str, ...],
-    wanted_parameters: tuple[str, ...],
+    ex_states: tuple[str, ...] = (),
+    states: tuple[str, ...] = (),
+    reverse: bool = False,
+    arriving: tuple[str, ...] = (),
+    rows: tuple[str, ...] = (),
+    wanted_inputs: tuple[str, ...] = (),
+    wanted_initial_states: tuple[str, ...] = (),
+    wanted_parameters: tuple[str, ...] = (),
     names: _Names,
 ) -> tuple[list[Array], list[Array], list[Any]]:
     """Return the gradients of the inputs and initial states, by backpropagation through the steps."""

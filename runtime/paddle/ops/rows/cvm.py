@@ -18,8 +18,8 @@ def _infer(x: Spec, cvm: Spec, *, use_cvm: bool) -> Spec:
     return x._replace(shape=(x.shape[0], x.shape[1] - (0 if use_cvm else 2)))
 
 
-@operator("cvm", "X+ CVM -> Y+", attrs={"use_cvm": True}, infer=_infer)
-def cvm(x: Any, counts: Array, *, use_cvm: bool) -> Any:
+@operator("cvm", "X+ CVM -> Y+", infer=_infer)
+def cvm(x: Any, counts: Array, *, use_cvm: bool = True) -> Any:
     """Return X with ln(shows + 1) and ln(clicks + 1) - ln(shows + 1) as first columns, or without both columns."""
     data = plain(x)
     if not use_cvm:

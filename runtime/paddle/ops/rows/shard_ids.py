@@ -112,8 +112,8 @@ def split_byref(x: Array, *, sections: tuple[int, ...]) -> list[Array]:
     return [x[end - height : end] for height, end in zip(sections, ends, strict=True)]
 
 
-@operator("split_selected_rows", "X -> Out*", attrs={"height_sections": ()}, infer=_infer_sparse)
-def split_selected_rows(x: SelectedRows, *, height_sections: tuple[int, ...]) -> list[SelectedRows]:
+@operator("split_selected_rows", "X -> Out*", infer=_infer_sparse)
+def split_selected_rows(x: SelectedRows, *, height_sections: tuple[int, ...] = ()) -> list[SelectedRows]:
     """Divide selected rows among ranges of rows; each result counts its rows from the start of its range."""
     parts = []
     end = 0

@@ -218,13 +218,8 @@ def _slices(x: Any, offset: Array, length: Array) -> tuple[Offsets, Offsets]:
     return ranges(offsets[:-1] + starts, counts), counts
 
 
-@operator(
-    "sequence_enumerate",
-    "X+ -> Out+",
-    attrs={"win_size": int, "pad_value": 0},
-    infer="X(N, ...) -> X(N, win_size)",
-)
-def sequence_enumerate(x: Any, *, win_size: int, pad_value: int) -> LoDArray:
+@operator("sequence_enumerate", "X+ -> Out+", attrs={"win_size": int}, infer="X(N, ...) -> X(N, win_size)")
+def sequence_enumerate(x: Any, *, win_size: int, pad_value: int = 0) -> LoDArray:
     """Return the window of win_size ids that starts at each id: X[t], ..., X[t + win_size - 1], padded by pad_value."""
     data, offsets = sequences(x, "X")
     rows = np.arange(len(data))[:, None] + np.arange(win_size)

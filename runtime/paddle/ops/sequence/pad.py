@@ -23,10 +23,9 @@ _INT64 = np.dtype("int64")
 @operator(
     "sequence_pad",
     "X+ PadValue -> Out Length",
-    attrs={"padded_length": -1},
     infer="X(_, ...) -> X(-1, padded_length, ..., lod=0), int64(-1, 1)",
 )
-def sequence_pad(x: Any, pad_value: Array, *, padded_length: int) -> tuple[Array, Array]:
+def sequence_pad(x: Any, pad_value: Array, *, padded_length: int = -1) -> tuple[Array, Array]:
     """Pad sequences to one length: return (n, length, ...), with PadValue at the ends, and the lengths (n, 1) int64.
 
     The length is that of the longest sequence if padded_length is -1.
@@ -81,14 +80,10 @@ def _infer_mask(x: Spec, maxlen_tensor: Spec | None, *, maxlen: int, out_dtype: 
     return Spec((*x.shape, maxlen if maxlen > 0 else -1), out_dtype.numpy)
 
 
-@operator(
-    "sequence_mask",
-    "X MaxLenTensor? -> Y",
-    attrs={"maxlen": -1, "out_dtype": VarType.INT64},
-    infer=_infer_mask,
-    shares_lod=False,
-)
-def sequence_mask(x: Array, maxlen_tensor: Array | None, *, maxlen: int, out_dtype: VarType) -> Array:
+@operator("sequence_mask", "X MaxLenTensor? -> Y", infer=_infer_mask, shares_lod=False)
+def sequence_mask(
+    x: Array, maxlen_tensor: Array | None, *, maxlen: int = -1, out_dtype: VarType = VarType.INT64
+) -> Array:
     """Return a mask Y (..., maxlen): 1 where j < X[...], else 0. If maxlen is -1, it is the maximum of X."""
     xp = array_module(x)
     if maxlen_tensor is not None:
@@ -116,8 +111,8 @@ def _infer(x: Spec) -> Spec:
     return x
 
 
-@operator("add_position_encoding", "X+ -> Out+", attrs={"alpha": 1.0, "beta": 1.0}, infer=_infer)
-def add_position_encoding(x: Any, *, alpha: float, beta: float) -> Any:
+@operator("add_position_encoding", "X+ -> Out+", infer=_infer)
+def add_position_encoding(x: Any, *, alpha: float = 1.0, beta: float = 1.0) -> Any:
     """Return Out = alpha X + beta P, with P[p, k] = sin(p/10000^(k/(D/2 - 1))) for k < D/2, then the cosines.
 
     X is (N, length, D), or sequences (rows, D).

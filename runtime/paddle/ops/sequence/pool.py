@@ -28,13 +28,8 @@ def _infer(x: Spec, *, pooltype: str) -> tuple[Spec, Spec]:
     return Spec(shape, x.dtype, max(x.lod_level - 1, 0)), Spec(shape, _INT32)
 
 
-@operator(
-    "sequence_pool",
-    "X+ -> Out+ MaxIndex~",
-    attrs={"is_test": False, "pooltype": "AVERAGE", "pad_value": 0.0},
-    infer=_infer,
-)
-def sequence_pool(x: Any, *, pooltype: str, pad_value: float) -> tuple[Any, Array | None]:
+@operator("sequence_pool", "X+ -> Out+ MaxIndex~", attrs={"is_test": False}, infer=_infer)
+def sequence_pool(x: Any, *, pooltype: str = "AVERAGE", pad_value: float = 0.0) -> tuple[Any, Array | None]:
     """Return the pooled rows (n, ...), pad_value for empty sequences, and the row numbers of the maxima (MAX only).
 
     The last level of LoD is removed; the levels before it are kept.

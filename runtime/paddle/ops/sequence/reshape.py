@@ -52,8 +52,8 @@ def _infer_reset(x: Spec, y: Spec | None) -> Spec:
     return x._replace(lod_level=max(y.lod_level if y else 1, 1))
 
 
-@operator("lod_reset", "X+ Y+? -> Out+", attrs={"target_lod": ()}, infer=_infer_reset)
-def lod_reset(x: Any, y: Any, *, target_lod: tuple[int, ...]) -> LoDArray:
+@operator("lod_reset", "X+ Y+? -> Out+", infer=_infer_reset)
+def lod_reset(x: Any, y: Any, *, target_lod: tuple[int, ...] = ()) -> LoDArray:
     """Return X with the LoD of Y, with Y's numbers as offsets if it has no LoD, or with the offsets target_lod."""
     data = plain(x)
     if y is None:
@@ -100,13 +100,8 @@ def _joined(x: list[Any]) -> tuple[Offsets, Offsets]:
     return ranges(starts.reshape(-1), counts.reshape(-1)), ends_of(counts.sum(axis=1))
 
 
-@operator(
-    "sequence_expand",
-    "X+ Y+ -> Out+",
-    attrs={"ref_level": -1},
-    infer="X(_, ...) -> X(-1, ..., lod=max(X, Y, 1))",
-)
-def sequence_expand(x: Any, y: Any, *, ref_level: int) -> Any:
+@operator("sequence_expand", "X+ Y+ -> Out+", infer="X(_, ...) -> X(-1, ..., lod=max(X, Y, 1))")
+def sequence_expand(x: Any, y: Any, *, ref_level: int = -1) -> Any:
     """Repeat entry i of X (a sequence, or a row unless X has one level) by the length of entry i of Y's `ref_level`.
 
     Out has one level with an entry for each repetition; where rows are repeated, Out has Y's levels down to ref_level.
@@ -173,10 +168,10 @@ def sequence_join(x: Any) -> LoDArray:
 @operator(
     "sequence_windows",
     "X+ -> Out+",
-    attrs={"stride": Limit(int, least=1), "from_end": False},
+    attrs={"stride": Limit(int, least=1)},
     infer="X(...) -> X(..., lod=X + 1)",
 )
-def sequence_windows(x: Any, *, stride: int, from_end: bool) -> LoDArray:
+def sequence_windows(x: Any, *, stride: int, from_end: bool = False) -> LoDArray:
     """Split sequences of X into sequences of `stride` rows; the last, or the first if from_end, may be shorter."""
     data, offsets = sequences(x, "X")
     counts = lengths(offsets)

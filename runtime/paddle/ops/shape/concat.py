@@ -26,8 +26,8 @@ def _infer_concat(x: list[Spec], *, axis: int) -> Spec:
     return x[0]._replace(shape=tuple(shape), lod_level=max(spec.lod_level for spec in x))
 
 
-@operator("concat", "X* -> Out", attrs={"axis": 0}, infer=_infer_concat, fresh=True)
-def concat(x: list[Array], *, axis: int) -> Array:
+@operator("concat", "X* -> Out", infer=_infer_concat, fresh=True)
+def concat(x: list[Array], *, axis: int = 0) -> Array:
     """Concatenate the inputs along an axis."""
     joined: Array = array_module(x[0]).concatenate(x, axis)
     return joined
@@ -45,8 +45,8 @@ def _infer_split(x: Spec, *, sections: tuple[int, ...], num: int, axis: int) -> 
     return [x._replace(shape=(*x.shape[:at], size, *x.shape[at + 1 :])) for size in sizes]
 
 
-@operator("split", "X -> Out*", attrs={"sections": (), "num": 0, "axis": 0}, infer=_infer_split)
-def split(x: Array, *, sections: tuple[int, ...], num: int, axis: int) -> list[Array]:
+@operator("split", "X -> Out*", infer=_infer_split)
+def split(x: Array, *, sections: tuple[int, ...] = (), num: int = 0, axis: int = 0) -> list[Array]:
     """Split X along an axis into `num` equal parts, or into parts of the given sizes; return them as views."""
     return _cut(x, _sizes(x.shape[axis], sections, num), axis)
 
@@ -65,8 +65,8 @@ def _infer_stack(x: list[Spec], *, axis: int) -> Spec:
     return Spec((*shape[:at], len(x), *shape[at:]), x[0].dtype)
 
 
-@operator("stack", "X* -> Y", attrs={"axis": 0}, infer=_infer_stack, shares_lod=keeps_rows("axis", added=1))
-def stack(x: list[Array], *, axis: int) -> Array:
+@operator("stack", "X* -> Y", infer=_infer_stack, shares_lod=keeps_rows("axis", added=1))
+def stack(x: list[Array], *, axis: int = 0) -> Array:
     """Stack the inputs along a new axis."""
     stacked: Array = array_module(x[0]).stack(x, axis)
     return stacked

@@ -47,8 +47,8 @@ def _infer_scatter(x: Spec, ids: Spec, updates: Spec) -> Spec:
     return x
 
 
-@operator("scatter", "X Ids Updates -> Out", attrs={"overwrite": True}, infer=_infer_scatter)
-def scatter(x: Array, ids: Array, updates: Array, *, overwrite: bool) -> Array:
+@operator("scatter", "X Ids Updates -> Out", infer=_infer_scatter)
+def scatter(x: Array, ids: Array, updates: Array, *, overwrite: bool = True) -> Array:
     """Return X with row Ids[i] replaced with Updates[i] or, if not overwrite, with the sum of its updates."""
     rows = _rows(ids, len(x), "Ids")
     out = x.copy()

@@ -25,8 +25,8 @@ def _infer_pad(x: Spec, *, paddings: Sizes) -> Spec:
     return _grown(x, paddings)
 
 
-@operator("pad", "X -> Out", attrs={"paddings": tuple, "pad_value": 0.0}, infer=_infer_pad)
-def pad(x: Array, *, paddings: Sizes, pad_value: float) -> Array:
+@operator("pad", "X -> Out", attrs={"paddings": tuple}, infer=_infer_pad)
+def pad(x: Array, *, paddings: Sizes, pad_value: float = 0.0) -> Array:
     """Pad X along each dimension i: paddings[2i] values before it, and paddings[2i + 1] after it."""
     return array_module(x).pad(x, _pairs(paddings), constant_values=pad_value)
 
@@ -128,8 +128,8 @@ def _infer(x: Spec, y: Spec) -> Spec:
     return y._replace(shape=x.shape)
 
 
-@operator("pad_constant_like", "X Y -> Out", attrs={"pad_value": 0.0}, infer=_infer, shares_lod=False)
-def pad_constant_like(x: Array, y: Array, *, pad_value: float) -> Array:
+@operator("pad_constant_like", "X Y -> Out", infer=_infer, shares_lod=False)
+def pad_constant_like(x: Array, y: Array, *, pad_value: float = 0.0) -> Array:
     """Pad Y with pad_value at the end of each dimension to the shape of X."""
     behind = [grown - size for grown, size in zip(x.shape, y.shape, strict=True)]
     return pad(y, paddings=tuple(size for each in behind for size in (0, each)), pad_value=pad_value)

@@ -183,10 +183,8 @@ def _infer_expand(x: Spec, given: Spec | None, parts: list[Spec], *, expand_time
     return x._replace(shape=tuple(-1 if size < 0 or each < 0 else size * each for size, each in pairs))
 
 
-@operator(
-    "expand", "X ExpandTimes? expand_times_tensor*? -> Out", attrs={"expand_times": ()}, infer=_infer_expand
-)
-def expand(x: Array, given: Array | None, parts: list[Array], *, expand_times: Shape) -> Array:
+@operator("expand", "X ExpandTimes? expand_times_tensor*? -> Out", infer=_infer_expand)
+def expand(x: Array, given: Array | None, parts: list[Array], *, expand_times: Shape = ()) -> Array:
     """Repeat X expand_times[i] times along each dimension i."""
     times = decided(given, parts, expand_times)
     _check_times(x.shape, times)

@@ -36,8 +36,8 @@ def _check_crop(x: Sizes, wanted: Sizes, offsets: Sizes) -> None:
             raise ShapeError(f"crop: expected a region inside X {x}, got {wanted} at {offsets}")
 
 
-@operator("crop", "X Y? Offsets? -> Out", attrs={"offsets": (), "shape": ()}, infer=_infer_crop)
-def crop(x: Array, y: Array | None, given: Array | None, *, offsets: Sizes, shape: Sizes) -> Array:
+@operator("crop", "X Y? Offsets? -> Out", infer=_infer_crop)
+def crop(x: Array, y: Array | None, given: Array | None, *, offsets: Sizes = (), shape: Sizes = ()) -> Array:
     """Crop X: return the part at the offsets, of Y's shape or of the given one (-1: up to the end)."""
     at, wanted = decided(given, (), offsets), y.shape if y is not None else shape
     _check_crop(x.shape, wanted, at)
@@ -82,7 +82,7 @@ def _infer_slice(
 @operator(
     "slice",
     "Input StartsTensor? EndsTensor? StartsTensorList*? EndsTensorList*? -> Out",
-    attrs={"axes": tuple, "starts": tuple, "ends": tuple, "infer_flags": (), "decrease_axis": ()},
+    attrs={"axes": tuple, "starts": tuple, "ends": tuple, "infer_flags": ()},
     infer=_infer_slice,
     shares_lod=keeps_rows("axes"),
 )
@@ -96,7 +96,7 @@ def slice_(
     axes: Sizes,
     starts: Sizes,
     ends: Sizes,
-    decrease_axis: Sizes,
+    decrease_axis: Sizes = (),
 ) -> Array:
     """Return a view of the range starts[i]:ends[i] of each axis axes[i]; negative numbers count from the end.
 
@@ -166,15 +166,9 @@ def _infer(x: Spec, seed: Spec | None, *, shape: tuple[int, ...]) -> tuple[Spec,
     return x._replace(shape=(*x.shape[: len(x.shape) - len(shape)], *shape)), Spec((1,), _INT64)
 
 
-@operator(
-    "random_crop",
-    "X Seed? -> Out SeedOut~",
-    attrs={"shape": tuple, "startup_seed": 0},
-    infer=_infer,
-    shares_lod=False,
-)
+@operator("random_crop", "X Seed? -> Out SeedOut~", attrs={"shape": tuple}, infer=_infer, shares_lod=False)
 def random_crop(
-    x: Array, seed: Array | None, *, shape: tuple[int, ...], startup_seed: int, runs: Iterator[int]
+    x: Array, seed: Array | None, *, shape: tuple[int, ...], startup_seed: int = 0, runs: Iterator[int]
 ) -> tuple[Array, Array]:
     """Return crops (..., *shape) of X (..., *larger), each at its own position, and the next seed (1,) int64.
 

@@ -86,7 +86,7 @@ def dgc_decode(x: Any, like: Array) -> Array:
 @operator(
     "dgc_momentum",
     "Param Grad Velocity LearningRate current_step -> ParamOut VelocityOut",
-    attrs={"mu": float, "use_nesterov": False, "rampup_begin_step": 0.0},
+    attrs={"mu": float},
     infer="Param, Velocity",
     in_place={"ParamOut": "Param", "VelocityOut": "Velocity"},
 )
@@ -98,8 +98,8 @@ def dgc_momentum(
     current_step: Array,
     *,
     mu: float,
-    use_nesterov: bool,
-    rampup_begin_step: float,
+    use_nesterov: bool = False,
+    rampup_begin_step: float = 0.0,
 ) -> tuple[Array, Array]:
     """Apply momentum before `rampup_begin_step`, then plain SGD, because the sent values include momentum."""
     eta = rate.reshape(()).astype(param.dtype)
