@@ -20,14 +20,14 @@ from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS, value_of
 from paddle_node.contract.flags import Flag as PaddleFlag
 
 _SHORT = {option.short: option for option in OPTIONS if option.short}
-_OF_CONF = {row.flag for row in CONF_NAMES.values()}  # read with the names in conf.py
-_KNOWN_FLAGS = INIT_FLAGS.keys() | PSERVER_FLAGS.keys()
+OF_CONF = {row.flag for row in CONF_NAMES.values()}  # read with the names in conf.py
+KNOWN_FLAGS = INIT_FLAGS.keys() | PSERVER_FLAGS.keys()
 LAUNCHER_FLAGS = frozenset({"trainer_id", "pservers", "num_gradient_servers"})
 """Flags whose values follow from the plan; users must not set them."""
 OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 ESCAPE = " (To pass it to your script, put it after --.)"
 _DASHES = tuple("\u2010\u2011\u2012\u2013\u2014\u2212")  # typographic ones, from a document or a chat
-_ASSIGNMENT = regex(r"[A-Z][A-Z0-9_]*=")
+ASSIGNMENT = regex(r"[A-Z][A-Z0-9_]*=")
 _BOOLEANS = ("true", "false", "yes", "no", "0", "1")
 _FIRST = ("run", "doctor")  # commands that take the options of a job
 
@@ -257,7 +257,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
                     f"unknown argument {token!r}. Separate several values with commas and no spaces: {joined}"
                     + ESCAPE
                 )
-            if before is not None and before.name == "env" and _ASSIGNMENT.match(token):
+            if before is not None and before.name == "env" and ASSIGNMENT.match(token):
                 raise UsageError(
                     f"unknown argument; repeat the option for each variable: --env={token}" + ESCAPE
                 )
@@ -354,7 +354,7 @@ def _unknown_option(token: str, engine: str) -> str:
         return ""
     given = token.partition("=")[0]
     name = given.lstrip("-")
-    if name in _KNOWN_FLAGS:
+    if name in KNOWN_FLAGS:
         return ""
     plain = "" if token[:2] == "--" and len(name) == 1 else name.replace("-", "_")
     advice = _OF_ENGINE.get(engine, {}).get(plain) or EXPECTED.get(plain)
@@ -378,11 +378,11 @@ def _unknown_option(token: str, engine: str) -> str:
 def _check_flags(flags: Sequence[Flag], checks_values: bool) -> None:
     """Reject a flag of paddle with an invalid value, and a misspelled one, which would have no effect."""
     for name, value in flags:
-        if name in _KNOWN_FLAGS:
-            if checks_values and name in INIT_FLAGS.keys() - PSERVER_FLAGS.keys() - _OF_CONF:
+        if name in KNOWN_FLAGS:
+            if checks_values and name in INIT_FLAGS.keys() - PSERVER_FLAGS.keys() - OF_CONF:
                 _check_flag_value(INIT_FLAGS[name], name, value)
             continue
-        near = next((known for known in sorted(_KNOWN_FLAGS) if near_miss(name, known)), None)
+        near = next((known for known in sorted(KNOWN_FLAGS) if near_miss(name, known)), None)
         if near:
             raise UsageError(f"unknown paddle flag --{name}: did you mean --{near}?" + ESCAPE)
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from paddle_cluster.config import workspace
-from paddle_cluster.config.arguments import ESCAPE, OF_JOBS
+from paddle_cluster.config.arguments import OF_JOBS
 from paddle_cluster.config.entry import SCRIPTS, Entry
 from paddle_cluster.config.hosts import COUNTS
 from paddle_cluster.config.options import LONG
@@ -42,50 +41,7 @@ _WITHOUT_EFFECT = (
     | {"mca": 2}
 )
 """Option that is not needed here -> its number of values."""
-_NOT_OURS = {
-    name: advice
-    for names, advice in {
-        "N": "give --nnodes={}",
-        "n": "give --nproc_per_node=N, the number of processes per node",
-        "f": "give --hostfile={}",
-        "c": "give --conf={}",
-        "e": "give --env={}",
-        "d": "give --detach",
-        "i": "name the key in conf.py, SSH_IDENTITY_FILES = ['{}'], or with IdentityFile in ~/.ssh/config",
-        "l": "write {}@host in HOSTS or --hosts",
-        "gpus gpu gpu_ids devices": "give --env=CUDA_VISIBLE_DEVICES={}; --nproc_per_node=N starts a process per GPU",
-        "log_dir logdir log_path": "leave it out; logs are copied to log/ in the workspace",
-        "verbose v vv debug quiet q": "leave it out; log/job.log in the workspace has every line of all processes",
-        "working_dir working_directory work_dir cwd": "leave it out; processes start in a copy of -p DIR",
-        "timeout time_limit time": "leave it out; to limit the time, run `timeout SECONDS` in front of the launcher",
-        "retry retries restart restarts": "give --max_restarts={}",
-        "job_name J": "give --name={}",
-        "w": "give --hosts={}",
-        "workers": "give --nproc_per_node={}",
-        "mem cpus_per_task partition": "give --engine=slurm, and SLURM_OPTIONS in conf.py",
-        "y yes": "leave it out; the launcher asks no question",
-        "requirements": "give --bootstrap, which installs the packages of requirements.txt in the workspace",
-        "image container": "give --engine=kubernetes and K8S_IMAGE in conf.py, or list containers with sshd in HOSTS",
-        "conda conda_env": "give PYTHON in conf.py, the path of the environment's Python on the nodes",
-        "user": "write {}@host in HOSTS or --hosts",
-        "ignore exclude_files": "list it in .paddleignore in the workspace",
-        "output output_dir out_dir o": "leave it out; files that node 0 writes to output/ are copied to the workspace",
-        "rank local_rank world_size dist_url init_method": "leave it out; the launcher sets RANK, WORLD_SIZE, "
-        "LOCAL_RANK, MASTER_ADDR and MASTER_PORT",
-    }.items()
-    for name in names.split()
-}
-"""Option of other programs, also common in scripts -> what to give instead if the script does not read it."""
-_SHORT_NUMBER = regex(r"-([A-Za-z])([0-9]+)")
-_READS_ANY = regex(  # a script that may read options which it does not name
-    rb"(?<!len\(sys\.)(?:\b|_)argv\b(?!\[[01]\])|parse_known|REMAINDER|parents=|add_argument\(\s*[^\"'\s]"
-    rb"|add_(?!argument\b|argument_group\b)\w*arg|\b(?:getopt|optparse|runpy|unittest|importlib|__import__)\b"
-    rb"|(?<!\.)\b(?:exec|eval)\(|[Ff]lags|FLAGS|CLI|cli\b"
-    rb"|/proc/|paddle"
-)
 _NUMBER = regex(r"[0-9]{1,6}")
-_WITHOUT_ARGUMENTS = frozenset((*sys.stdlib_module_names, *workspace.FRAMEWORKS, "numpy", "torchvision"))
-"""Packages that do not read the command line of a script that imports them."""
 _READS_RANKS = regex(rb"\b(?:RANK|WORLD_SIZE)\b")
 
 
@@ -205,37 +161,6 @@ class _Line:
 
 def _count(text: str) -> int:
     return int(text) if _NUMBER.fullmatch(text) else 0
-
-
-def unread(tokens: Sequence[str], entry: Entry, package: Path) -> str:
-    """Return what to give instead of other launchers' options, if a script certainly does not read them; or ""."""
-    found = {
-        given: _NOT_OURS.get(name, f"write two hyphens: --{name}={{}}").format(value or "...")
-        for given, name, value in _named(tokens)
-        if name in _NOT_OURS or (name in LONG and given[:2] != "--")
-    }
-    imported, files = workspace.sources(entry, package) if found else ([], {})
-    source = b"\n".join(files.values())
-    if not source or _READS_ANY.search(source) or not _WITHOUT_ARGUMENTS.issuperset(imported):
-        return ""
-    source = source.replace(b"-", b"_").replace(b"'", b'"')
-    lines = [
-        f"unknown option {given}: {advice}"
-        for given, advice in found.items()
-        if f'"{given}'.replace("-", "_").encode() not in source
-    ]
-    return "\n".join([*lines[:-1], f"{lines[-1]}{ESCAPE}"]) if lines else ""
-
-
-def _named(tokens: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield each option as it is written, its name and its value."""
-    for token, following in itertools.zip_longest(tokens, tokens[1:], fillvalue=""):
-        given, equals, value = token.partition("=")
-        if joined := _SHORT_NUMBER.fullmatch(token):
-            yield f"-{joined[1]}", joined[1], joined[2]
-        elif given.startswith("-") and (given[:2] != "--" or len(given) > 3):
-            is_value = not equals and not following.startswith("-")
-            yield given, given.lstrip("-").replace("-", "_"), following if is_value else value
 
 
 def is_command_line(word: str) -> bool:

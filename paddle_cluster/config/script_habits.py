@@ -80,10 +80,6 @@ _HABITS = tuple(
     )
 )
 """Pattern of a habit, pattern of what makes it harmless, anywhere in the script or its modules -> the warning."""
-_READS_ARGUMENTS = regex(
-    rb"\b(?:sys|click|fire|hydra|absl|typer|tyro|plac|gin|chz|pyrallis|draccus|runpy|unittest)\b|arg[sv]|[Pp]ars"
-    rb"|[Ff]lags|FLAGS|[a-z]opts?\b|CLI|cli\b|paddle"
-)
 _OTHER_MAIN = regex(r"__name__ == ('(?!__(?:mp_)?main__')\w*main\w*')", re.IGNORECASE)
 _MAINS = ("main", "train", "run", "_main")
 _INERT = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
@@ -114,11 +110,6 @@ def harmful(
 def trains_alone(imported: Collection[str], files: Mapping[Path, bytes]) -> bool:
     """Return whether a script and its modules import torch, but mention neither ranks nor a library that uses them."""
     return "torch" in imported and not any(word in source for source in files.values() for word in _OF_RANKS)
-
-
-def ignores_arguments(files: Mapping[Path, bytes]) -> bool:
-    """Return whether neither a Python script nor its modules read the command line."""
-    return any(files.values()) and not any(map(_READS_ARGUMENTS.search, files.values()))
 
 
 def unused_main(entry: Entry, package: Path) -> str:

@@ -302,6 +302,7 @@ def sources(entry: Entry, package: Path) -> tuple[list[str], dict[Path, bytes]]:
     Both are empty if a file cannot be read.
     """
     todo = [package / name for name in entries.files(entry, package)[:2] if name.endswith(".py")]
+    roots = {package, *([] if entry.module else [(package / entry.path).parent])}
     seen: dict[Path, bytes] = {}
     imported = []
     while todo:
@@ -317,10 +318,9 @@ def sources(entry: Entry, package: Path) -> tuple[list[str], dict[Path, bytes]]:
             return [], {}
         for name in _imported(tree, file.parent.relative_to(package).parts):
             top = name.partition(".")[0]
-            if (package / top).is_dir() or (package / f"{top}.py").is_file():
-                todo += _files_of(package, name)
-            else:
-                imported.append(top)
+            found = [root for root in roots if (root / top).is_dir() or (root / f"{top}.py").is_file()]
+            todo += [file for root in found for file in _files_of(root, name)]
+            imported += [] if found else [top]
     return imported, seen
 
 

@@ -16,7 +16,6 @@ from paddle_cluster.config.script_habits import (
     fixed_world_sizes,
     harmful,
     hidden_errors,
-    ignores_arguments,
     trains_alone,
     unused_main,
 )
@@ -32,7 +31,6 @@ from paddle_cluster.plan.plan import (
     trainer_processes,
     values_in_files,
 )
-from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import counted
 from paddle_cluster.text.wrapping import table, visible
 from paddle_node.contract.names import JOB_KEY
@@ -104,13 +102,6 @@ def _warnings(plan: Plan) -> Iterator[str]:
     if plan.mode is not Mode.V1 and (unused := unused_main(job.entry, package)):
         yield f"WARNING: {unused}, so the job probably does nothing"
     ranks = len(plan.trainer_nodes) if plan.mode is Mode.COLLECTIVE else 1
-    is_read = job.passthrough or ranks > 1
-    imported, files = workspace.sources(job.entry, package) if is_read else ([], {})
-    if job.passthrough and ignores_arguments(files):
-        yield (
-            f"WARNING: {entry} reads no arguments, and the launcher has no option {_given(plan)}: "
-            f"`{PROGRAM} run --help` lists its options, such as --nnodes, --nproc_per_node, --include and --dry_run"
-        )
     if plan.mode is Mode.COLLECTIVE:
         for place, size in fixed_world_sizes(job.entry, package):
             if size != ranks:
@@ -119,6 +110,7 @@ def _warnings(plan: Plan) -> Iterator[str]:
                     "world_size and rank, which PyTorch reads from WORLD_SIZE and RANK"
                 )
     if ranks > 1:
+        imported, files = workspace.sources(job.entry, package)
         if trains_alone(imported, files):
             yield (
                 f"WARNING: each of {ranks} ranks will train alone: {entry} imports torch, but never calls "

@@ -145,7 +145,7 @@ class Bench:
 
     def job(self, *args: str, workspace: str = "ws") -> list[str]:
         """The arguments of a job that runs until it is stopped."""
-        return ["-p", workspace, "--conf=conf.py", "--mode=collective", *args, "--hold"]
+        return ["-p", workspace, "--conf=conf.py", "--mode=collective", *args, "--", "--hold"]
 
     def run(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""

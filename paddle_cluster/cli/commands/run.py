@@ -27,8 +27,8 @@ from paddle_node.linux import proc
 VERSION = "0.2.0"
 
 _REST = f"""\
-All other arguments are passed to the trainers unchanged, as is everything after
---. Flags of paddle.init are also set as PADDLE_INIT_<NAME>.
+Other arguments that the script reads are passed to the trainers unchanged, as is
+everything after --. Flags of paddle.init are also set as PADDLE_INIT_<NAME>.
 
 More: {PROGRAM} help command-line (every option, exit codes),
 help configuration (conf.py), help any-script (PyTorch, ...), help: all pages.
@@ -82,9 +82,9 @@ def run(argv: Sequence[str]) -> ExitCode:
     workspace.check_workspace(resolved)
     passed_on = given.passthrough[: given.before_dashes]
     if passed_on and resolved.job.package:
-        from paddle_cluster.config.foreign import unread
+        from paddle_cluster.config.unread import unread
 
-        if problem := unread(passed_on, resolved.job.entry, resolved.job.package):
+        if problem := unread(passed_on, resolved.job.entry, resolved.job.package, resolved.job.mode):
             raise UsageError(problem)
     if resolved.dry_run:
         answer(_dry_run(resolved))

@@ -132,7 +132,7 @@ def test_a_job_of_this_machine_alone_does_without_the_ssh_library(run: Run, pack
 
 def test_a_dry_run_shows_the_plan_and_writes_nothing(run: Run, package: Path) -> None:
     before = sorted(package.parent.rglob("*"))
-    done = run("-p", "ws", "--conf=conf.py", "--dry_run", "--title=a b")
+    done = run("-p", "ws", "--conf=conf.py", "--dry_run", "--", "--title=a b")
     assert done.returncode == 0
     assert b"trainer-1 on node 1 (root@192.0.2.2)" in done.stdout
     assert b"-u train.py '--title=a b'" in done.stdout
@@ -140,7 +140,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(run: Run, package: Path) ->
 
 
 def test_a_dry_run_shows_bytes_that_are_no_text(run: Run) -> None:
-    done = run(b"-p", b"ws", b"--conf=conf.py", b"--dry_run", b"--x=\xff")
+    done = run(b"-p", b"ws", b"--conf=conf.py", b"--dry_run", b"--", b"--x=\xff")
     assert done.returncode == 0
     assert b"'--x=\\udcff'" in done.stdout
 

@@ -11,8 +11,7 @@ import pytest
 from paddle_cluster.cli import main
 from paddle_cluster.cli.commands.run import run
 from paddle_cluster.config import arguments
-from paddle_cluster.config.entry import Entry
-from paddle_cluster.config.foreign import equivalent, unread
+from paddle_cluster.config.foreign import equivalent
 from paddle_cluster.errors import UsageError
 
 TRAIN = "-p . --entry=train.py --mode=collective"
@@ -91,62 +90,3 @@ def test_the_name_of_another_launcher_as_the_command_is_answered_with_the_equiva
         main.named(["torchrun", "train.py"])
     with pytest.raises(UsageError, match=r"unknown command 'submit': did you mean run\?"):
         main.named(["submit", "--detach"])
-
-
-ARGPARSE = (
-    "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr')\np.add_argument('--log-every')\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("source", "argv", "words"),
-    [
-        ("import torch\n", "-N 2 -n4", "unknown option -N: give --nnodes=2\nunknown option -n: give --nproc"),
-        ("import torch\n", "-N2", "unknown option -N: give --nnodes=2 (To pass it to your script, put it after --.)"),
-        (ARGPARSE, "-N 2", "unknown option -N: give --nnodes=2"),
-        ("import sys\nlr = sys.argv[1] if len(sys.argv) > 1 else 2\n", "-N 2", "unknown option -N"),
-        (ARGPARSE, "-f hosts.txt", "unknown option -f: give --hostfile=hosts.txt"),
-        (ARGPARSE, "-i ~/.ssh/k", "unknown option -i: name the key in conf.py, SSH_IDENTITY_FILES = ['~/.ssh/k']"),
-        (ARGPARSE, "--gpus=0,1", "unknown option --gpus: give --env=CUDA_VISIBLE_DEVICES=0,1; "),
-        (ARGPARSE, "--restart=3", "unknown option --restart: give --max_restarts=3"),
-        (ARGPARSE, "-nproc_per_node=2", "unknown option -nproc_per_node: write two hyphens: --nproc_per_node=2"),
-        (ARGPARSE + "p.add_argument('-name')\n", "-name x", ""),
-        (ARGPARSE, "--job-name=a -w b,c", "unknown option --job-name: give --name=a\nunknown option -w: give"),
-        (ARGPARSE, "--time=01:00:00", "unknown option --time: leave it out; to limit the time, run `timeout"),
-        (ARGPARSE, "--mem 4G", "unknown option --mem: give --engine=slurm"),
-        (ARGPARSE + "p.add_argument('--job_name')\n", "--job_name worker", ""),
-        (ARGPARSE + "p.add_argument('--workers')\n", "--workers 2", ""),
-        (ARGPARSE, "--log_dir x", "unknown option --log_dir: leave it out; logs are copied"),
-        (ARGPARSE, "--verbose", "unknown option --verbose: leave it out; log/job.log"),
-        (ARGPARSE, "--working-dir x", "unknown option --working-dir: leave it out; "),
-        ("import torch\n", "-- -N 2", ""),
-        ("import torch\n", "--lr 2", ""),
-        ("import torch, sys\nprint(sys.argv[1:])\n", "-N 2", ""),
-        ("import torch, sys\nprint(sys.argv[2])\n", "-N 2", ""),
-        ("import torch, sys\nfrom sys import argv\n", "-N 2", ""),
-        ("import torch, mine\n", "-N 2", ""),  # which can read them
-        (ARGPARSE + "p.add_argument('-N')\n", "-N 2", ""),
-        (ARGPARSE + "p.add_argument('-N')\n", "-N2", ""),
-        (ARGPARSE + "p.add_argument('--gpus_used')\n", "--gpus=1", ""),  # an abbreviation
-        (ARGPARSE + "p.add_argument('-v', '--verbose')\n", "-v --verbose", ""),
-        (ARGPARSE + "for name in NAMES: p.add_argument(name)\n", "-N 2", ""),
-        (ARGPARSE + "p.add_argument(f'--{NAME}')\n", "-N 2", ""),
-        (ARGPARSE + "args, rest = p.parse_known_args()\n", "-N 2", ""),
-        (ARGPARSE + "import pytorch_lightning as pl\npl.Trainer.add_argparse_args(p)\n", "--gpus 2", ""),
-        ("import getopt, sys\n", "-n 2", ""),
-        ("import importlib\nimportlib.import_module('main').run()\n", "-n 2", ""),
-        ("exec(open('main.py').read())\n", "-n 2", ""),
-        (ARGPARSE + "import torch\nmodel.eval()\n", "-n 2", "unknown option -n"),
-        ("import subprocess, sys\nsubprocess.run(['x', *sys.argv[1:]])\n", "-n 2", ""),
-        ("from paddle import v2\n", "--log_dir=x", ""),
-    ],
-)  # fmt: skip
-def test_options_of_other_programs_are_refused_only_if_the_script_cannot_read_them(
-    script: Path, source: str, argv: str, words: str
-) -> None:
-    script.write_text(source)
-    line = ["-p", ".", "--mode=collective", *argv.split()]
-    given = arguments.parse(line)
-    problem = unread(given.passthrough[: given.before_dashes], Entry(path="train.py"), script.parent)
-    assert problem.startswith(words)
-    assert bool(problem) == bool(words)

@@ -39,34 +39,6 @@ def test_a_torch_script_whose_ranks_never_meet_is_reported(
     assert "train alone" not in opening(planned(LOCAL, "--mode=collective", "--nnodes=1"))
 
 
-@pytest.mark.parametrize(
-    ("script", "arguments", "told"),
-    [
-        (
-            "print(1)\n",
-            ["-N2"],
-            "train.py reads no arguments, and the launcher has no option -N2",
-        ),
-        ("print(1)\n", [], ""),
-        ("import sys\nprint(sys.argv)\n", ["-N2"], ""),
-        ("from paddle import v2\n", ["-N2"], ""),
-        ("conf = OmegaConf.from_cli()\n", ["--lr=2"], ""),
-        ("import pyrallis\n", ["--lr=2"], ""),
-        ("import runpy\nrunpy.run_path('main.py')\n", ["--lr=2"], ""),
-    ],
-)
-def test_arguments_that_nobody_reads_are_reported(
-    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    script: str, arguments: list[str], told: str,
-) -> None:  # fmt: skip
-    (tmp_path / "ws").mkdir()
-    (tmp_path / "ws/train.py").write_text(script)
-    monkeypatch.chdir(tmp_path)
-    lines = opening(planned("", "--mode=collective", "--hosts=local,local", *arguments)).splitlines()[2:]
-    assert len(lines) == bool(told)
-    assert told in "".join(lines)
-
-
 def test_a_file_that_hides_a_package_is_reported(
     planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
