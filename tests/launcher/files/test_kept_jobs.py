@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.control_jobs import ROOT
+from tests.nursery import Forked
 
 LIMIT_S = 110
 
@@ -31,11 +33,11 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def paddle(*words: str, code: int = 0) -> str:
-    """Run paddle.py to its end; what it said."""
-    argv = [sys.executable, str(ROOT / "paddle.py"), *words]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    """Run the launcher to its end and return its output."""
+    launcher = Forked("launcher", words, os.environ, None)
+    output, _ = launcher.communicate(LIMIT_S)
+    assert launcher.returncode == code, output
+    return output
 
 
 def run(workspace: Path, conf: Path, *options: str) -> str:

@@ -96,7 +96,6 @@ def path_to() -> Iterator[Callable[..., LossyPath]]:
     "fates",
     [
         ("is silent",),
-        ("is silent", "is silent"),
         ("is reset", "is reset"),
         ("is silent", "is reset", "is silent"),
     ],

@@ -120,24 +120,30 @@ def test_another_program_is_noticed_before_the_first_step() -> None:
     assert re.match("rank 2 and rank 0 .* program:", texts.pop())
 
 
-@pytest.mark.parametrize(("way", "late"), [("auto", 1), ("tcp", 1), ("tcp", 0)])
-def test_a_rank_that_does_not_come_is_named_by_all(way: str, late: int) -> None:
-    go_on = threading.Event()
+def test_a_late_rank_is_named_by_all_others() -> None:
+    """Three groups, which wait simultaneously."""
 
-    def act(group: Ranks) -> None:
-        if group.rank == late:
-            go_on.wait(30.0)
-        try:
-            group.all_reduce(np.ones(100_000))
-        finally:
-            go_on.set()
+    def errors_of_group(way: str, late: int) -> list[CollectiveError]:
+        go_on = threading.Event()
 
-    errors = errors_of(members(3, way=way, timeout_s=6.0), act)
-    assert [error.rank for error in errors] == [late] * 3
-    waited = [error for rank, error in enumerate(errors) if rank != late]
-    assert all(
-        isinstance(error, PeerLate) and f"waited 6 s for rank {late}" in str(error) for error in waited
-    )
+        def act(group: Ranks) -> None:
+            if group.rank == late:
+                go_on.wait(30.0)
+            try:
+                group.all_reduce(np.ones(100_000))
+            finally:
+                go_on.set()
+
+        return errors_of(members(3, way=way, timeout_s=6.0), act)
+
+    cases = [("auto", 1), ("tcp", 1), ("tcp", 0)]
+    groups = at_once([partial(errors_of_group, *case) for case in cases])
+    for (_, late), errors in zip(cases, groups, strict=True):
+        assert [error.rank for error in errors] == [late] * 3
+        waited = [error for rank, error in enumerate(errors) if rank != late]
+        assert all(
+            isinstance(error, PeerLate) and f"waited 6 s for rank {late}" in str(error) for error in waited
+        )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs TCP_USER_TIMEOUT")

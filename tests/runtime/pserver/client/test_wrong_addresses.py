@@ -11,7 +11,8 @@ import logging
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -88,33 +89,45 @@ def failure(act: Callable[[], object]) -> PaddleError:
     return caught.value
 
 
+def failures(acts: Mapping[str, Callable[[], object]]) -> dict[str, PaddleError]:
+    """Run all simultaneously, since each waits for its deadline, and return their errors."""
+    with ThreadPoolExecutor(len(acts)) as threads:
+        return dict(zip(acts, threads.map(failure, acts.values()), strict=True))
+
+
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     found = [record for record in caplog.records if record.levelno >= logging.WARNING]
     return [text for record in found if (text := record.getMessage()).startswith("waiting for pserver")]
 
 
-@pytest.mark.parametrize("who", CLIENTS)
-def test_a_server_that_is_not_there_is_told_while_its_client_waits(
-    who: str, caplog: pytest.LogCaptureFixture
+def test_a_missing_server_is_reported_while_each_kind_of_client_waits(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    one, other = free_endpoint(), free_endpoint()
-    error = failure(lambda: CLIENTS[who](one, other))
-    assert isinstance(error, PserverLost)
-    assert re.search(rf"pserver {one} did not answer for \d+ s; {re.escape(REFUSED)}", str(error))
-    assert f"nor did {other} answer" in str(error)
-    assert len(told(caplog)) > 1, "told once, and not again"
-    assert told(caplog)[0].startswith(f"waiting for pserver {one}, {other}: {REFUSED}")
-    assert re.search(r"\(waited \d+ s, at most \d+ s more\)$", told(caplog)[0])
+    servers = {who: (free_endpoint(), free_endpoint()) for who in CLIENTS}
+    errors = failures({who: partial(connect, *servers[who]) for who, connect in CLIENTS.items()})
+    for who, (one, other) in servers.items():
+        assert isinstance(errors[who], PserverLost)
+        reason = rf"pserver {one} did not answer for \d+ s; {re.escape(REFUSED)}"
+        assert re.search(reason, str(errors[who]))
+        assert f"nor did {other} answer" in str(errors[who])
+        warnings = [text for text in told(caplog) if f" {one}, " in text]
+        assert len(warnings) > 1, "reported once, and not again"
+        assert warnings[0].startswith(f"waiting for pserver {one}, {other}: {REFUSED}")
+        assert re.search(r"\(waited \d+ s, at most \d+ s more\)$", warnings[0])
 
 
-@pytest.mark.parametrize("who", CLIENTS)
-def test_a_name_that_nobody_knows_is_told_while_its_client_waits(
-    who: str, caplog: pytest.LogCaptureFixture
+def test_an_unknown_name_is_reported_while_each_kind_of_client_waits(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    error = failure(lambda: CLIENTS[who]("no-such-host.invalid:7164"))
-    assert isinstance(error, PserverLost)
-    assert "the name 'no-such-host.invalid' cannot be resolved" in str(error)
-    assert "the name 'no-such-host.invalid' cannot be resolved" in told(caplog)[0]
+    errors = failures(
+        {who: partial(connect, f"no-such-{who}.invalid:7164") for who, connect in CLIENTS.items()}
+    )
+    for who, error in errors.items():
+        reason = f"the name 'no-such-{who}.invalid' cannot be resolved"
+        assert isinstance(error, PserverLost)
+        assert reason in str(error)
+        warnings = [text for text in told(caplog) if f"no-such-{who}." in text]
+        assert reason in warnings[0]
 
 
 @pytest.mark.parametrize("who", CLIENTS)
@@ -194,8 +207,11 @@ KEYS = {
 def test_another_wire_or_key_is_an_error_before_the_deadline(what: str) -> None:
     theirs, ours, why = KEYS[what]
     with PserverProcess("--port=0", key=theirs) as server:
-        for connect in CLIENTS.values():
-            error = failure(partial(connect, *server.endpoints, timeout_s=LONG_S, key=ours))
+        acts = {
+            who: partial(connect, *server.endpoints, timeout_s=LONG_S, key=ours)
+            for who, connect in CLIENTS.items()
+        }
+        for error in failures(acts).values():
             assert isinstance(error, WireError)
             assert error.endpoint == server.endpoints[0]
             assert why in str(error)
