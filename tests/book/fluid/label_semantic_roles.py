@@ -99,7 +99,7 @@ def train_loop(main_program):
     embedding_param.set(load_parameter(conll05.get_embedding(), len(word_dict), WORD_DIM), place)
     kept = paddle.reader.firstn(conll05.test(), 300)
     train_data = paddle.batch(paddle.reader.shuffle(roles.mine(kept), buf_size=8192), batch_size=10)
-    for pass_id in range(4 * roles.trainers):
+    for pass_id in range(3 * roles.trainers):
         for data in train_data():
             cost = exe.run(main_program, feed=feeder.feed(data), fetch_list=[avg_cost])[0]
         print("Pass %d, avg_cost: %.4f" % (pass_id, cost))

@@ -66,7 +66,7 @@ def train_loop(main_program):
     feeder = fluid.DataFeeder(feed_list, place)
     shuffled = paddle.reader.shuffle(roles.mine(movielens.train()), buf_size=8192)
     train_reader = paddle.batch(shuffled, batch_size=64)
-    for pass_id in range(3 * roles.trainers):
+    for pass_id in range(2 * roles.trainers):
         for data in train_reader():
             outs = exe.run(program=main_program, feed=feeder.feed(data), fetch_list=[avg_cost])
         print(f"Pass {pass_id}, cost {outs[0].item():.3f}")

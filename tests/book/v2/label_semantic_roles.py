@@ -173,7 +173,7 @@ def main():
             result = trainer.test(reader=paddle.batch(lambda: iter(unseen), batch_size=10), feeding=feeding)
             print("Test with Pass %d, Cost %f, %s" % (event.pass_id, result.cost, result.metrics))
 
-    passes = 7
+    passes = 5
     trainer.train(
         reader=paddle.batch(paddle.reader.shuffle(mine(train), buf_size=8192), batch_size=10 // trainers),
         event_handler=event_handler,

@@ -115,10 +115,10 @@ def main():
         ),
         event_handler=event_handler,
         feeding=feeding,
-        num_passes=5,
+        num_passes=3,
     )
 
-    with open("output/params_pass_4.tar", "rb") as f:
+    with open("output/params_pass_2.tar", "rb") as f:
         loaded = paddle.parameters.Parameters.from_tar(f)
     user = paddle.dataset.movielens.user_info()[3]
     movie = paddle.dataset.movielens.movie_info()[5]

@@ -102,10 +102,10 @@ def main():
         reader=paddle.batch(paddle.reader.shuffle(mine(train), buf_size=1000), batch_size=50 // trainers),
         event_handler=event_handler,
         feeding=feeding,
-        num_passes=4,
+        num_passes=3,
     )
 
-    with open("./output/params_pass_3.tar", "rb") as f:
+    with open("./output/params_pass_2.tar", "rb") as f:
         averaged = paddle.parameters.Parameters.from_tar(f)
     samples = list(test())
     probs = paddle.infer(
