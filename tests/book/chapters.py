@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.local_nodes import warm_nodes
+from tests.nursery import Forked
 from tests.ports import free_range
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,6 +66,14 @@ def run(home: Path, folder: Path, *argv: str | Path) -> str:
     return done.stdout
 
 
+def run_job(home: Path, folder: Path, *argv: str | Path) -> None:
+    """Run a job of the launcher with these data sets to its successful end."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "runtime"), "PADDLE_DATA_HOME": str(home)}
+    launcher = Forked("launcher", [*map(str, argv)], env, folder)
+    output, _ = launcher.communicate(LIMIT_S)
+    assert launcher.returncode == 0, output
+
+
 def check(chapter: Chapter, told: str) -> None:
     """What the script said that it reached is good enough."""
     figure, simplest = REACHED.findall(told)[-1]
@@ -85,10 +94,10 @@ def workspace_of(chapter: Chapter, scripts: Path, folder: Path) -> Path:
 
 
 def job_of(chapter: Chapter, workspace: Path, folder: Path) -> tuple[str | Path, ...]:
-    """The command line of the chapter as a job of two trainers and two pservers on this machine."""
+    """Return the launcher's arguments for the chapter as a job of two trainers and two pservers on this machine."""
     conf = folder / "conf.py"
     port = free_range(4)  # another job may hold the default one
     root = warm_nodes(folder / "nodes", 2)
     conf.write_text(f"HOSTS = ['local'] * 2\nPADDLE_PORT = {port}\nROOT_DIR = {str(root)!r}\n")
     entry = f"--entry={chapter.script}.py"
-    return ROOT / "paddle.py", "-p", workspace, f"--conf={conf}", entry, "--env=PADDLE_DATA_HOME"
+    return "-p", workspace, f"--conf={conf}", entry, "--env=PADDLE_DATA_HOME"

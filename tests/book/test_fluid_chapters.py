@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.book.chapters import LIMIT_S, Chapter, check, job_of, run, workspace_of
+from tests.book.chapters import LIMIT_S, Chapter, check, job_of, run, run_job, workspace_of
 
 SCRIPTS = Path(__file__).with_name("fluid")
 pytestmark = pytest.mark.timeout(LIMIT_S + 10)
@@ -40,5 +40,5 @@ def test_two_trainers_with_two_pservers_reach_the_figure_of_one(
     chapter: Chapter, home: Path, tmp_path: Path
 ) -> None:
     workspace = workspace_of(chapter, SCRIPTS, tmp_path)
-    run(home, tmp_path, *job_of(chapter, workspace, tmp_path), "--mode=fluid", *chapter.options)
+    run_job(home, tmp_path, *job_of(chapter, workspace, tmp_path), "--mode=fluid", *chapter.options)
     check(chapter, (workspace / "log" / "node_0" / "train.log").read_text())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.book.chapters import LIMIT_S, Chapter, check, job_of, run, workspace_of
+from tests.book.chapters import LIMIT_S, Chapter, check, job_of, run, run_job, workspace_of
 
 SCRIPTS = Path(__file__).with_name("v2")
 pytestmark = pytest.mark.timeout(2 * LIMIT_S + 10)
@@ -39,7 +39,7 @@ def test_two_trainers_with_two_pservers_reach_the_figure_of_one(
     chapter: Chapter, home: Path, tmp_path: Path
 ) -> None:
     workspace = workspace_of(chapter, SCRIPTS, tmp_path)
-    run(home, tmp_path, *job_of(chapter, workspace, tmp_path), *chapter.options)
+    run_job(home, tmp_path, *job_of(chapter, workspace, tmp_path), *chapter.options)
     logs = {log.relative_to(workspace / "log").as_posix() for log in workspace.glob("log/node_*/*.log")}
     assert logs == {f"node_{node_id}/{role}.log" for node_id in range(2) for role in ("server", "train")}
     if chapter.then:  # with the model that came home
