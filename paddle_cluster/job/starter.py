@@ -13,6 +13,7 @@ from paddle_cluster.plan import machines
 from paddle_cluster.plan import plan as planning
 from paddle_cluster.plan.environment import pack_pieces, split_long
 from paddle_cluster.plan.plan import Plan, Process, Role
+from paddle_node.contract.classes import replace
 from paddle_node.contract.names import JOB_DIR, JOB_KEY, RESTART_COUNT
 from paddle_node.contract.to_launcher import Probed
 
@@ -31,7 +32,12 @@ class Starter:
         self._plan = context.plan
         self._roster = context.roster
         self._key = key
+        self._port: int | None = None
         self._known: dict[int, set[str]] = {}  # node ID -> pieces of long values already sent to it
+
+    def use_port(self, port: int) -> None:
+        """Use this port, which the nodes have reserved, for every pserver."""
+        self._port = port
 
     def pservers(self) -> tuple[Process, ...]:
         """Return the plan's pserver processes."""
@@ -105,7 +111,8 @@ class Starter:
         return {node_id: answer.address for node_id, answer in self._answers().items()}
 
     def _machines(self) -> machines.Machines:
-        return machines.read(self._plan.service_ports, self._plan.pserver_ports, self._answers())
+        found = machines.read(self._plan.service_ports, self._plan.pserver_ports, self._answers())
+        return found if self._port is None else replace(found, pserver_port=self._port)
 
     def _answers(self) -> dict[int, Probed]:
         return {r.node.node_id: r.reports.answer or Probed() for r in self._roster.all()}

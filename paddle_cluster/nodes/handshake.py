@@ -17,7 +17,7 @@ from paddle_cluster.plan.plan import Node, Plan
 from paddle_cluster.system.clock import NodeClock
 from paddle_node.contract.classes import dataclass, field
 from paddle_node.contract.probed import Part, Route
-from paddle_node.contract.to_launcher import Hello, Pong, Probed, Reached, Verified, Verifying
+from paddle_node.contract.to_launcher import Hello, Pong, Probed, Reached, Reserved, Verified, Verifying
 
 _SPARE_S = 2.0  # of PREFLIGHT_TIMEOUT_S, for the transmission of the answer
 _PACKETS_A_SECOND = (
@@ -86,6 +86,7 @@ class Introduction:
         clock: the current offset of its clock.
         reading: the number of bytes read from a checkpoint, and the total.
         damaged: (path, problem) of each damaged checkpoint part on the node; None means no answer yet.
+        reserved: the node's answer about the port of its pserver; None means no answer yet.
     """
 
     hostname: str = ""
@@ -95,6 +96,7 @@ class Introduction:
     clock: NodeClock = field(default_factory=NodeClock)
     reading: tuple[int, int] = (0, 0)
     damaged: tuple[tuple[str, str], ...] | None = None
+    reserved: Reserved | None = None
 
     def hello(self, hello: Hello) -> None:
         """Store the first frame of the node's agent."""
@@ -113,6 +115,14 @@ class Introduction:
     def reached(self, reached: Reached) -> None:
         """Store the results of the node's probes of its peers, and the nodes whose marks it sees."""
         self.routes, self.neighbours = reached
+
+    def reservation_requested(self) -> None:
+        """Record that the node was asked to reserve a port."""
+        self.reserved = None
+
+    def port_reserved(self, reserved: Reserved) -> None:
+        """Store the node's answer about the port of its pserver."""
+        self.reserved = reserved
 
     def verification_requested(self) -> None:
         """Record that the node was asked to verify a checkpoint."""

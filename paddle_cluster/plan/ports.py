@@ -174,11 +174,15 @@ class PserverPorts:
         Raises:
             PreflightError: none is free on all nodes.
         """
+        return self.free(busy)[0]
+
+    def free(self, busy: Mapping[int, Taken]) -> Sequence[int]:
+        """Return all possible first ports, best first, like `choose`."""
         if not self.spare:
-            return self.configured.start
+            return self.configured[:1]
         taken = {port: (node_id, owner) for node_id, ports in busy.items() for port, owner in ports}
-        free = next((port for port in self.asked if port not in taken), None)
-        if free is not None:
+        free = [port for port in self.asked if port not in taken]
+        if free:
             return free
         node_id, owner = taken[self.configured.start]
         raise PreflightError(

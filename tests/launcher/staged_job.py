@@ -41,6 +41,8 @@ class Agent:
 
     Attributes:
         list: what it lists in the end.
+        reserved: ports that other jobs reserved on the node.
+        asked: ports that it was to reserve.
     """
 
     key = None
@@ -54,6 +56,8 @@ class Agent:
         self.started: list[str] = []
         self.is_mute = False
         self.list = b"[]"
+        self.reserved: set[int] = set()
+        self.asked: list[int] = []
         self._events = events
 
     def send(self, kind: str, _body: bytes = b"", **fields: Any) -> None:
@@ -62,6 +66,9 @@ class Agent:
             self.say("started", proc=fields["proc"], pid=1)
         elif kind == "stop":
             self.say("stopped", procs=fields["procs"], left=[], killed=0)
+        elif kind == "reserve":
+            self.asked.append(fields["port"])
+            self.say("reserved", port=fields["port"], owner="another job" * (fields["port"] in self.reserved))
         elif kind == "bye":
             self._events.put(heard(self.node_id, self.name, "listed", {"last": True}, self.list))
         elif kind == "verified" and _body == b"[]":

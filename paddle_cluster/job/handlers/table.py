@@ -49,6 +49,7 @@ def handlers(
             "resident": nodes.resident,
             "probed": NodeRecord.probed,
             "reached": lambda record, reached: record.reports.reached(reached),
+            "reserved": lambda record, reserved: record.reports.port_reserved(reserved),
             "verifying": lambda record, progress: record.reports.verifying(progress),
             "verified": lambda record, verified: record.reports.verified(verified),
             "pong": NodeRecord.pong,

@@ -34,7 +34,7 @@ from paddle.pserver.server.service import EngineOptions, of_all
 from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.transports.table import BaseListener
 from paddle.pserver.transports.transport import Site
-from paddle.pserver.wire.address import bind_addresses, owner_text, published
+from paddle.pserver.wire.address import bind_addresses, owner_text, published, reserved
 from paddle.pserver.wire.keys import Context, WireKeys
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.poller import AdaptiveWait
@@ -286,9 +286,9 @@ class Server:
         routers: list[tuple[str, BaseListener]] = []
         try:
             for address, port in places:
-                routers.append(
-                    (address, BaseListener(self._context, address, port, AdaptiveWait(self._spin_s)))
-                )
+                with reserved(address, port):
+                    router = BaseListener(self._context, address, port, AdaptiveWait(self._spin_s))
+                routers.append((address, router))
         except PaddleError:
             for _, router in routers:
                 router.close()

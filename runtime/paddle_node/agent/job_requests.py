@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, Optional
@@ -16,7 +17,7 @@ from paddle_node.agent import registry
 from paddle_node.agent.files import disk, saved_files, shared_folders
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.link.outbox import Outbox
-from paddle_node.agent.node import checkpoints
+from paddle_node.agent.node import checkpoints, network
 from paddle_node.agent.node.probe_child import ProbeChild
 from paddle_node.agent.node.verification import Verification
 from paddle_node.agent.processes import leftovers, residents
@@ -24,7 +25,7 @@ from paddle_node.agent.processes.stopper import Scope, Stop
 from paddle_node.agent.registry import Cleanable, Known, Registry
 from paddle_node.contract import to_agent
 from paddle_node.contract.names import JOB_ID
-from paddle_node.linux import proc, process_tree
+from paddle_node.linux import ports, proc, process_tree
 from paddle_node.linux.process_tree import FoundProcess
 
 LISTING_S = 20.0  # a file system may hang
@@ -35,6 +36,7 @@ UNSEEN = (
     "its agent was killed and the job had no control group: processes that cleared their environment and left the "
     "job's directory may still run and cannot be identified"
 )
+RESERVED = "another job, which reserved it for a pserver"
 DOUBTFUL = "pid %d (%s) is in the job's directory; it may belong to the job or to you, so it was not stopped"
 
 
@@ -54,6 +56,7 @@ class JobRequests:
         self._keep: Optional[int] = None
         self._how = ""
         self._settled = False
+        self._reserved: Optional[socket.socket] = None
         self.saved: Optional[saved_files.SavedFiles] = None
         self.stays = False
 
@@ -69,6 +72,22 @@ class JobRequests:
         self.stays = hello.resident is not None
         if hello.resident is not None and hello.resident.port:
             self._outbox.send("resident", address=hello.resident.address, port=hello.resident.port)
+
+    def reserve(self, asked: to_agent.Reserve) -> None:
+        """Answer `reserve`: reserve a port that no process uses, in place of the one reserved before."""
+        self._release()
+        self._reserved = ports.reserve(asked.address, asked.port)
+        owner = RESERVED
+        if self._reserved is not None:
+            owner = network.owner_if_busy(asked.address, asked.port)
+        if owner:
+            self._release()
+        self._outbox.send("reserved", port=asked.port, owner=owner)
+
+    def _release(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
 
     def begin(self, job_dir: str, group: str) -> None:
         """Record the job's directory, and the control group of its processes, or ""."""
@@ -104,11 +123,13 @@ class JobRequests:
         self._how = self._how or how
 
     def settled(self) -> None:
-        """Record that the launcher has received all collected files."""
+        """Record that the launcher has received all collected files; the next job may use this one's port."""
+        self._release()
         self._settled = True
 
     def close(self) -> None:
         """Complete the record when the agent exits and no process of the job remains on this node."""
+        self._release()
         if self.saved is not None:
             self.saved.close()
         if self._registry is not None:

@@ -99,6 +99,7 @@ class Supervisor:
             "hello": self._on_hello,
             "probe": self._on_probe,
             "reach": self._on_reach,
+            "reserve": lambda asked, body: self._job_requests.reserve(asked),
             "manifest": lambda asked, body: self._need_trees().manifest(asked, body),
             "blob": lambda asked, body: self._need_trees().blob(asked, body),
             "commit": lambda asked, body: self._need_trees().commit(asked),
@@ -269,10 +270,9 @@ class Supervisor:
         self._relay = relay
 
     def _on_fetch(self, asked: to_agent.Fetch, _body: bytes) -> None:
-        trees = self._need_trees()
         if self._relay is None:
             raise ValueError("received a fetch message before a relay message")
-        self._relay.fetch(asked.sources, trees.shared.request(asked.trees))
+        self._relay.fetch(asked.sources, self._need_trees().shared.request(asked.trees))
 
     def _close_relay(self) -> None:
         if self._relay is not None:

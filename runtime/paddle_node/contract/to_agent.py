@@ -129,6 +129,13 @@ class Reach(NamedTuple):
     peers: Tuple[Tuple[Whole, str, Port], ...]
 
 
+class Reserve(NamedTuple):
+    """Asks the agent to reserve a port for its pserver, instead of the port reserved before, until the job ends."""
+
+    address: str
+    port: Port
+
+
 class Extras(NamedTuple):
     """Additions to a tree: small files by path, and directories whose files are collected."""
 
@@ -353,6 +360,7 @@ TO_AGENT: Mapping[str, Type[Any]] = {
     "hello": Hello,
     "probe": Probe,
     "reach": Reach,
+    "reserve": Reserve,
     "manifest": Manifest,
     "blob": Blob,
     "commit": Commit,

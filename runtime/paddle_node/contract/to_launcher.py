@@ -90,6 +90,13 @@ class Reached(NamedTuple):
     neighbours: Tuple[Whole, ...] = ()
 
 
+class Reserved(NamedTuple):
+    """The answer to `reserve`: the port is reserved, or `owner` has it."""
+
+    port: Port
+    owner: OneLine = ""
+
+
 class Lacking(NamedTuple):
     """The answer to `manifest`: the digests of the files that the node lacks, possibly in several messages."""
 
@@ -298,6 +305,7 @@ TO_LAUNCHER: Mapping[str, Type[Any]] = {
     "hello": Hello,
     "probed": Probed,
     "reached": Reached,
+    "reserved": Reserved,
     "lacking": Lacking,
     "arrived": Arrived,
     "relaying": Relaying,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the processes that listen on ports of this machine, in /proc."""
+"""Reserves ports of this machine, and finds the processes that listen on ports, in /proc."""
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -26,6 +27,23 @@ class Owner(NamedTuple):
     uid: int
     pid: int = 0
     command: str = ""
+
+
+def reserve(address: str, port: int) -> Optional[socket.socket]:
+    """Reserve a port for a process that binds it later; return None if it is reserved already.
+
+    Only callers of this function are kept off. The reservation is a name in the abstract namespace of Unix sockets,
+    which belongs to the network namespace, as ports do, and to no user. It ends when the returned socket is closed, or
+    with the process.
+    """
+    reserved = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        reserved.bind("\0paddle-port-%s-%d" % (address, port))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            reserved.close()
+            return None  # otherwise such names are forbidden here, which must not stop a job
+    return reserved
 
 
 def owner_of(address: str, port: int) -> Optional[Owner]:

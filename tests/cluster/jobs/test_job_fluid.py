@@ -60,6 +60,23 @@ def pservers_share_a_port_that_is_free_on_both_and_end_by_themselves(
 
 
 @scenarios.add
+def jobs_that_start_simultaneously_have_ports_of_their_own(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    fluid(job)
+    copies = [shutil.copytree(job.workspace, job.workspace.parent / f"copy_{number}") for number in range(2)]
+    arguments = ("--mode=fluid", "--steps=60")
+    launches = [job.start(*arguments)] + [
+        job.start(f"--job_dispatch_package={copy}", *arguments, package=False) for copy in copies
+    ]
+    for launch in launches:
+        assert launch.wait(90) == 0, launch.output
+    ports = [re.findall(r"2 pservers ready at :(\d+)", launch.output) for launch in launches]
+    assert len({*map(tuple, ports)}) == len(launches)
+    oracle.check_clean()
+
+
+@scenarios.add
 def a_killed_pserver_is_started_again_with_its_state(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:

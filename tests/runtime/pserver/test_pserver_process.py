@@ -14,6 +14,7 @@ import pytest
 
 from paddle.errors import PserverLost
 from paddle.pserver.client.session import TrainerSession
+from paddle_node.linux.ports import reserve
 from tests.cluster.deadline import wait_for
 from tests.ports import free_range
 from tests.runtime.pserver.in_process_job import SGD
@@ -99,6 +100,20 @@ def test_a_server_that_was_restarted_is_not_taken_for_the_old_one() -> None:
         old.end()
     with PserverProcess(*flags), client, pytest.raises(PserverLost, match="was restarted"):
         client.start_pass()
+
+
+def test_a_server_leaves_out_a_port_that_is_reserved_for_the_server_of_another_job() -> None:
+    port = free_range(4)
+    reservation = reserve("127.0.0.1", port + 1)
+    assert reservation is not None
+    with (
+        reservation,
+        PserverProcess(
+            f"--port={port}", "--ports_num=1", "--ports_num_for_sparse=1", "--port_tries=5"
+        ) as server,
+    ):
+        found = [int(each.rpartition(":")[2]) for each in (*server.endpoints, *server.sparse_endpoints)]
+        assert found == [port + 2, port + 3]
 
 
 def test_a_server_that_is_not_there_is_named_after_the_deadline() -> None:

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from paddle.endpoints import address_of, endpoint_of
-from paddle.errors import ConfigError
+from paddle.errors import ConfigError, PortBusy
 from paddle_node.linux.interfaces import ipv4_of
-from paddle_node.linux.ports import owner_of
+from paddle_node.linux.ports import owner_of, reserve
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +51,21 @@ def host_and_port(endpoint: str) -> tuple[str, int]:
         return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0]), port
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"endpoint {endpoint!r}: {host!r} cannot be resolved: {error}") from None
+
+
+@contextlib.contextmanager
+def reserved(address: str, port: int) -> Iterator[None]:
+    """Reserve a port while it is being bound; port 0 needs no reservation.
+
+    Raises:
+        PortBusy: an agent has reserved the port for a server of another job, which has not bound it yet.
+    """
+    reservation = reserve(address, port) if port else None
+    if port and reservation is None:
+        endpoint = endpoint_of(address, port)
+        raise PortBusy(f"cannot listen on {endpoint}: another job has reserved it", endpoint)
+    with reservation or contextlib.nullcontext():
+        yield
 
 
 def owner_text(endpoint: str) -> str:

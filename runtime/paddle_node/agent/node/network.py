@@ -94,6 +94,11 @@ def busy_ports(addresses: List[str], ports: Sequence[int]) -> List[Any]:
     return [busy, problems]
 
 
+def owner_if_busy(address: str, port: int) -> str:
+    """Return the owner of a port that is in use, or ""; other problems are left to the process that binds it."""
+    return _named(owner_of(address, port)) if _bind_problem(address, port) == errno.EADDRINUSE else ""
+
+
 def has_rdma() -> bool:
     """Return whether the node has devices for remote memory access (InfiniBand, RoCE)."""
     try:
