@@ -120,6 +120,6 @@ def _stack(arrays: list[Array]) -> Array:
     if len(widths) > 1:
         raise UsageError(
             f"the output layers have different widths {sorted(widths)} and cannot be stacked: "
-            "infer them one at a time, or pass flatten_result=False"
+            "infer them one at a time, or use paddle.inference.Inference(...).infer(..., flatten_result=False)"
         )
     return fetched(np.concatenate(arrays, axis=0))

@@ -146,7 +146,7 @@ def _tagging(
     name: str | None,
     layer_attr: LayerAttr,
     weight: LayerOutput | None = None,
-    coeff: float = 1.0,
+    coeff: float | None = None,
 ) -> LayerOutput:
     require_layer(input, kind)
     require_no_extras(layer_attr, kind)
@@ -154,7 +154,8 @@ def _tagging(
     if label is not None and (label.layer_type == "data" or label.data_type is not None):
         _require_tags(label, tags, kind)
     parents = [layer for layer in (input, label, weight) if layer is not None]
-    attrs = {"tags": tags, "weighted": weight is not None, "coeff": float(coeff)}
+    cost = {} if coeff is None else {"weighted": weight is not None, "coeff": float(coeff)}
+    attrs = {"tags": tags, **cost}
     weights = [Weight([tags + 2, tags], param_attr)]
     return build(kind, parents, 1, name, prefix=f"{kind}_layer", weights=weights, attrs=attrs)
 

@@ -236,6 +236,26 @@ def test_labelling_roles_is_learnt_with_a_crf() -> None:
     assert len(found) == sum(len(words) for (words,) in samples)
 
 
+def test_decoded_tags_without_a_label_are_an_extra_layer_that_an_evaluator_reads(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scores = layer.fc(_embedded(), 3, act=activation.Linear())
+    tags = layer.data("tags", data_type.integer_value_sequence(3))
+    shared = paddle.attr.Param(name="crfw")
+    crf = layer.crf(scores, tags, param_attr=shared)
+    decoded = layer.crf_decoding(scores, 3, param_attr=shared)
+    paddle.evaluator.chunk(input=decoded, label=tags, name="chunks", chunk_scheme="IOB", num_chunk_types=1)
+    trainer = paddle.trainer.SGD(
+        crf,
+        paddle.parameters.create(crf),
+        paddle.optimizer.Adam(learning_rate=5e-2),
+        extra_layers=decoded,
+    )
+    trainer.train(lambda: _tagged(30), num_passes=3)
+    assert trainer.test(lambda: _tagged(4)).metrics["chunks.F1-score"] > 0.5
+    assert "is a cost" not in caplog.text
+
+
 def _spoken(batches: int) -> Iterator[list[tuple[list[list[float]], list[int]]]]:
     rng = np.random.default_rng(4)
     for _ in range(batches):
