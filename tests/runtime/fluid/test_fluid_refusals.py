@@ -371,3 +371,20 @@ def test_options_of_newer_versions_accept_their_defaults_and_numpy_leaves_operat
     before = len(program.global_block().ops)
     fluid.nets.simple_img_conv_pool(image, 2, 3, 2, 2, main_program=program, startup_program=startup)
     assert len(program.global_block().ops) > before
+
+
+@pytest.mark.parametrize("other", [0.5, np.float32(2.5), float("inf")])
+def test_a_number_that_would_lose_its_fraction_beside_integers_is_refused(other: float) -> None:
+    x = fluid.layers.data("ids", [2], dtype="int64")
+    combinations: list[Callable[[], Any]] = [
+        lambda: x * other,
+        lambda: other - x,
+        lambda: x < other,
+        lambda: x / other,
+    ]
+    for combine in combinations:
+        with pytest.raises(FluidTypeError, match=r"ids .*int64 is of integers, .*layers.cast"):
+            combine()
+    doubled = x * 2.0
+    found = fluid.Executor(fluid.CPUPlace()).run(feed={"ids": np.array([[1, 3]])}, fetch_list=[doubled])
+    assert found[0].tolist() == [[2, 6]]

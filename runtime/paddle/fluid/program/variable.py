@@ -36,10 +36,18 @@ _END = 2**31 - 1  # of an axis of any size
 
 
 def binary(op_type: str, *, reverse: bool = False) -> Callable[..., Any]:
-    """Return a method that applies a binary operator to its variable and another variable or a number."""
+    """Return a method that applies a binary operator to its variable and another variable or a number.
+
+    It raises FluidTypeError for an integer variable and a number with a fraction, which would lose its fraction.
+    """
 
     def method(self: Variable, other: Any) -> Any:
         if isinstance(other, (int, float, np.number)) and not isinstance(other, bool):
+            if self.dtype.kind in "iu" and not float(other).is_integer():
+                raise FluidTypeError(
+                    f"{op_type}: {self.describe()} is of integers, which {other} is not: "
+                    "convert it first with layers.cast(variable, 'float32')"
+                )
             other = _like(self, float(other)) if reverse else _number(self, float(other))
         elif not hasattr(other, "block"):
             return NotImplemented
