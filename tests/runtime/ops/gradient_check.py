@@ -6,6 +6,7 @@ A `Case` is data: which operator, what goes into each slot, attributes. Values a
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,7 +70,7 @@ class Values:
         return drawn
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """One operator with inputs; a plain tuple of sizes means normal values, a list fills a slot that takes several."""
 
@@ -80,7 +81,7 @@ class Case:
     fixed: tuple[str, ...] = ()  # input slots that get no gradient although they hold floats
     scored: tuple[str, ...] = ()  # output slots the loss is made of; default: all of floats
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         shapes = "_".join(
             "x".join(map(str, value.shape)) or "scalar"
@@ -183,8 +184,9 @@ def analytic(case: Case, dtype: str, device: str = "cpu") -> dict[str, Any]:
     return dict(zip(names, built.run([f"{name}@GRAD" for name in names]), strict=True))
 
 
+@functools.lru_cache(maxsize=1)  # the tests of a case with each dtype follow one another
 def numeric(case: Case) -> dict[str, Any]:
-    """Return the gradients by central differences in float64."""
+    """Return the gradients by central differences in float64; callers must not change them."""
     built = OpProgram(case, "float64")
     built.add_loss()
     gradients = {}
