@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers and launchers forked from a process that has imported what they import, which is most of a start's CPU time.
+"""Servers, launchers and scripts forked from a process with their imports, which take most of a start's CPU time.
 
 They are processes as any others: environment, directory, output, signals and exit code are those that a test gives
 them or looks for. Tests of the start itself run `paddle pserver` and `python paddle.py`, as people and jobs do.
@@ -162,7 +162,17 @@ def _launcher() -> Callable[[list[str]], int]:
     return launch
 
 
-PROGRAMS = {"pserver": _pserver, "launcher": _launcher}
+def _fluid() -> Callable[[list[str]], int]:
+    import paddle.fluid  # noqa: F401 - what scripts import
+
+    def run(argv: list[str]) -> int:
+        exec(compile(argv[0], "<string>", "exec"), {"__name__": "__main__"})
+        return 0
+
+    return run
+
+
+PROGRAMS = {"pserver": _pserver, "launcher": _launcher, "fluid": _fluid}
 
 
 def _main(program: str) -> int:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.nursery import Forked
 
 ROOT = Path(__file__).resolve().parents[3]
 _SCRIPT = """
@@ -29,15 +29,10 @@ for _ in range(4):
 
 def _stderr(before: str = "", later: str = "", program: str = "program") -> str:
     code = _SCRIPT.format(before=before, later=later, program=program)
-    made = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=100,
-        env={"PYTHONPATH": str(ROOT / "runtime")},
-    )
-    return made.stderr
+    script = Forked("fluid", [code], {"PYTHONPATH": str(ROOT / "runtime")}, None)
+    output, _ = script.communicate(100)
+    assert script.returncode == 0, output
+    return output
 
 
 @pytest.mark.parametrize(
