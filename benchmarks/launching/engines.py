@@ -11,7 +11,7 @@ from benchmarks.launching.our_jobs import OurJobs, times_of
 from benchmarks.launching.rivals import Rivals, lacking
 from benchmarks.launching.run import Run
 from benchmarks.launching.start import timed
-from benchmarks.timing import Contender, interleave
+from benchmarks.timing import Contender, Samples, interleave
 from tests.cluster.hosts import Cluster
 from tests.cluster.slurm import missing_slurm, slurm
 
@@ -64,7 +64,8 @@ def _compare(run: Run, cluster: Cluster, jobs: OurJobs, name: str, side: _Side) 
         warm_up=True,
     )
     for kind, seconds in connects.items():
-        found[f"start_{label}_{kind}"] = type(found[f"start_{label}_tool"])(tuple(seconds[1:] or seconds))
+        if f"job_{label}_{kind}" in found:
+            found[f"start_{label}_{kind}"] = Samples(tuple(seconds[1:] or seconds))
     run.report.add_all(
         found,
         failed,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from benchmarks.chaos.faults import faults as chaos_faults
 from benchmarks.collectives.sides import Ranks, installed
 from benchmarks.durability import State, faults, main
 from benchmarks.stragglers import Pauses, steady, took, turns
+from tests.cluster.slurm import missing_slurm
 
 ROOT = Path(__file__).resolve().parents[2]
 RIGHT: list[list[State]] = [[(1, 0), (2, 1), (3, 2)], [(1, 1), (3, 2), (3, 3)]]
@@ -120,12 +122,14 @@ def test_a_quick_run_fills_the_table_and_the_file(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(target.read_text())
     assert set(found) == {"machine", "figures", "ratios"}
+    engines = {"openmpi": not shutil.which("mpirun"), "slurm": missing_slurm()}
     assert {
         "start_2_vs_openssh",
         "cold_2_vs_openssh_tar",
         "unchanged_2_vs_rsync",
         "dispatch_100MB_2_vs_openssh",
         "relay_100MB_2_vs_one_copy",
+        *(f"start_{name}_2_vs_tool" for name, is_missing in engines.items() if not is_missing),
     } <= set(found["ratios"]), done.stdout
     assert found["figures"]["left_2_ours"]["median"] == 0
     sent = found["figures"]["cold_2_100MB_openssh_tar_sent"]["median"]
