@@ -136,29 +136,25 @@ class ThreadLimitError(LauncherError):
         return isinstance(error, RuntimeError) and "start new thread" in str(error)
 
 
-class DispatchError(LauncherError):
-    """Raised when the workspace or the runtime cannot be transferred to a node.
+class NodeError(LauncherError):
+    """Base class of errors of one node after its login.
 
     Attributes:
         node: the host as the user wrote it.
     """
+
+    def __init__(self, node: str, message: str) -> None:
+        super().__init__(f"{node}: {message}")
+        self.node = node
+
+
+class DispatchError(NodeError):
+    """Raised when the workspace or the runtime cannot be transferred to a node."""
 
     exit_code = ExitCode.DISPATCH
 
-    def __init__(self, node: str, message: str) -> None:
-        super().__init__(f"{node}: {message}")
-        self.node = node
 
-
-class ProtocolError(LauncherError):
-    """Raised when an agent violates the protocol.
-
-    Attributes:
-        node: the host as the user wrote it.
-    """
+class ProtocolError(NodeError):
+    """Raised when an agent violates the protocol."""
 
     exit_code = ExitCode.LOST
-
-    def __init__(self, node: str, message: str) -> None:
-        super().__init__(f"{node}: {message}")
-        self.node = node
