@@ -18,22 +18,20 @@ from paddle.ops.base.body import Body, Tape
 from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
 from paddle.ops.base.selected_rows import no_gradient
 
-_ATTRS = {"sub_block": int, "is_scalar_condition": False, "is_test": False}
-_GRAD_ATTRS: Mapping[str, object] = {"arriving": (), "wanted": (), "rows": ()}
 _Names = Mapping[str, Sequence[str]]
 
 
-@operator("conditional_block", "Cond* Input+*? -> Out+*? Scope?", attrs=_ATTRS)
-@operator("conditional_block_infer", "Cond* Input+*? -> Out+*? Scope?", attrs=_ATTRS)
+@operator("conditional_block", "Cond* Input+*? -> Out+*? Scope?", attrs={"sub_block": int})
+@operator("conditional_block_infer", "Cond* Input+*? -> Out+*? Scope?", attrs={"sub_block": int})
 def conditional_block(
     cond: list[Array],
     given: list[Any],
     *,
-    is_scalar_condition: bool,
+    is_scalar_condition: bool = False,
     body: Body,
     names: _Names,
     needs: frozenset[str],
-    is_test: bool,
+    is_test: bool = False,
 ) -> tuple[list[Any], tuple[Tape, ...]]:
     """Run the block if Cond is true; return the values of Out and a record of the run, if there was one.
 
@@ -87,16 +85,16 @@ gradient_maker("conditional_block")(_maker("conditional_block_grad", "Input", "S
 gradient_maker("while")(_maker("while_grad", "X", "StepScopes"))
 
 
-@operator("conditional_block_grad", "Scope Input* Out@GRAD+* -> Input@GRAD+*", attrs=_GRAD_ATTRS)
-@operator("while_grad", "StepScopes X+* Out@GRAD+* -> X@GRAD+*", attrs=_GRAD_ATTRS)
+@operator("conditional_block_grad", "Scope Input* Out@GRAD+* -> Input@GRAD+*")
+@operator("while_grad", "StepScopes X+* Out@GRAD+* -> X@GRAD+*")
 def block_grad(
     tapes: tuple[Tape, ...],
     given: list[Any],
     douts: list[Any],
     *,
-    arriving: tuple[str, ...],
-    wanted: tuple[str, ...],
-    rows: tuple[str, ...],
+    arriving: tuple[str, ...] = (),
+    wanted: tuple[str, ...] = (),
+    rows: tuple[str, ...] = (),
 ) -> list[Any]:
     """Return the gradients of the inputs, propagated back through each run of the block, the last one first.
 

@@ -20,18 +20,6 @@ from paddle.ops.base.errors import AttrError, InputError, OpError
 from paddle.ops.base.lod import LoDArray, lod_of, plain, with_lod
 from paddle.ops.base.registry import GRAD, GradOp, Names, Spec, gradient_maker, operator
 
-_ATTRS = {
-    "message": "",
-    "summarize": -1,
-    "print_tensor_name": True,
-    "print_tensor_type": True,
-    "print_tensor_shape": True,
-    "print_tensor_lod": True,
-    "first_n": -1,
-    "print_phase": "BOTH",
-    "is_forward": True,
-}
-
 
 @operator("feed", "X -> Out", attrs={"col": 0}, has_effect=True)
 def feed(x: Any) -> Any:
@@ -68,19 +56,19 @@ def _infer_print(x: Spec, *, print_phase: str) -> Spec:
     return x
 
 
-@operator("print", "In+ -> Out+", attrs=_ATTRS, infer=_infer_print, has_effect=True)
+@operator("print", "In+ -> Out+", infer=_infer_print, has_effect=True)
 def print_(
     x: Any,
     *,
-    message: str,
-    summarize: int,
-    print_tensor_name: bool,
-    print_tensor_type: bool,
-    print_tensor_shape: bool,
-    print_tensor_lod: bool,
-    first_n: int,
-    print_phase: str,
-    is_forward: bool,
+    message: str = "",
+    summarize: int = -1,
+    print_tensor_name: bool = True,
+    print_tensor_type: bool = True,
+    print_tensor_shape: bool = True,
+    print_tensor_lod: bool = True,
+    first_n: int = -1,
+    print_phase: str = "BOTH",
+    is_forward: bool = True,
     names: Mapping[str, Sequence[str]],
     runs: Iterator[int],
 ) -> Any:

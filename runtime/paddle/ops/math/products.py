@@ -22,8 +22,6 @@ from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.second import bilinear
 from paddle.ops.base.shapes import agree, as_many_rows, product, same
 
-_ATTRS = {"transpose_X": False, "transpose_Y": False, "alpha": 1.0}
-
 
 def _infer(x: Spec, y: Spec, *, transpose_X: bool, transpose_Y: bool) -> Spec:
     left, right = _row(x.shape), _column(y.shape)
@@ -42,8 +40,10 @@ def _infer(x: Spec, y: Spec, *, transpose_X: bool, transpose_Y: bool) -> Spec:
     return Spec(shape, x.dtype, x.lod_level)
 
 
-@operator("matmul", "X Y -> Out", attrs=_ATTRS, infer=_infer)
-def matmul(x: Array, y: Array, *, transpose_X: bool, transpose_Y: bool, alpha: float) -> Array:
+@operator("matmul", "X Y -> Out", infer=_infer)
+def matmul(
+    x: Array, y: Array, *, transpose_X: bool = False, transpose_Y: bool = False, alpha: float = 1.0
+) -> Array:
     """Return the matrix product alpha X Y over the last two dimensions.
 
     A vector X (n,) counts as a row and a vector Y (n,) as a column, or the reverse where transposed: the product of a

@@ -8,8 +8,6 @@ from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import product
 
-_ATTRS = {"dim": 0, "power_iters": 1, "eps": 1e-12}
-
 
 def _infer(weight: Spec, u: Spec, v: Spec, *, dim: int, power_iters: int) -> Spec:
     if len(weight.shape) < 2 or dim not in (0, 1) or power_iters < 0:
@@ -24,8 +22,10 @@ def _infer(weight: Spec, u: Spec, v: Spec, *, dim: int, power_iters: int) -> Spe
     return weight
 
 
-@operator("spectral_norm", "Weight U V -> Out", attrs=_ATTRS, infer=_infer, fresh=True)
-def spectral_norm(weight: Array, u: Array, v: Array, *, dim: int, power_iters: int, eps: float) -> Array:
+@operator("spectral_norm", "Weight U V -> Out", infer=_infer, fresh=True)
+def spectral_norm(
+    weight: Array, u: Array, v: Array, *, dim: int = 0, power_iters: int = 1, eps: float = 1e-12
+) -> Array:
     """Return Out = Weight/σ, σ = uᵀ W v after power_iters steps v = Wᵀu/|Wᵀu|, u = W v/|W v| from U and V.
 
     W is Weight as a matrix with dimension `dim` as its rows. U and V themselves do not change.

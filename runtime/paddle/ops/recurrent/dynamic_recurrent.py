@@ -141,9 +141,6 @@ def unranked(value: Any, parts: Sequence[Array | None], steps: TimeSteps) -> Arr
     return dx
 
 
-_ATTRS = {
-    "sub_block": int, "before": (), "after": (), "level": 0, "reverse": False, "is_test": False
-}  # fmt: skip
 _Names = Mapping[str, Sequence[str]]
 _READ = ("Inputs", "Statics", "States", "Parameters")
 
@@ -162,7 +159,9 @@ class Ran(NamedTuple):
 
 
 @operator(
-    "dynamic_recurrent", "Inputs+* Statics+*? States+*? Parameters+*? -> Outputs+* StepScopes?", attrs=_ATTRS
+    "dynamic_recurrent",
+    "Inputs+* Statics+*? States+*? Parameters+*? -> Outputs+* StepScopes?",
+    attrs={"sub_block": int},
 )
 def dynamic_recurrent(
     inputs: list[Any],
@@ -170,11 +169,11 @@ def dynamic_recurrent(
     first: list[Any],
     parameters: list[Any],
     *,
-    before: tuple[str, ...],
-    after: tuple[str, ...],
-    level: int,
-    reverse: bool,
-    is_test: bool,
+    before: tuple[str, ...] = (),
+    after: tuple[str, ...] = (),
+    level: int = 0,
+    reverse: bool = False,
+    is_test: bool = False,
     body: Body,
     names: _Names,
     needs: frozenset[str],

@@ -25,7 +25,6 @@ _ATTRS = {
     "contextStart": 0,
     "contextStride": one_of(1),
 }
-_ATTRS_IM2SEQUENCE = {"kernels": tuple, "strides": (1, 1), "paddings": (0, 0, 0, 0), "out_stride": (1, 1)}
 
 
 @operator(
@@ -147,15 +146,15 @@ def _infer_im2sequence(x: Spec, real: Spec | None, *, kernels: tuple[int, ...]) 
     return Spec((-1, x.shape[1] * kernels[0] * kernels[1]), x.dtype, 1)
 
 
-@operator("im2sequence", "X Y? -> Out+", attrs=_ATTRS_IM2SEQUENCE, infer=_infer_im2sequence)
+@operator("im2sequence", "X Y? -> Out+", attrs={"kernels": tuple}, infer=_infer_im2sequence)
 def im2sequence(
     x: Array,
     real: Array | None,
     *,
     kernels: tuple[int, ...],
-    strides: tuple[int, ...],
-    paddings: tuple[int, ...],
-    out_stride: tuple[int, ...],
+    strides: tuple[int, ...] = (1, 1),
+    paddings: tuple[int, ...] = (0, 0, 0, 0),
+    out_stride: tuple[int, ...] = (1, 1),
 ) -> LoDArray:
     """Return each window of the images as a row (channels * kernel), from left to right and from top to bottom.
 
