@@ -37,7 +37,7 @@ def guard(received: bytes, kept: int = 2) -> int:
         kept: a descriptor that stays open in this process only.
     """
     os.closerange(3, kept)  # descriptors that the login left open must not reach a job
-    os.closerange(kept + 1, _first_free())
+    os.closerange(kept + 1, 1 + max(proc.open_descriptors()))
     # if ignored, children would disappear before they could be waited for
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -130,11 +130,6 @@ def _guard(received: bytes, watcher: Watcher) -> int:
     control_group.remove(marks)
     watcher.wake()
     return _explain(status)
-
-
-def _first_free() -> int:
-    """Return a number above all open descriptors."""
-    return 1 + max(proc.open_descriptors())
 
 
 def _run_supervisor(received: bytes, guard_alive: int, marks: int, signs: int) -> None:
