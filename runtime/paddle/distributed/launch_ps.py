@@ -114,7 +114,7 @@ def _of_worker(rank: int) -> dict[str, str]:
 def _endpoints(given: argparse.Namespace, where: Nodes) -> list[tuple[str, int]]:
     """Return the address and port of every pserver, node-major."""
     if given.endpoints:
-        found = [_endpoint(text.strip()) for text in given.endpoints.split(",")]
+        found = [address_of(text.strip(), "--endpoints:") for text in given.endpoints.split(",")]
         own = sum(address == where.own for address, _ in found)
         if given.server_num not in (None, own):
             raise ConfigError(
@@ -137,10 +137,6 @@ def _endpoints(given: argparse.Namespace, where: Nodes) -> list[tuple[str, int]]
         movable=given.start_port is None and len(where.addresses) == 1,
     )
     return [(address, first + at) for address in where.addresses for at in range(count)]
-
-
-def _endpoint(text: str) -> tuple[str, int]:
-    return address_of(text, "--endpoints:")
 
 
 def _flags() -> argparse.ArgumentParser:

@@ -85,7 +85,7 @@ class Program(graph.Program):
     @property
     def op_context(self) -> tuple[int, tuple[str, ...], str]:
         """Return the role, role variables and name scope of newly appended operators."""
-        return int(self._current_role), tuple(self._op_role_var), current_scope()
+        return int(self._current_role), tuple(self._op_role_var), _path.get()
 
     @property
     def desc(self) -> ProgramDesc:
@@ -220,13 +220,8 @@ class Program(graph.Program):
             self._current_role, self._op_role_var = before
 
 
-_path: ContextVar[str] = ContextVar("paddle_name_scope", default="/")
+_path: ContextVar[str] = ContextVar("paddle_name_scope", default="/")  # "/" is outside all scopes
 _children: dict[str, Counter[str]] = {}
-
-
-def current_scope() -> str:
-    """Return the path of the current scope, "/" outside all scopes."""
-    return _path.get()
 
 
 @contextmanager
