@@ -192,8 +192,7 @@ def _server() -> str:
     from paddle.pserver import command  # type: ignore[import-not-found]
 
     given = ["--port=0", "--ports_num=1", "--num_gradient_servers=1", "--bind=127.0.0.1"]
-    endpoint: str = command.Server(command.ServerOptions.read(given, JobEnvironment())).endpoints[0]
-    return endpoint
+    return command.Server(command.ServerOptions.read(given, JobEnvironment())).endpoints[0]
 
 
 def _job(script: str, screen: io.StringIO, *options: str) -> None:

@@ -106,8 +106,7 @@ def to_host(array: Array) -> Array:
     """Return an array as a numpy array; a copy if it is on a GPU, otherwise the array itself."""
     if type(array) is np.ndarray or array_module(array) is np:
         return np.asarray(array)
-    host: Array = array.get()
-    return host
+    return array.get()
 
 
 def settled() -> None:

@@ -192,8 +192,7 @@ def _decoded(raw: bytes, is_color: bool, what: str) -> Image:
 
 
 def _by_cv2(cv2: Any, raw: bytes, is_color: bool) -> Image | None:
-    image: Image | None = cv2.imdecode(np.frombuffer(raw, np.uint8), int(is_color)) if raw else None
-    return image
+    return cv2.imdecode(np.frombuffer(raw, np.uint8), int(is_color)) if raw else None
 
 
 def _by_pillow(pillow: Any, raw: bytes, is_color: bool) -> Image | None:

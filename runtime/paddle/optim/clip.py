@@ -23,8 +23,7 @@ Gradient: TypeAlias = Any
 
 def clip_by_value(g: Array, low: float, high: float) -> Array:
     """Clip each element of g to the range from `low` to `high`."""
-    clipped: Array = np.clip(g, np.float32(low), np.float32(high))
-    return clipped
+    return np.clip(g, np.float32(low), np.float32(high))
 
 
 def clip_by_norm(g: Gradient, limit: float) -> Gradient:

@@ -221,8 +221,7 @@ class _LazyRows(SparseUpdater):
             self._decayed[...] = self.numbers["batches"]
 
     def _undecayed(self, rows: Rows | slice) -> Array:
-        undecayed: Array = (self.numbers["batches"] - self._decayed[rows]).astype(np.float32)[:, None]
-        return undecayed
+        return (self.numbers["batches"] - self._decayed[rows]).astype(np.float32)[:, None]
 
 
 class _MomentumRows(SparseUpdater):

@@ -133,8 +133,7 @@ cast = layer(
 
 def diag(diagonal: Variable | npt.NDArray[np.generic]) -> Variable:
     """Return a square matrix with the given vector (a variable or an array) on its diagonal and zeros elsewhere."""
-    matrix: Variable = _diag(diagonal if isinstance(diagonal, Variable) else assign(diagonal))
-    return matrix
+    return _diag(diagonal if isinstance(diagonal, Variable) else assign(diagonal))
 
 
 def assign(input: Variable | npt.NDArray[np.generic], output: Variable | None = None) -> Variable:

@@ -71,8 +71,7 @@ def column(values: Offsets, like: Array) -> Array:
 
 def spread(values: Array, offsets: Offsets) -> Array:
     """Repeat the value of each sequence for all of its rows: (n, ...) -> (rows, ...)."""
-    spread_out: Array = values.repeat(lengths(offsets).tolist(), axis=0)
-    return spread_out
+    return values.repeat(lengths(offsets).tolist(), axis=0)
 
 
 def segment_sum(x: Array, offsets: Offsets) -> Array:
@@ -96,8 +95,7 @@ def segment_max(x: Array, offsets: Offsets, empty: float) -> Array:
     padded = xp.full((len(offsets) - 1, longest + 1, *x.shape[1:]), -xp.inf, x.dtype)
     padded[at(owners(offsets), x), at(positions(offsets), x)] = x
     padded[at(np.flatnonzero(lengths(offsets) == 0), x), 0] = empty
-    greatest: Array = padded.max(axis=1)
-    return greatest
+    return padded.max(axis=1)
 
 
 def scatter_sum(values: Array, rows: Array, count: int) -> Array:
@@ -120,8 +118,7 @@ def _reduced(function: np.ufunc, x: Array, offsets: Offsets, empty: float) -> Ar
     starts = offsets[:-1]
     filled = lengths(offsets) > 0
     if filled.all() and len(starts):
-        reduced: Array = function.reduceat(x, starts, axis=0)
-        return reduced
+        return function.reduceat(x, starts, axis=0)
     out = np.full((len(starts), *x.shape[1:]), empty, x.dtype)
     if filled.any():
         out[filled] = function.reduceat(x, starts[filled], axis=0)
@@ -166,8 +163,7 @@ class TimeSteps:
 
     def by_time(self, x: Array) -> Array:
         """Reorder rows from the order of sequences to time order; return a copy."""
-        ordered: Array = x[at(self.rows, x)]
-        return ordered
+        return x[at(self.rows, x)]
 
     def by_sequence(self, ordered: Array) -> Array:
         """Reorder rows from time order to the order of the sequences, the inverse of `by_time`."""
@@ -178,8 +174,7 @@ class TimeSteps:
     def first(self, state: Array | None, width: int, like: Array) -> Array:
         """Return the initial state, longest sequence first; zeros (sequences, width) if no state is given."""
         if state is None:
-            zeros: Array = array_module(like).zeros((len(self.order), width), like.dtype)
-            return zeros
+            return array_module(like).zeros((len(self.order), width), like.dtype)
         return state[at(self.order, state)]
 
     def restored(self, state: Array) -> Array:

@@ -79,8 +79,7 @@ class SelectedRows:
                 f"row {int(missing[0])} is not among the {len(self.rows)} rows of this SelectedRows "
                 f"({len(missing)} of {len(ids)} requested rows are missing)"
             )
-        values: Array = self.values.take(places, axis=0)
-        return values
+        return self.values.take(places, axis=0)
 
 
 def merge_rows(rows: Array, values: Array) -> tuple[Array, Array]:
@@ -145,11 +144,9 @@ def _sum_segments(values: Array, order: Array, starts: Array) -> Array:
 def _sum_segments_plainly(values: Array, starts: Array) -> Array:
     xp = array_module(values)
     if xp is np:
-        summed: Array = np.add.reduceat(values, starts, axis=0)
-        return summed
+        return np.add.reduceat(values, starts, axis=0)
     # cupy has no reduceat; a segment is the difference of two running sums, computed in float64 for
     # precision.
     running = xp.concatenate([xp.zeros((1, *values.shape[1:])), xp.cumsum(values, axis=0, dtype=xp.float64)])
     ends = xp.concatenate([starts[1:], xp.array([len(values)])])
-    difference: Array = (running[ends] - running[starts]).astype(values.dtype)
-    return difference
+    return (running[ends] - running[starts]).astype(values.dtype)

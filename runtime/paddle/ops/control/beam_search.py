@@ -85,8 +85,7 @@ def _remain(
     """Return a mask of the continuations to retain: none for a sentence whose best prefixes have all ended."""
     live = ~(ended[prefix] & (ids == end_id))
     goes_on = np.bincount(sentence, weights=live, minlength=len(sentences) - 1) > 0
-    stays: Array = goes_on[sentence]
-    return stays
+    return goes_on[sentence]
 
 
 def _sentences(lod: tuple[Offsets, ...], level: int, prefixes: int) -> Offsets:

@@ -126,8 +126,7 @@ def affine_grid_grad(theta: Array, given: Array | None, dout: Array, *, output_s
     """Return dTheta = Σ dOutput (x, y, 1)ᵀ over the pixels."""
     points = _points(theta, decided(given, (), output_shape)).reshape(1, -1, 3)
     flat = dout.reshape(len(dout), points.shape[1], 2)
-    found: Array = flat.swapaxes(1, 2) @ points
-    return found
+    return flat.swapaxes(1, 2) @ points
 
 
 def _points(like: Array, sizes: Sizes) -> Array:

@@ -20,5 +20,4 @@ def assign_value(
     xp: Any,
 ) -> Array:
     """Return an array with the values and the shape in the attributes; float values take precedence."""
-    values: Array = xp.asarray(fp32_values or int32_values, dtype.numpy).reshape(shape)
-    return values
+    return xp.asarray(fp32_values or int32_values, dtype.numpy).reshape(shape)

@@ -19,8 +19,7 @@ from paddle.ops.base.registry import Spec, operator
 )
 def fill_constant(*, shape: tuple[int, ...], dtype: VarType, value: float, xp: Any) -> Array:
     """Return an array of the given shape and dtype, filled with the value."""
-    filled: Array = xp.full(shape, value, dtype.numpy)
-    return filled
+    return xp.full(shape, value, dtype.numpy)
 
 
 def _infer_any(x: Spec, *, dtype: int) -> Spec:
@@ -31,8 +30,7 @@ def _infer_any(x: Spec, *, dtype: int) -> Spec:
 def fill_any_like(x: Array, *, value: float = 0.0, dtype: int = -1) -> Array:
     """Return an array of X's shape filled with the value, in the given dtype or, if that is -1, in X's dtype."""
     kind = x.dtype if dtype < 0 else VarType.of(dtype).numpy
-    filled: Array = array_module(x).full(x.shape, value, kind)
-    return filled
+    return array_module(x).full(x.shape, value, kind)
 
 
 def _infer_like(
@@ -59,15 +57,13 @@ def fill_constant_batch_size_like(
     lod = lod_of(like)
     batch = len(lod[-1]) - 1 if lod and not input_dim_idx else like.shape[input_dim_idx]
     sizes = _with_batch(shape, batch, output_dim_idx)
-    filled: Array = array_module(plain(like)).full(sizes, value, dtype.numpy)
-    return filled
+    return array_module(plain(like)).full(sizes, value, dtype.numpy)
 
 
 @operator("fill_zeros_like", "X -> Out", infer="X")
 def fill_zeros_like(x: Array) -> Array:
     """Return zeros of the input's shape and dtype."""
-    zeros: Array = array_module(x).zeros(x.shape, x.dtype)
-    return zeros
+    return array_module(x).zeros(x.shape, x.dtype)
 
 
 def _with_batch(shape: tuple[int, ...], batch: int, at: int) -> tuple[int, ...]:

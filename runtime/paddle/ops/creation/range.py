@@ -14,13 +14,11 @@ def range_(start: Array, end: Array, step: Array) -> Array:
     numbers = [each.reshape(-1)[0].item() for each in (start, end, step)]
     if not numbers[2]:
         raise InputError("range: Step must not be 0")
-    found: Array = array_module(start).arange(*numbers, dtype=start.dtype)
-    return found
+    return array_module(start).arange(*numbers, dtype=start.dtype)
 
 
 @operator("linspace", "Start Stop Num -> Out", infer="-> Start(-1, lod=0)", shares_lod=False)
 def linspace(start: Array, stop: Array, num: Array) -> Array:
     """Return Num evenly spaced numbers from Start to Stop, inclusive."""
     first, last = (each.reshape(-1)[0].item() for each in (start, stop))
-    found: Array = array_module(start).linspace(first, last, int(num.reshape(-1)[0]), dtype=start.dtype)
-    return found
+    return array_module(start).linspace(first, last, int(num.reshape(-1)[0]), dtype=start.dtype)

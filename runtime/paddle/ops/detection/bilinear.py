@@ -45,8 +45,7 @@ def points(rows: Array, columns: Array, height: int, width: int) -> Points:
 
 def sampled(image: Array, at: Array, weight: Array) -> Array:
     """Interpolate an image (C, H W) at positions; return the values (C, ...)."""
-    total: Array = sum(image[:, at[k]] * weight[k] for k in range(4))
-    return total
+    return sum(image[:, at[k]] * weight[k] for k in range(4))
 
 
 def scatter(dimage: Array, at: Array, weight: Array, arriving: Array) -> None:

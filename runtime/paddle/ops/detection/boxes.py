@@ -25,8 +25,7 @@ from paddle.ops.base.shapes import agree
 def areas(boxes: Array, whole: bool = False) -> Array:
     """Return the area of each box (..., 4), 0 where an end precedes its start."""
     sides = boxes[..., 2:] - boxes[..., :2]
-    product: Array = np.where((sides < 0).any(axis=-1), 0, (sides + whole).prod(axis=-1))
-    return product
+    return np.where((sides < 0).any(axis=-1), 0, (sides + whole).prod(axis=-1))
 
 
 def overlaps(left: Array, right: Array, whole: bool = False) -> Array:
@@ -38,8 +37,7 @@ def overlaps(left: Array, right: Array, whole: bool = False) -> Array:
     sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]) + whole
     common = sides.clip(0).prod(axis=-1)
     union = areas(a, whole) + areas(b, whole) - common
-    found: Array = common / np.where(union > 0, union, 1)
-    return found
+    return common / np.where(union > 0, union, 1)
 
 
 def corners(centers: Array, sides: Array) -> Array:

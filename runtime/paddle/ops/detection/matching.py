@@ -180,5 +180,4 @@ def mine_hard_examples(
 
 
 def _below(near: Array, attrs: dict[str, Any]) -> Array:
-    below: Array = near < attrs["neg_dist_threshold"]
-    return below
+    return near < attrs["neg_dist_threshold"]

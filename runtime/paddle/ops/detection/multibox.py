@@ -170,5 +170,4 @@ def _paired(
 
 def _softmax(scores: Array) -> Array:
     powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    found: Array = powers / powers.sum(axis=-1, keepdims=True)
-    return found
+    return powers / powers.sum(axis=-1, keepdims=True)

@@ -128,8 +128,7 @@ def _with_boxes(box: Array, others: Array, whole: bool) -> Array:
     union = areas(box, whole) + areas(others, whole) - common
     # Equal points, which have no area, are counted as one box.
     shares = np.where(union > 0, common / np.where(union > 0, union, 1), 1.0)
-    found: Array = np.where((sides < 0).any(axis=1), 0.0, shares)
-    return found
+    return np.where((sides < 0).any(axis=1), 0.0, shares)
 
 
 def _with_polygons(polygon: Array, others: Array) -> Any:

@@ -24,8 +24,7 @@ from paddle.ops.detection.boxes import corners, overlaps
 def sigmoid(x: Array) -> Array:
     """Return the logistic function 1 / (1 + exp(−x)) of each element."""
     small = np.exp(-np.abs(x))
-    found: Array = np.where(x > 0, 1, small) / (1 + small)
-    return found
+    return np.where(x > 0, 1, small) / (1 + small)
 
 
 def by_anchor(x: Array, anchors: int) -> Array:
@@ -222,8 +221,7 @@ def yolov3_loss_grad(
 
 
 def _cross_entropy(x: Array, target: Array) -> Array:
-    found: Array = np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x)))
-    return found
+    return np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x)))
 
 
 def _paid(seen: Array) -> tuple[Array, Array]:
@@ -233,8 +231,7 @@ def _paid(seen: Array) -> tuple[Array, Array]:
 
 
 def _are_objects(boxes: Array) -> Array:
-    found: Array = (boxes[..., 2:] >= 1e-6).all(axis=-1)
-    return found
+    return (boxes[..., 2:] >= 1e-6).all(axis=-1)
 
 
 def _unpaid(maps: Array, boxes: Array, attrs: dict[str, Any]) -> Array:

@@ -184,8 +184,7 @@ bilinear("matmul")
 @operator("fsp", "X Y -> Out", infer="X(N, A, H, W), Y(N, B, H, W) -> X(N, A, B, lod=0)")
 def fsp(x: Array, y: Array) -> Array:
     """Return the FSP matrix (N, C1, C2) = X Yᵀ/(H W), with each channel of an image as a row."""
-    out: Array = _rows(x) @ _rows(y).swapaxes(1, 2) / _area(x)
-    return out
+    return _rows(x) @ _rows(y).swapaxes(1, 2) / _area(x)
 
 
 @gradient("fsp", "X Y Out@GRAD -> X@GRAD Y@GRAD")

@@ -124,8 +124,7 @@ def _count(x: Array, dim: tuple[int, ...], reduce_all: bool) -> int:
 
 def _spread(reduced: Array, x: Array, dim: tuple[int, ...], reduce_all: bool) -> Array:
     shape = _reduced_shape(x.shape, dim, True, reduce_all)
-    spread: Array = array_module(x).broadcast_to(reduced.reshape(shape), x.shape)
-    return spread
+    return array_module(x).broadcast_to(reduced.reshape(shape), x.shape)
 
 
 def _infer_logic(x: Spec, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Spec:
@@ -148,8 +147,7 @@ def mean(x: Array) -> Array:
 @gradient("mean", "X Out@GRAD -> X@GRAD")
 def mean_grad(x: Array, dout: Array) -> Array:
     """Return dX = dOut / size."""
-    spread: Array = array_module(x).broadcast_to(dout / x.dtype.type(max(x.size, 1)), x.shape)
-    return spread
+    return array_module(x).broadcast_to(dout / x.dtype.type(max(x.size, 1)), x.shape)
 
 
 linear("reduce_sum", "reduce_mean", "mean")

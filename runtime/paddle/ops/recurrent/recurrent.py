@@ -279,8 +279,7 @@ def _order(count: int, reverse: bool) -> list[int]:
 def _stacked(xp: Any, values: list[Array], order: list[int]) -> Array:
     if not values:
         raise InputError("the inputs have no steps, so the shape of an output is unknown")
-    stacked: Array = xp.stack([values[at] for at in order])
-    return stacked
+    return xp.stack([values[at] for at in order])
 
 
 @operator("rnn_memory_helper", "X -> Out", attrs={"dtype": VarType.FP32}, infer="X")

@@ -101,8 +101,7 @@ def _rows(w: Any, ids: Array, kept: Array | None = None) -> Array:
     if len(flat) and int(flat.view(np.uint64).max()) >= w.shape[0]:
         padding = None if kept is None else ~kept
         require_within(ids, w.shape[0], "Ids", "id", _ROWS, padding)
-    taken: Array = w.take(flat, axis=0)
-    return taken
+    return w.take(flat, axis=0)
 
 
 def _infer_distributed_lookup_table(ids: list[Spec], w: Spec) -> tuple[list[Spec], Spec]:

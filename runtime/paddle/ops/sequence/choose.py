@@ -165,8 +165,7 @@ def sequence_reverse(x: Any) -> LoDArray:
 @gradient("sequence_reverse", "X+ Y@GRAD -> X@GRAD")
 def sequence_reverse_grad(x: Any, dy: Array) -> Array:
     """Return dX: the rows of dOut, reversed in each sequence."""
-    turned: Array = dy[at(reverse(sequences(x, "X")[1]), dy)]
-    return turned
+    return dy[at(reverse(sequences(x, "X")[1]), dy)]
 
 
 @operator("sequence_slice", "X+ Offset Length -> Out+", infer=any_rows)

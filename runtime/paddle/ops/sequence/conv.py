@@ -205,8 +205,7 @@ def im2sequence_grad(
         rows = slice(i, i + strides[0] * high, strides[0])
         columns = slice(j, j + strides[1] * wide, strides[1])
         whole[:, :, rows, columns] += parts[..., i, j].transpose(0, 3, 1, 2)
-    inner: Array = whole[:, :, up : height - down, left : width - right]
-    return inner
+    return whole[:, :, up : height - down, left : width - right]
 
 
 def _windows(

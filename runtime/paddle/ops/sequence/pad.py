@@ -48,8 +48,7 @@ def sequence_pad(x: Any, pad_value: Array, *, padded_length: int = -1) -> tuple[
 def sequence_pad_grad(x: Any, dout: Array) -> Array:
     """Return dX: the rows of dOut without the padding."""
     _, offsets = sequences(x, "X")
-    dx: Array = dout[at(owners(offsets), dout), at(positions(offsets), dout)]
-    return dx
+    return dout[at(owners(offsets), dout), at(positions(offsets), dout)]
 
 
 def _infer_unpad(x: Spec, length: Spec) -> Spec:
@@ -89,8 +88,7 @@ def sequence_mask(
     if maxlen_tensor is not None:
         maxlen = int(maxlen_tensor.reshape(-1)[0])
     width = maxlen if maxlen >= 0 else int(x.max()) if x.size else 0
-    mask: Array = (xp.arange(width) < x[..., None]).astype(out_dtype.numpy)
-    return mask
+    return (xp.arange(width) < x[..., None]).astype(out_dtype.numpy)
 
 
 def _offsets(x: Array, length: Array) -> Any:

@@ -52,8 +52,7 @@ def is_empty(x: Array) -> Array:
 def _asking(name: str, every: bool) -> Callable[[Array], Array]:
     def ask(x: Array) -> Array:
         found = getattr(array_module(x), name)(x)
-        answer: Array = (found.all() if every else found.any()).reshape(1)
-        return answer
+        return (found.all() if every else found.any()).reshape(1)
 
     return ask
 
@@ -70,5 +69,4 @@ def _infer_shape(x: Spec) -> Spec:
 @operator("shape", "Input -> Out", infer=_infer_shape, shares_lod=False)
 def shape(x: Array) -> Array:
     """Return the shape of X as a vector (rank,) int32."""
-    sizes: Array = array_module(x).asarray(np.array(x.shape, _INT32))
-    return sizes
+    return array_module(x).asarray(np.array(x.shape, _INT32))

@@ -29,8 +29,7 @@ def _infer_concat(x: list[Spec], *, axis: int) -> Spec:
 @operator("concat", "X* -> Out", infer=_infer_concat, fresh=True)
 def concat(x: list[Array], *, axis: int = 0) -> Array:
     """Concatenate the inputs along an axis."""
-    joined: Array = array_module(x[0]).concatenate(x, axis)
-    return joined
+    return array_module(x[0]).concatenate(x, axis)
 
 
 @gradient("concat", "X* Out@GRAD -> X@GRAD*")
@@ -68,8 +67,7 @@ def _infer_stack(x: list[Spec], *, axis: int) -> Spec:
 @operator("stack", "X* -> Y", infer=_infer_stack, shares_lod=keeps_rows("axis", added=1))
 def stack(x: list[Array], *, axis: int = 0) -> Array:
     """Stack the inputs along a new axis."""
-    stacked: Array = array_module(x[0]).stack(x, axis)
-    return stacked
+    return array_module(x[0]).stack(x, axis)
 
 
 @gradient("stack", "Y@GRAD -> X@GRAD*")
@@ -115,8 +113,7 @@ def unstack(x: Array, *, axis: int) -> list[Array]:
 @gradient("unstack", "Y@GRAD* -> X@GRAD")
 def unstack_grad(dy: list[Array], *, axis: int) -> Array:
     """Return dX: the gradients of the parts, stacked along the axis."""
-    stacked: Array = array_module(dy[0]).stack(dy, axis)
-    return stacked
+    return array_module(dy[0]).stack(dy, axis)
 
 
 linear("concat", "split", "stack", "unstack")

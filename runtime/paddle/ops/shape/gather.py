@@ -89,8 +89,7 @@ def multiplex(ids: Array, x: list[Array]) -> Array:
     """Select rows from several inputs: row i of Out is row i of input Ids[i]."""
     chosen = _chosen(ids, x)
     xp = array_module(x[0])
-    out: Array = xp.stack(x)[chosen, xp.arange(len(chosen))]
-    return out
+    return xp.stack(x)[chosen, xp.arange(len(chosen))]
 
 
 @gradient("multiplex", "Ids X* Out@GRAD -> X@GRAD*")
@@ -114,15 +113,13 @@ def _infer_where(condition: Spec) -> Spec:
 def where(condition: Array) -> Array:
     """Return the indices of all true (nonzero) elements, (count, rank) int64, in row-major order."""
     xp = array_module(condition)
-    places: Array = xp.stack(xp.nonzero(condition), axis=1).astype(_INT64)
-    return places
+    return xp.stack(xp.nonzero(condition), axis=1).astype(_INT64)
 
 
 @operator("diag", "Diagonal -> Out", infer="Diagonal(N) -> Diagonal(N, N, lod=0)", shares_lod=False)
 def diag(diagonal: Array) -> Array:
     """Return the diagonal matrix (n, n) of a vector (n,)."""
-    matrix: Array = array_module(diagonal).diag(diagonal)
-    return matrix
+    return array_module(diagonal).diag(diagonal)
 
 
 @gradient("diag", "Out@GRAD -> Diagonal@GRAD")

@@ -18,8 +18,7 @@ Matrix = np.ndarray[Any, np.dtype[Any]]
 def applied(x: Array, rows: Matrix, columns: Matrix) -> Array:
     """Return A X Bᵀ of images (N, C, H, W), with A `rows` (H', H) and B `columns` (W', W)."""
     a, b = from_host(rows.astype(x.dtype), x), from_host(columns.astype(x.dtype), x)
-    out: Array = a @ x @ b.T
-    return out
+    return a @ x @ b.T
 
 
 def taken_back(dout: Array, rows: Matrix, columns: Matrix) -> Array:

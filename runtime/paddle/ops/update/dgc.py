@@ -79,8 +79,7 @@ def dgc_decode(x: Any, like: Array) -> Array:
     """Decompress the sent values, summed over trainers: return a gradient of Like's shape."""
     if isinstance(x, SelectedRows):
         x = x.to_dense()
-    dense: Array = x.reshape(like.shape)
-    return dense
+    return x.reshape(like.shape)
 
 
 @operator(

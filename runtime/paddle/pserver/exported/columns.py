@@ -119,8 +119,7 @@ def _rounded(rows: TableRows, dtype: np.dtype[np.generic]) -> npt.NDArray[np.flo
             f"row {rows.ids[is_beyond][0]} contains {largest[is_beyond][0]:g}, which is outside the range of "
             f"{dtype.name}; export with dtype float32"
         )
-    found: npt.NDArray[np.float32] = rows.rows.astype(dtype).astype(np.float32)
-    return found
+    return rows.rows.astype(dtype).astype(np.float32)
 
 
 def digest_of(rows: TableRows) -> int:

@@ -139,8 +139,7 @@ class DiskRows:
         emptiest = emptiest[counts[emptiest] < self._extent]
         emptiest = emptiest[: max(int(np.searchsorted(np.cumsum(counts[emptiest]), most)), 1)]
         slots = np.sort(emptiest)[:, None] * self._extent + np.arange(self._extent)
-        found: Numbers = slots[self._is_used[slots]].astype(np.uint32)
-        return found
+        return slots[self._is_used[slots]].astype(np.uint32)
 
     def read(self, ids: Ids, slots: Numbers) -> Floats:
         """Return the rows (parts, n, part) of ids (n,) at slots (n,).

@@ -165,5 +165,4 @@ class Dropped:
         """Return the ids dropped in or after batch `clock`, some of which may have a row again; empty for None."""
         if clock is None:
             return NO_IDS
-        found: Ids = np.unique(np.concatenate([NO_IDS, *(ids for at, ids in self._ids if at >= clock)]))
-        return found
+        return np.unique(np.concatenate([NO_IDS, *(ids for at, ids in self._ids if at >= clock)]))

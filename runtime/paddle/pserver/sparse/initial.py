@@ -98,8 +98,7 @@ class Initial:
             words = mix(start[:, None] + steps)  # (n, pairs)
             high, low = words >> np.uint64(32), words & np.uint64(0xFFFFFFFF)
             z[:, 0::2], z[:, 1::2] = (_even if self.kind == "uniform" else _gaussian)(high, low)
-        rows: npt.NDArray[np.float32] = (self.mean + self.spread * z[:, :width]).astype(np.float32)
-        return rows
+        return (self.mean + self.spread * z[:, :width]).astype(np.float32)
 
 
 def _even(high: Any, low: Any) -> tuple[Any, Any]:

@@ -30,8 +30,7 @@ def mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """Return the splitmix64 hashes of uint64 numbers of any shape, as a new array."""
     z = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(FIRST)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(SECOND)
-    mixed: npt.NDArray[np.uint64] = z ^ (z >> np.uint64(31))
-    return mixed
+    return z ^ (z >> np.uint64(31))
 
 
 def mix_one(number: int) -> int:
@@ -41,8 +40,7 @@ def mix_one(number: int) -> int:
 
 def segments_of(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return, for each id (n,), the number of the index segment that holds it."""
-    found: npt.NDArray[np.int64] = (mix(ids.view(np.uint64)) >> np.uint64(64 - SEGMENT_BITS)).astype(np.int64)
-    return found
+    return (mix(ids.view(np.uint64)) >> np.uint64(64 - SEGMENT_BITS)).astype(np.int64)
 
 
 def owners(ids: npt.NDArray[np.int64], num_servers: int) -> npt.NDArray[np.int64]:
@@ -51,5 +49,4 @@ def owners(ids: npt.NDArray[np.int64], num_servers: int) -> npt.NDArray[np.int64
     Ids with a pattern (all even, or a node's number in the high bits) are distributed as evenly as any others.
     """
     high = mix(ids.view(np.uint64) ^ np.uint64(_OWNER_SALT)) >> np.uint64(32)
-    found: npt.NDArray[np.int64] = ((high * np.uint64(num_servers)) >> np.uint64(32)).astype(np.int64)
-    return found
+    return ((high * np.uint64(num_servers)) >> np.uint64(32)).astype(np.int64)

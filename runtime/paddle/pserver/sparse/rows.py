@@ -372,8 +372,7 @@ def _formula(given: Formula, scoring: Scoring | None) -> FormulaStruct:
 
 
 def _start(array: npt.NDArray[Any]) -> int:
-    found: int = array.ctypes.data
-    return found
+    return array.ctypes.data
 
 
 def _numbers(numbers: Numbers) -> int:

@@ -42,8 +42,7 @@ def later(ticks: Ticks, by: Ticks) -> Ticks:
 def changed(ticks: Ticks, since: int | None, until: int) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows whose last change came after batch `since` (None: any batch), but not after `until`."""
     limit = 1 << 30 if since is None else until - since
-    found: npt.NDArray[np.bool_] = ages(ticks, until) < min(limit, 1 << 30)
-    return found
+    return ages(ticks, until) < min(limit, 1 << 30)
 
 
 def rejuvenated(ticks: Ticks, clock: int) -> Ticks:

@@ -53,8 +53,7 @@ class WaitingRoom:
         if self._entry == 1:
             return np.ones(len(ids), np.bool_)
         counts = _counts(self._seen.find(ids)) + _counts(self._before.find(ids))
-        let_in: npt.NDArray[np.bool_] = counts + 1 >= self._entry
-        return let_in
+        return counts + 1 >= self._entry
 
     def admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
         """Count a sighting of each distinct id (n,); return which ids are admitted, and forget those."""

@@ -84,8 +84,7 @@ class Table:
 
     def rows_here(self, rows: Rows) -> Values:
         """Return rows like `rows`, for ids that have already been checked."""
-        found: Values = self._values[self.share.local(rows)]
-        return found
+        return self._values[self.share.local(rows)]
 
     @property
     def width(self) -> int:

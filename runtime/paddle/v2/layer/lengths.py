@@ -170,8 +170,7 @@ def _check_sub_sequences(feed: Mapping[str, Any], layer: str, one: Origin, other
 def _lengths(feed: Mapping[str, Any], origin: Origin) -> _Lengths:
     """Return the number of rows of each sample."""
     lod = _fed(feed, origin.layer).lod
-    lengths: _Lengths = np.diff(joined(lod) if origin.levels == len(lod) else lod[0])
-    return lengths
+    return np.diff(joined(lod) if origin.levels == len(lod) else lod[0])
 
 
 def _items(origin: Origin, feed: Mapping[str, Any]) -> str:

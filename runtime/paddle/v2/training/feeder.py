@@ -177,10 +177,7 @@ class Batches:
 
 def ids_in(feed: Feed, sources: Sequence[str]) -> NDArray[np.int64]:
     """Return the distinct ids in fed values, in ascending order, (n,) int64."""
-    found: NDArray[np.int64] = np.unique(
-        np.concatenate([plain(feed[source]).reshape(-1) for source in sources])
-    )
-    return found
+    return np.unique(np.concatenate([plain(feed[source]).reshape(-1) for source in sources]))
 
 
 def _sample(at: int) -> str:

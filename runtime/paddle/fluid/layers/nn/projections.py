@@ -142,5 +142,4 @@ def shaped_embedding(given: dict[str, Any]) -> Variable:
 @takes("input, depth, allow_out_of_range=False")
 def shaped_one_hot(given: dict[str, Any]) -> Variable:
     """Return one-hot float32 vectors (..., depth) for ids of any shape (...) (`fluid.one_hot` of Fluid 1.6)."""
-    vectors: Variable = one_hot(**{**given, "input": unsqueeze(given["input"], [-1])})
-    return vectors
+    return one_hot(**{**given, "input": unsqueeze(given["input"], [-1])})
