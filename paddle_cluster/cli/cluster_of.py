@@ -36,6 +36,9 @@ def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
             raise UsageError(
                 f"{command} does not take {one!r}, because it runs no script; omit this option and its directory"
             )
+        if one.endswith((".py", ".txt", ".ini", ".yaml")) and not one.startswith("-"):
+            option = "conf" if one.endswith(".py") else "hostfile"
+            raise UsageError(f"{command} does not take {one!r}; did you mean --{option}={one}?")
     has_job = any(one.split("=")[0] in ("-j", "--job_workspace") for one in argv)
     given = arguments.parse(argv if has_job else [*argv, _PLACEHOLDER])
     options = [one for one in given.passthrough if one.startswith("-")]

@@ -21,6 +21,9 @@ _SYNONYMS = {
     "-o": "--json",
     "-a": "--all",
     "-9": "--force",
+    "--now": "--force",
+    "--kill": "--force",
+    "-F": "-f",
 }
 """Other programs' names of options -> the names here."""
 _ADVICE = {

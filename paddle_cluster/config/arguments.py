@@ -8,10 +8,12 @@ interpreted.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from paddle_cluster.config import entry
+from paddle_cluster.config.advice import EXPECTED, OF_ENGINE, SYNONYMS, WRONG_VALUES
 from paddle_cluster.config.options import CONF_NAMES, LONG, OPTIONS, Mode, Option
 from paddle_cluster.config.values import near_miss, nearest, utf8
 from paddle_cluster.errors import UsageError
@@ -29,106 +31,8 @@ ESCAPE = " (To pass it to your script, put it after --.)"
 _DASHES = tuple("\u2010\u2011\u2012\u2013\u2014\u2212")  # typographic ones, from a document or a chat
 ASSIGNMENT = regex(r"[A-Z][A-Z0-9_]*=")
 _BOOLEANS = ("true", "false", "yes", "no", "0", "1")
+_PACKAGE = regex(r"(--(?:p|dir|path|project|workspace|source))(?:=(.*))?")
 _FIRST = ("run", "doctor")  # commands that take the options of a job
-
-_HOSTS = "give --hosts=HOST[,HOST:PORT] or --hostfile=FILE, or HOSTS in conf.py"
-_ROLES = (
-    "PSERVERS and TRAINERS in conf.py choose the hosts of each role; --nproc_per_node=N "
-    "sets the trainers per host"
-)
-_PER_NODE = "give --nproc_per_node=N"
-_SET = "the launcher sets RANK, MASTER_ADDR, MASTER_PORT and similar variables for every process"
-_ADVICE = {
-    "config_file conf_file cluster cluster_conf cluster_config": "give --conf=FILE",
-    "host host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips inventory": _HOSTS,
-    "H": f"{_HOSTS}, and --nproc_per_node=N for its slots",
-    "np nproc nprocs npernode ppn procs_per_node processes_per_node": _PER_NODE,
-    "num_gpus num_processes gpus_per_node ntasks_per_node": _PER_NODE,
-    "num_nodes num_machines max_nodes": "give --nnodes=N",
-    "min_nodes min_np": "give --min_trainers=N, the number of trainers with which a job continues",
-    "node_rank machine_rank master_addr main_process_ip rdzv_endpoint rdzv_id rdzv_backend": f"{_SET}; {_HOSTS}",
-    "master_port main_process_port standalone same_network force_multi": f"{_SET}; leave it out",
-    "bind_to map_by rank_by oversubscribe allow_run_as_root mca": (
-        "leave it out; with --engine=openmpi, OMPI_MCA_* variables set the parameters of Open MPI"
-    ),
-    "x": "give --env=NAME, or --env=NAME=VALUE",
-    "server_num num_servers num_pservers worker_num num_trainers": _ROLES,
-    "script m no_python": "give --entry=FILE, or --entry=-mpackage.module",
-    "gres qos": "give --engine=slurm, and SLURM_OPTIONS in conf.py",
-    "redirects tee output_filename": "leave it out; the logs of all processes are copied to log/ in the workspace",
-    "restart_policy": "give --max_restarts=N",
-    "wdir chdir": "leave it out; processes start in the job's directory, a copy of the workspace",
-    "venv conda_env": "give PYTHON in conf.py, the path of the environment's Python on the nodes",
-    "become": "leave it out; jobs run as the user of the login: user@host in HOSTS",
-    "package": "give --job_dispatch_package=DIR",
-    "daemon background": "give --detach",
-    "password ssh_password ssh_pass": "logins use keys: add your public key to the nodes with ssh-copy-id",
-    "ssh_port ssh_user": "write [user@]host[:port] in HOSTS or --hosts",
-    "ssh_key identity_file private_key": "give SSH_IDENTITY_FILES in conf.py",
-}
-
-_SLURM = {
-    "nodes N": "give --nnodes=N",
-    "ntasks tasks_per_node n": _PER_NODE,
-    "partition account A qos q time t gres gpus G mem exclusive constraint C reservation cpus_per_task c nodelist w": (
-        "options of salloc belong in conf.py, such as SLURM_OPTIONS = ['--partition=gpu', '--time=8:00:00']"
-    ),
-}
-_K8S = "K8S_"
-
-_SYNONYMS = {
-    "k8s kube kubectl kueue": "kubernetes",
-    "mpi mpirun mpiexec ompi": "openmpi",
-    "srun sbatch salloc": "slurm",
-    "ddp torch pytorch any mpi nccl gloo jax tensorflow tf horovod allreduce": "collective",
-    "ps pserver parameter_server sync async paddle": "v2",
-    "none off false no tcp": "plain",
-    "tls ssl encrypted true": "curve",
-}
-"""Common misnomers of an option's value -> the correct value."""
-
-# other launchers' names for options that have another name here, and the options to give instead
-EXPECTED = {name: advice for names, advice in _ADVICE.items() for name in names.split()}
-_OF_ENGINE = {
-    "slurm": {name: advice for names, advice in _SLURM.items() for name in names.split()},
-    "kubernetes": {
-        "n": "give K8S_NAMESPACE in conf.py",
-        "replicas": "give --nnodes=N",
-        **{
-            name[len(_K8S) :].lower(): f"give {name} in conf.py"
-            for name in CONF_NAMES
-            if name.startswith(_K8S)
-        },
-    },
-}
-"""Engine -> option of its own program, which belongs to the script with other engines -> what to give instead."""
-
-_WRONG_VALUES = (
-    ("engine", regex(r"local\w*|none|single"), "for processes on this machine alone, give --hosts=local"),
-    (
-        "engine",
-        regex(r"docker|podman|containers?|compose"),
-        "to run in containers, start sshd in them and list them in HOSTS, or give --engine=kubernetes",
-    ),
-    (
-        "engine",
-        regex(r"(\w+)"),
-        "the launcher does not start jobs through {0}; omit --engine to log in to the machines over SSH",
-    ),
-    ("entry", regex(r"-m"), "write the module without a space: --entry=-mpackage.module"),
-    ("keep_as", regex(r".*/.*"), "it is a name, below ROOT_DIR on the nodes"),
-    (
-        "nproc_per_node",
-        regex(r"gpus?|auto|cuda|all|max|-1"),
-        "give the number of GPUs of a node; in a hostfile, slots=N gives each host its own number",
-    ),
-    (
-        "nnodes",
-        regex(r"[0-9]+:([0-9]+)"),
-        "for an elastic job, give --nnodes={0}, and its fewest trainers as --min_trainers=N",
-    ),
-)
-"""Option, its values in other launchers, and what to give instead; {} are the groups."""
 
 
 class Flag(NamedTuple):
@@ -177,7 +81,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     if "version" in texts or "-V" in ours[:1]:
         return Arguments({"version": True})
     loose = next((run[0] for run in rest if run and not run[0].startswith("-")), "")
-    _check_job_options(texts, loose)
+    _check_job_options(texts, loose, [token for run in rest for token in run])
     given = read_options(texts)
     flags = tuple(flag for run in rest for flag in _read_flags(run))
     if (
@@ -216,7 +120,7 @@ def _advice(option: Option, text: str) -> str:
     """Return advice for a value that other launchers accept, or ""."""
     advice = (
         f"; {advice.format(*match.groups())}"
-        for name, values, advice in _WRONG_VALUES
+        for name, values, advice in WRONG_VALUES
         if name == option.name and (match := values.fullmatch(text))
     )
     return next(advice, "")
@@ -226,7 +130,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
     """Return the launcher's options as name -> text, and the other tokens as runs of adjacent tokens."""
     given: dict[str, list[str]] = {}
     runs: list[list[str]] = [[]]
-    engine = next((one for one in _OF_ENGINE if f"--engine={one}" in "=".join(tokens)), "")
+    engine = next((one for one in OF_ENGINE if f"--engine={one}" in "=".join(tokens)), "")
     problems: list[str] = []
     position = 0
     option: Option | None = None
@@ -235,6 +139,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
         position += 1
         before = option
         option, value = _match(token)
+        _check_spaces(token, option, tokens[position : position + 2])
         if option is None:
             if token.startswith(_DASHES):
                 raise UsageError(
@@ -251,7 +156,12 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
                 raise UsageError(f"--{before.name} takes no value, got {token!r}; omit one or both" + ESCAPE)
             if before is not None and token in _FIRST:
                 raise UsageError(f"unknown argument {token!r}; the command must come first" + ESCAPE)
-            if before is not None and "," in before.metavar and not token.startswith("-"):
+            if (
+                before is not None
+                and "," in before.metavar
+                and not token.startswith("-")
+                and "=" not in token
+            ):
                 joined = f"--{before.name}={given[before.name][-1].rstrip(',')},{token.strip(',')}"
                 raise UsageError(
                     f"unknown argument {token!r}. Separate several values with commas and no spaces: {joined}"
@@ -268,10 +178,6 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
         if option.metavar and value is None and position < len(tokens):
             value = tokens[position]
             position += 1
-            if value.startswith("="):
-                meant = value[1:] or "".join(tokens[position : position + 1])
-                meant = option.metavar if option.name == "env" else meant  # which may be secret
-                raise UsageError(f"--{option.name}: write no spaces around =: --{option.name}={meant}")
         if option.name in given and not option.repeats:
             raise UsageError(f"--{option.name} is given twice; give it only once" + ESCAPE)
         given.setdefault(option.name, []).append(_check_value(option, value))
@@ -279,6 +185,27 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
     if problems:
         raise UsageError("\n".join([*problems[:-1], problems[-1] + ESCAPE]))
     return given, runs
+
+
+def _check_spaces(token: str, option: Option | None, following: Sequence[str]) -> None:
+    """Reject `--option = value`, `--option =value` and, of the launcher's options, `--option= value`."""
+    first, second = [*following, "", ""][:2]
+    is_before = (
+        token.startswith("-")
+        and "=" not in token
+        and first.startswith("=")
+        and first + second[:1] not in ("=", "=-")
+    )
+    is_after = option is not None and token.endswith("=") and bool(first) and not first.startswith("-")
+    if is_before and option is not None and not option.metavar:
+        raise UsageError(f"--{option.name} takes no value; omit {first + second!r}")
+    if is_before or is_after:
+        name = f"--{option.name}" if option else token
+        meant = (first[1:] or second) if is_before else first
+        meant = option.metavar if option and option.name == "env" else meant  # which may be secret
+        raise UsageError(
+            f"{name}: write no spaces around =: {name}={meant}{ESCAPE if option is None else ''}"
+        )
 
 
 def _match(token: str) -> tuple[Option | None, str | None]:
@@ -302,7 +229,7 @@ def _check_value(option: Option, value: str | None) -> str:
         raise UsageError(f"--{option.name} needs a value: --{option.name}={option.metavar}")
     if option.choices and value not in option.choices:
         word = value.lower()
-        named = (one for names, one in _SYNONYMS.items() if word in names.split() and one in option.choices)
+        named = (one for names, one in SYNONYMS.items() if word in names.split() and one in option.choices)
         suggestion = word if word in option.choices else next(named, nearest(value, option.choices))
         advice = f"; did you mean --{option.name}={suggestion}?" if suggestion else _advice(option, value)
         raise UsageError(
@@ -311,8 +238,12 @@ def _check_value(option: Option, value: str | None) -> str:
     return value
 
 
-def _check_job_options(given: Mapping[str, list[str]], loose: str) -> None:
+def _check_job_options(given: Mapping[str, list[str]], loose: str, rest: Sequence[str]) -> None:
     if "job_dispatch_package" not in given and "job_workspace" not in given:
+        for token, following in itertools.pairwise((*rest, "")):
+            if match := _PACKAGE.fullmatch(token):
+                meant = f"-p {match[2] or following or 'DIR'}"
+                raise UsageError(f"unknown option {match[1]}: to send a directory to the nodes, give {meant}")
         raise UsageError(
             "nothing to run: give --job_dispatch_package=DIR to send a directory to the nodes, "
             "or --job_workspace=DIR to run one that is already there"
@@ -357,7 +288,7 @@ def _unknown_option(token: str, engine: str) -> str:
     if name in KNOWN_FLAGS:
         return ""
     plain = "" if token[:2] == "--" and len(name) == 1 else name.replace("-", "_")
-    advice = _OF_ENGINE.get(engine, {}).get(plain) or EXPECTED.get(plain)
+    advice = OF_ENGINE.get(engine, {}).get(plain) or EXPECTED.get(plain)
     conf_name = CONF_NAMES.get(name.upper())
     if advice is None and conf_name is not None and name in LONG:
         advice = f"write two hyphens: -{token}"

@@ -16,7 +16,8 @@ from types import FrameType
 from typing import Any
 
 from paddle_cluster.config import values
-from paddle_cluster.config.arguments import EXPECTED, Arguments
+from paddle_cluster.config.advice import EXPECTED
+from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.options import BY_KEY, CONF_NAMES, LONG, REQUIRED, Option
 from paddle_cluster.errors import ConfError
 from paddle_cluster.system.installation import COMMAND, CONF_FILE, IS_CHECKOUT

@@ -17,6 +17,7 @@ from paddle_cluster.system.state_dir import read_bounded
 from paddle_node.contract.classes import regex
 
 _SEVERAL = regex(r"=.*,[A-Z][A-Z0-9_]*=")
+_HOME = regex(r"(\w+)=(~|\$HOME|\$\{HOME\})(/\S*|$)")
 _HOSTS = regex(rb"(?:^|\n)HOSTS\s*=")
 _GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 # What a starter sets in each of its tasks; trainers of a job have none of these variables.
@@ -77,6 +78,14 @@ def remarks(
         yield f"--checkpoint_dir={folder} is in this job's directory, so no later job finds it; give an absolute path"
     if any(map(_SEVERAL.search, arguments["env"])):
         yield "--env sets one variable, but its value contains ',NAME=': to set several, give --env=A=1 --env=B=2"
+    for name, home, rest in (match.groups() for match in map(_HOME.match, arguments["env"]) if match):
+        yield (
+            f"WARNING: --env={name}={home}{rest}: the shell did not replace {home}, and the launcher does not: if the "
+            f'script does not either, give --env={name}="$HOME{rest}", this machine\'s directory'
+        )
+    for word in arguments.passthrough:
+        if word.startswith("-") and " " in word.partition("=")[0]:
+            yield f"WARNING: the quotes make {word!r} a single argument: remove them"
     there = arguments["job_workspace"] or ""
     if there and not there.startswith(("/", "~")) and os.path.isdir(there):
         yield f"--job_workspace={there} is below ROOT_DIR on the nodes; to send the local copy, give -p {there}"

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from paddle_cluster.config import workspace
+from paddle_cluster.config.advice import NOT_OURS
 from paddle_cluster.config.arguments import ASSIGNMENT, ESCAPE, KNOWN_FLAGS, OF_CONF
 from paddle_cluster.config.entry import SCRIPTS, Entry
 from paddle_cluster.config.options import LONG, Mode
@@ -17,45 +18,6 @@ from paddle_cluster.config.values import nearest
 from paddle_cluster.system.installation import PROGRAM
 from paddle_node.contract.classes import dataclass, regex, replace
 
-_NOT_OURS = {
-    name: advice
-    for names, advice in {
-        "N": "give --nnodes={}",
-        "n": "give --nproc_per_node=N, the number of processes per node",
-        "f": "give --hostfile={}",
-        "c": "give --conf={}",
-        "e": "give --env={}",
-        "d": "give --detach",
-        "i": "name the key in conf.py, SSH_IDENTITY_FILES = ['{}'], or with IdentityFile in ~/.ssh/config",
-        "l": "write {}@host in HOSTS or --hosts",
-        "gpus gpu gpu_ids devices": "give --env=CUDA_VISIBLE_DEVICES={}; --nproc_per_node=N starts a process per GPU",
-        "log_dir logdir log_path": "leave it out; logs are copied to log/ in the workspace",
-        "verbose v vv debug quiet q": "leave it out; log/job.log in the workspace has every line of all processes",
-        "working_dir working_directory work_dir cwd": "leave it out; processes start in a copy of -p DIR",
-        "timeout time_limit time": "leave it out; to limit the time, run `timeout SECONDS` in front of the launcher",
-        "retry retries restart restarts": "give --max_restarts={}",
-        "job_name J": "give --name={}",
-        "w": "give --hosts={}",
-        "workers": "give --nproc_per_node={}",
-        "mem cpus_per_task partition": "give --engine=slurm, and SLURM_OPTIONS in conf.py",
-        "y yes": "leave it out; the launcher asks no question",
-        "requirements": "give --bootstrap, which installs the packages of requirements.txt in the workspace",
-        "image container": "give --engine=kubernetes and K8S_IMAGE in conf.py, or list containers with sshd in HOSTS",
-        "conda conda_env": "give PYTHON in conf.py, the path of the environment's Python on the nodes",
-        "user": "write {}@host in HOSTS or --hosts",
-        "ignore exclude_files": "list it in .paddleignore in the workspace",
-        "script_args training_script_args args": "give the arguments themselves, after --: -- {}",
-        "port": "--mode=collective has no pservers; for the port of SSH, give --hosts=HOST:{}",
-        "resume": "the script itself loads what it saved in PADDLE_CHECKPOINT_DIR, which --keep_as=NAME keeps",
-        "checkpoint_dir": "give --keep_as=NAME, which names the directory in PADDLE_CHECKPOINT_DIR",
-        "dir path project": "give --job_dispatch_package={}",
-        "output output_dir out_dir o": "leave it out; files that node 0 writes to output/ are copied to the workspace",
-        "rank local_rank world_size dist_url init_method": "leave it out; the launcher sets RANK, WORLD_SIZE, "
-        "LOCAL_RANK, MASTER_ADDR and MASTER_PORT",
-    }.items()
-    for name in names.split()
-}
-"""Option of other programs, also common in scripts -> what to give instead if the script does not read it."""
 _ADDS = "add_argument"
 _OF_PORTS = {"port", "ports_num", "ports_num_for_sparse"}
 _READS_WORDS = regex(rb"argv\[1\]|add_subparsers")
@@ -160,12 +122,12 @@ def _of_option(given: str, value: str, script: _Script) -> str:
         return ""
     if len(given.split()) > 1:
         return f"the quotes make it a single argument; remove them: {given}"
-    if name in _NOT_OURS and not is_letter:
-        return _NOT_OURS[name].format(value or "...")
-    known = [*_NOT_OURS, *(f"--{one}" for one in LONG), *script.options]
+    if name in NOT_OURS and not is_letter:
+        return NOT_OURS[name].format(value or "...")
+    known = [*NOT_OURS, *(f"--{one}" for one in LONG), *script.options]
     near = nearest(given, known) if len(name) > 2 else None
-    if near in _NOT_OURS:
-        return _NOT_OURS[near].format(value or "...")
+    if near in NOT_OURS:
+        return NOT_OURS[near].format(value or "...")
     if near:
         return f"did you mean {near}?"
     return "" if b"argv[1]" in script.source else _nobody(script)

@@ -215,6 +215,10 @@ REMEDIES = tuple(
             ),
         ),
         (
+            r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(~[^']*|\$\{?HOME[^']*)'",
+            "Python does not expand {0}: give an absolute path, or use os.path.expandvars(os.path.expanduser(path))",
+        ),
+        (
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(\.\./[^']*)'",
             "{0} is outside the job's directory, a copy of the workspace: move the file into the workspace, or copy it "
             "to every node and name it by its absolute path",

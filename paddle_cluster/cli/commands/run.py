@@ -27,8 +27,8 @@ from paddle_node.linux import proc
 VERSION = "0.2.0"
 
 _REST = f"""\
-Other arguments that the script reads are passed to the trainers unchanged, as is
-everything after --. Flags of paddle.init are also set as PADDLE_INIT_<NAME>.
+Other arguments are passed to the trainers if the script reads them, as is all
+after --. Flags of paddle.init are also set as PADDLE_INIT_<NAME>.
 
 More: {PROGRAM} help command-line (every option, exit codes),
 help configuration (conf.py), help any-script (PyTorch, ...), help: all pages.

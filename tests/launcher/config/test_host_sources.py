@@ -81,6 +81,11 @@ def test_slots_are_trainers_in_collective_mode_and_are_told_elsewhere(
         (["--queue_priority=5"], "--queue_priority has no effect"),
         (["--env=A=1,B=2"], "give --env=A=1 --env=B=2"),
         (["--env=A=1,2", "--env=LS=a=1,b=2"], ""),
+        (["--env=DATA=~/data"], 'give --env=DATA="$HOME/data"'),
+        (["--env=DATA=${HOME}"], 'give --env=DATA="$HOME"'),
+        (["--env=DATA=/a/~/b", "--env=KEY=~x$HOME"], ""),
+        (["--", "--lr 0.1"], "the quotes make '--lr 0.1' a single argument"),
+        (["--", "--title=a b"], ""),
         (["--queue", "--queue_priority=5"], ""),
         (["--checkpoint_dir=/ck"], "--checkpoint_dir has no effect"),
         (["--checkpoint_dir=/ck", "--resume=latest"], "--checkpoint_dir is only read"),
@@ -102,6 +107,11 @@ def test_a_workspace_of_this_machine_is_not_taken_for_one_on_the_nodes(
     (tmp_path / "ws").mkdir()
     assert "below ROOT_DIR on the nodes" in configured(HOSTS, "-j", "./ws").sources.remarks[0]
     assert not configured(HOSTS, "-j", str(tmp_path / "ws")).sources.remarks
+
+
+def test_a_comma_too_many_is_named(configured: Resolve) -> None:
+    with pytest.raises(ConfError, match="two commas, or one at the start or end, are too many"):
+        configured(HOSTS, "-p", "ws", "--hosts=a,")
 
 
 def test_a_file_of_hosts_is_not_taken_for_a_host(configured: Resolve, tmp_path: Path) -> None:

@@ -90,6 +90,7 @@ def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_rai
             "PADDLE_PORT",
         ),
         ("FileNotFoundError: [Errno 2] No such file or directory: '../data/a.pt'", "outside"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '~/a'", "Python does not expand ~/a"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'output/a.pt'", "output/ is not sent"),
         (
             "E1128 07:28:38.582268 22302 __main__.py:91] --start_pass=2 needs output/pass-00001, which is missing or "
