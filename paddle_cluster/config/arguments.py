@@ -22,7 +22,7 @@ from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS, value_of
 from paddle_node.contract.flags import Flag as PaddleFlag
 
 _SHORT = {option.short: option for option in OPTIONS if option.short}
-OF_CONF = {row.flag for row in CONF_NAMES.values()}  # read with the names in conf.py
+OF_CONF = {row.flag for row in CONF_NAMES.values() if row.flag}  # read with the names in conf.py
 KNOWN_FLAGS = INIT_FLAGS.keys() | PSERVER_FLAGS.keys()
 LAUNCHER_FLAGS = frozenset({"trainer_id", "pservers", "num_gradient_servers"})
 """Flags whose values follow from the plan; users must not set them."""

@@ -14,7 +14,7 @@ from paddle_cluster.config.advice import NOT_OURS
 from paddle_cluster.config.arguments import ASSIGNMENT, ESCAPE, KNOWN_FLAGS, OF_CONF
 from paddle_cluster.config.entry import SCRIPTS, Entry
 from paddle_cluster.config.options import LONG, Mode
-from paddle_cluster.config.values import nearest
+from paddle_cluster.config.values import near_miss, nearest
 from paddle_cluster.system.installation import PROGRAM
 from paddle_node.contract.classes import dataclass, regex, replace
 
@@ -124,10 +124,9 @@ def _of_option(given: str, value: str, script: _Script) -> str:
         return f"the quotes make it a single argument; remove them: {given}"
     if name in NOT_OURS and not is_letter:
         return NOT_OURS[name].format(value or "...")
-    known = [*NOT_OURS, *(f"--{one}" for one in LONG), *script.options]
-    near = nearest(given, known) if len(name) > 2 else None
-    if near in NOT_OURS:
-        return NOT_OURS[near].format(value or "...")
+    if meant := next((one for one in NOT_OURS if len(one) > 3 and near_miss(name, one)), ""):
+        return NOT_OURS[meant].format(value or "...")
+    near = nearest(given, [*(f"--{one}" for one in LONG), *script.options]) if len(name) > 2 else None
     if near:
         return f"did you mean {near}?"
     return "" if b"argv[1]" in script.source else _nobody(script)
