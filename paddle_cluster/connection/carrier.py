@@ -22,7 +22,7 @@ from paddle_node.contract.to_launcher import TO_LAUNCHER
 
 START_LIMIT_S = 30.0  # from the login to the agent's first line
 READ_SIZE = 1 << 18
-WRITE_SIZE = 1 << 15
+WRITE_SIZE = 1 << 17
 TURN_SIZE = 1 << 18  # bytes to write before other connections get their turn
 NOISE_KEPT = 500
 MAX_NOISE = 1 << 20  # maximum output of a login shell before the agent's

@@ -12,6 +12,7 @@ import logging
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -282,8 +283,7 @@ class SshStream:
         self._closing = threading.Event()
         self._stderr = b""
         self._marker = marker(bootstrap.nonce)
-        self._first = b""
-        self._has_begun = False
+        self._first, self._has_begun = b"", False
         self._unacknowledged = 0
         self._arrived = _nothing
         channel.settimeout(TURN_S)
@@ -350,14 +350,17 @@ class SshStream:
         Raises:
             OSError: the node is unreachable, or `close` was called.
         """
-        if self._closing.is_set():
-            raise ConnectionError("the stream was closed")
+        sent, until = 0, time.monotonic() + TURN_S
         try:
-            return int(self._channel.send(data[:PIECE]))
+            while not self._closing.is_set():
+                sent += int(self._channel.send(data[sent : sent + PIECE]))
+                if sent == len(data) or time.monotonic() >= until:
+                    return sent
         except TimeoutError:
-            return 0
+            return sent
         except BROKEN as error:
             raise ConnectionError(f"the connection ended: {error}") from error
+        raise ConnectionError("the stream was closed")
 
     def close(self) -> None:
         """Close the connection; the agent then stops its processes and exits."""
