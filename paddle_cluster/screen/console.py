@@ -54,6 +54,8 @@ Tap = Callable[[Event], None]
 class PlainView(View):
     """A view of plain lines, for pipes, files and dumb terminals, without frequent changes of node states."""
 
+    has_nodes = False
+
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
@@ -142,6 +144,8 @@ class Console:
         for tap, kinds in self._taps:
             if not kinds or isinstance(event, kinds):
                 tap(event)
+        if not self._view.has_nodes and isinstance(event, NodeState | Transferred | Progressed):
+            return
         draw = functools.partial(self._drawer.take, event)
         match event:
             case NodeState():

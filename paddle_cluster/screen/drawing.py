@@ -78,7 +78,13 @@ _WARNING = regex(rb"W\d{4,8} \d\d:\d\d:\d\d\.\d+ ")  # while a job stops, they a
 
 
 class View:
-    """The interface of a view, which presents lines and the states of nodes; the default methods do nothing."""
+    """The interface of a view, which presents lines and the states of nodes; the default methods do nothing.
+
+    Attributes:
+        has_nodes: whether it shows the states of nodes.
+    """
+
+    has_nodes = True
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:
         """Show permanent lines. Every view must implement this."""
