@@ -59,6 +59,7 @@ class NodeHandlers:
         self._roster = context.roster
         self._console = context.console
         self._dispatch = dispatch
+        self._submitter = submitter(context.roster.collected)
         self.reconnecting = ReconnectHandlers(context, self.link_lost)
 
     def connect(self, record: NodeRecord) -> None:
@@ -77,7 +78,7 @@ class NodeHandlers:
             self._plan,
             pace_s=handshake.pace_s(len(self._plan.nodes)),
             umask=self._settings.cluster.job_umask,
-            submitter=submitter(self._roster.collected),
+            submitter=self._submitter,
             keep_jobs=self._settings.limits.keep_jobs,
             keeps_state=checkpoints.is_in_job_dir(self._settings),
             saved=checkpoints.saved(self._settings, self._plan.job_id),
