@@ -194,6 +194,8 @@ class _Expansion:
     def known_hosts(self, text: str) -> Path:
         """Return the known_hosts file that a value names; newer versions of `ssh` print these names expanded."""
         plain = without_tilde(text)
+        if "%" not in plain and "$" not in plain:
+            return Path(plain)
         try:
             return Path(plain) if Path(plain).exists() else self.path(text)
         except ExpansionError:
