@@ -17,7 +17,7 @@ from paddle.backend import Array, Device, array_module
 from paddle.graph.binding import STEP, Call, Registers, Rooms, onto
 from paddle.graph.block import Block
 from paddle.graph.errors import ExecutionError, FedShapeError, FeedError, NotInitializedError
-from paddle.graph.failure import checked, expecting_probabilities, failed
+from paddle.graph.failure import checked, expecting, failed
 from paddle.graph.in_place import copied, owner
 from paddle.graph.lod import LoDArray, plain
 from paddle.graph.operator import EMPTY, Operator
@@ -73,9 +73,7 @@ class BoundPlan:
         self._misfits = _Misfits(specs, plan.ops)
         self._odd: dict[str, tuple[int, ...]] = {}  # shapes of this run that differ from their declarations
         self._calls: Sequence[Call] = [
-            self._checked_read(call, op)
-            if op.type == _READ
-            else expecting_probabilities(call, op, plan.numbers)
+            self._checked_read(call, op) if op.type == _READ else expecting(call, op, plan.numbers)
             for call, (_, op) in zip(plan.calls, plan.ops, strict=True)
         ]
         if checks_finite:

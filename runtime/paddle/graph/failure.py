@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of failed operators, with their position and inputs; NaN, infinity and inputs that are not probabilities."""
+"""Errors of failed operators, with their position and inputs; NaN, infinity and values that costs do not expect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from paddle.ops.base.errors import OpError, RowError
 from paddle.ops.base.segments import joined
 from paddle.ops.base.selected_rows import SelectedRows
 
-_OF_PROBABILITIES = frozenset({"cross_entropy", "cross_entropy2"})
 _RUNS, _ROUNDING = 3, 1e-3
 _warned: set[str] = set()  # lines of scripts
 
@@ -70,32 +69,56 @@ def checked(call: Any, op: Operator, numbers: Mapping[str, int]) -> Any:
     return check
 
 
-def expecting_probabilities(call: Any, op: Operator, numbers: Mapping[str, int]) -> Any:
-    """Wrap a script's call of cross_entropy so that its first runs warn of an input that is not probabilities."""
-    number = numbers.get(next(iter(op.inputs.get("X", ())), ""))
-    if op.type not in _OF_PROBABILITIES or number is None or not op.origin.startswith("at "):
+def expecting(call: Any, op: Operator, numbers: Mapping[str, int]) -> Any:
+    """Wrap a call of a cost so that its first runs warn of values that are hardly meant; see `_EXPECTED`."""
+    slot, problem = _EXPECTED.get(op.type, ("", _none))
+    number = numbers.get(next(iter(op.inputs.get(slot, ())), ""))
+    if number is None or not op.origin:
         return call
     runs = iter(range(_RUNS))
 
     def check(registers: list[Any]) -> None:
-        if next(runs, None) is not None:
-            _warn_of_logits(plain(registers[number]), op)
+        if next(runs, None) is not None and op.origin not in _warned:
+            value = plain(registers[number])
+            if getattr(value, "size", 0) and (text := problem(value, op)):
+                _warned.add(op.origin)
+                warn_script(text, op.origin if op.origin.startswith("at ") else "")
         call(registers)
 
     return check
 
 
-def _warn_of_logits(value: Any, op: Operator) -> None:
-    if op.origin in _warned or not getattr(value, "size", 0):
-        return
+def _logits(value: Any, op: Operator) -> str:
     least, most = float(value.min()), float(value.max())
-    if least < -_ROUNDING or most > 1 + _ROUNDING:
-        _warned.add(op.origin)
-        warn_script(
-            f"cross_entropy expects probabilities, but its input {op.inputs['X'][0]!r} has values from {least:.3g} to "
-            f'{most:.3g}: give the layer before act="softmax", or use softmax_with_cross_entropy',
-            op.origin,
-        )
+    if not op.origin.startswith("at ") or (least >= -_ROUNDING and most <= 1 + _ROUNDING):
+        return ""
+    return (
+        f"cross_entropy expects probabilities, but its input {op.inputs['X'][0]!r} has values from {least:.3g} to "
+        f'{most:.3g}: give the layer before act="softmax", or use softmax_with_cross_entropy'
+    )
+
+
+def _blanks(value: Any, op: Operator) -> str:
+    blank = op.attrs["blank"]
+    if not (value == blank).any():
+        return ""
+    return (
+        f"the CTC cost created {op.origin} has blank={blank}, but labels {op.inputs['Label'][0]!r} contain {blank}: "
+        "number the labels without the blank, such as from 1 with blank=0, or pass blank=N for labels 0 to N - 1; the "
+        "input needs N + 1 values per step"
+    )
+
+
+def _none(value: Any, op: Operator) -> str:
+    return ""
+
+
+_EXPECTED: Mapping[str, tuple[str, Callable[[Any, Operator], str]]] = {
+    "cross_entropy": ("X", _logits),
+    "cross_entropy2": ("X", _logits),
+    "warpctc": ("Label", _blanks),
+}
+"""Cost -> the slot whose values are checked, and a function that returns what is wrong with them, or ""."""
 
 
 def _check(name: str, value: Any) -> None:

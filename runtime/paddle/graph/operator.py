@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import linecache
 import os
@@ -21,11 +22,12 @@ from paddle.ops.base.registry import OpDef, Slot, lookup
 
 EMPTY = "@EMPTY@"  # an output that is not needed, or an absent input of a gradient
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_NO_SCRIPT = (PACKAGE, contextlib.__file__)  # `with` statements end the blocks of operators
 
 
 def _script_frame() -> FrameType:
     frame = sys._getframe(2)
-    while frame.f_code.co_filename.startswith(PACKAGE) and frame.f_back is not None:
+    while frame.f_code.co_filename.startswith(_NO_SCRIPT) and frame.f_back is not None:
         frame = frame.f_back
     return frame
 

@@ -8,7 +8,10 @@ Nothing is read until the new reader is called and iterated over. Every call rea
 from __future__ import annotations
 
 import itertools
+import logging
+import numbers
 import random
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, TypeVar
 
@@ -21,6 +24,7 @@ U = TypeVar("U")
 
 Reader: TypeAlias = Callable[[], Iterable[T]]
 
+_log = logging.getLogger(__name__)
 _ENDED = object()
 
 
@@ -57,11 +61,29 @@ def shuffle(reader: Reader[T], buf_size: int) -> Reader[T]:
 
 
 def chain(*readers: Reader[T]) -> Reader[T]:
-    """Return a reader of the first reader's samples, then the second's, and so on."""
+    """Return a reader of the first reader's samples, then the second's, and so on.
+
+    Readers whose first samples have different forms log a warning.
+    """
+
+    caller = sys._getframe(1)
+    place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+    forms: set[object] = set()
 
     def read() -> Iterator[T]:
         for reader in readers:
-            yield from reader()
+            samples = iter(reader())
+            for first in itertools.islice(samples, 1):
+                before = len(forms)
+                forms.add(_form(first))
+                if before == 1 < len(forms):
+                    _log.warning(
+                        "chain at %s: readers have samples of different forms, which follow each other; to combine "
+                        "them into one, as in (x, y), use compose",
+                        place,
+                    )
+                yield first
+            yield from samples
 
     return marked(read, readers)
 
@@ -124,6 +146,11 @@ def check_positive(function: str, **sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ConfigError(f"{function}: {name} must be at least 1, got {size}")
+
+
+def _form(sample: Any) -> object:
+    """Return the number of fields of a sample, or whether it is a single number."""
+    return len(sample) if isinstance(sample, tuple) else isinstance(sample, (numbers.Number, str, bytes))
 
 
 def _as_tuple(sample: Any) -> tuple[Any, ...]:

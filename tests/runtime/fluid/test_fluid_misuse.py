@@ -216,3 +216,48 @@ def test_images_with_channels_last_are_named(shape: tuple[int, ...], warned: boo
         f'exe.run(feed={{"image": np.ones((2, *{shape}), "float32")}}); raise SystemExit(0)',
     )
     assert ("declare it as [3, 8, 8], and feed images.transpose(0, 3, 1, 2)" in said) is warned
+
+
+_RECURRENT = """
+image = fluid.layers.data("s", [6, 8], append_batch_size={batched})
+image = fluid.layers.{layer}
+rnn = fluid.layers.StaticRNN()
+with rnn.step():
+    word = rnn.step_input(image)
+    rnn.output(word)
+rnn()
+exe.run(feed={{"s": np.ones({shape}, "float32")}}); raise SystemExit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("layer", "batched", "warned"),
+    [
+        ("relu(image)", True, True),
+        ("fc(image, 8, num_flatten_dims=2)", True, True),
+        ("transpose(image, [1, 0, 2])", True, False),
+        ("relu(image)", False, False),
+    ],
+)
+def test_steps_along_the_batch_are_named(layer: str, batched: bool, warned: bool) -> None:
+    shape = (4, 6, 8) if batched else (6, 8)
+    said = _stderr("rate = 1", _RECURRENT.format(layer=layer, batched=batched, shape=shape))
+    assert ("StaticRNN at <string>:16 takes its steps along the first axis" in said) is warned
+
+
+_CTC = """
+place = fluid.CPUPlace()
+rows = fluid.layers.data("rows", [6], lod_level=1)
+words = fluid.layers.data("words", [1], dtype="int32", lod_level=1)
+cost = fluid.layers.warpctc(rows, words, blank={})
+rows = fluid.create_lod_tensor(np.ones((8, 6), "float32"), [[8]], place)
+words = fluid.create_lod_tensor(np.array([[0], [1], [2]], "int32"), [[3]], place)
+for _ in range(2): exe.run(feed={{"x": np.ones((1, 4), "float32"), "rows": rows, "words": words}}, fetch_list=[cost])
+raise SystemExit(0)
+"""
+
+
+@pytest.mark.parametrize(("blank", "warned"), [(0, True), (5, False)])
+def test_labels_that_are_the_blank_are_named(blank: int, warned: bool) -> None:
+    said = _stderr("rate = 1", _CTC.format(blank))
+    assert said.count("<string>:16: UserWarning: the CTC cost created at <string>:16 has blank=0") == warned

@@ -109,6 +109,18 @@ def test_batch_keeps_every_sample_and_leaves_the_last_batch_short(count: int, si
     assert all(0 < len(group) <= size for group in batches[-1:])
 
 
+def test_chained_readers_of_different_samples_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    x, y, pairs = (lambda: iter([[0.0]] * 2)), (lambda: iter([1, 2])), (lambda: iter([(1, 2)]))
+    for alike in (reader.chain(x, x), reader.chain(y, y, lambda: iter([]), y)):
+        list(alike())
+    assert not caplog.records
+    for mixed in (reader.chain(x, y), reader.chain(y, pairs)):
+        for _ in range(2):
+            list(mixed())
+    assert len(caplog.records) == 2
+    assert f"chain at {__file__}:" in caplog.text
+
+
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_size_below_one_is_refused_at_once(size: int) -> None:
     with pytest.raises(ValueError, match=f"batch_size must be at least 1, got {size}"):

@@ -60,15 +60,15 @@ def data(
         stop_gradient: whether to compute no gradient for the variable.
     """
     sizes = _sizes(shape)
-    if append_batch_size and all(size >= 0 for size in sizes):
+    has_batch = append_batch_size and all(size >= 0 for size in sizes)
+    if has_batch:
         sizes = [-1, *sizes]
-    return (
-        default_main_program()
-        .global_block()
-        .create_var(
-            name, sizes, dtype, stop_gradient=stop_gradient, lod_level=lod_level, type=type, is_data=True
-        )
+    block = default_main_program().global_block()
+    variable = block.create_var(
+        name, sizes, dtype, stop_gradient=stop_gradient, lod_level=lod_level, type=type, is_data=True
     )
+    variable.has_batch = has_batch
+    return variable
 
 
 def _sizes(shape: Sequence[int | None]) -> list[int]:

@@ -40,6 +40,13 @@ _COSTS: Mapping[str, _Cost] = MappingProxyType(
     }
 )
 _BY_BATCH = {"dropout": "is active", "batch_norm": "uses and stores the statistics of this batch"}
+_KEEP_ROWS = {
+    "lookup_table": "Ids",
+    **dict.fromkeys(
+        ("cast", "concat", "dropout", "elementwise_add", "mul", "relu", "scale", "sigmoid", "tanh"), "X"
+    ),
+}
+"""Operators whose output has the first axis of an input -> the slot of this input."""
 _COLORS = (1, 3)
 _SMALLEST = 8
 
@@ -63,6 +70,7 @@ def _costs(program: Program) -> Iterator[str]:
 
 def _operators(program: Program) -> Iterator[str]:
     block = program.global_block()
+    made = {name: op for op in block.ops for name in op.writes}
     for op in (each for each in block.ops if isinstance(each, Operator)):
         if op.type == "dropout" and op.attrs.get("dropout_prob") == 1:
             yield (
@@ -74,6 +82,16 @@ def _operators(program: Program) -> Iterator[str]:
                 f"softmax {op.origin} of one value per row is always 1, so nothing is trained: use sigmoid, or one "
                 "output per class"
             )
+        elif op.type == "recurrent":
+            for name in op.inputs["inputs"]:
+                source, shape = name, tuple(block.var(name).shape)
+                while (maker := made.get(source)) is not None and maker.type in _KEEP_ROWS:
+                    source = maker.inputs[_KEEP_ROWS[maker.type]][0]
+                if getattr(block.vars.get(source), "has_batch", False):
+                    yield (
+                        f"StaticRNN {op.origin} takes its steps along the first axis of {name!r} {shape}, which is the "
+                        f"batch of {source!r}: transpose it, as in layers.transpose(x, {[1, 0, *range(2, len(shape))]})"
+                    )
         elif op.type == "conv2d" and (image := block.vars.get(op.inputs["Input"][0])) is not None:
             shape = tuple(image.shape)
             if getattr(image, "is_data", False) and shape[1] == shape[2] >= _SMALLEST and shape[3] in _COLORS:

@@ -179,6 +179,7 @@ class Variable(graph.Variable):
     Attributes:
         type: the variable's kind: LOD_TENSOR, SELECTED_ROWS, LOD_TENSOR_ARRAY, ...
         is_data: whether it is fed.
+        has_batch: whether `layers.data` has prepended the batch size to its shape.
         is_from_file: whether a program file describes it.
         error_clip: an ErrorClip of `fluid.clip`, which clips the variable's gradient during backpropagation, or None.
         op: the operator that writes it, if an operator created it.
@@ -186,6 +187,7 @@ class Variable(graph.Variable):
 
     type: VarType = VarType.LOD_TENSOR
     is_data: bool = False
+    has_batch: bool = False
     is_from_file: bool = False
     error_clip: Any = None
     op: Operator | None = None

@@ -41,7 +41,7 @@ class DataFeeder:
         *,
         checks_ids: bool = False,
         advice: str = "if the reader yields single samples, wrap it in paddle.batch(reader, 32); otherwise write each "
-        "sample as a tuple, such as (x, y) or (x,)",
+        "sample as a tuple, such as (x, y) or (x,); compose, not chain, combines readers",
         missing: str = MISSING,
         images: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
