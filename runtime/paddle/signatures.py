@@ -12,6 +12,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
 from inspect import Parameter, Signature
+from numbers import Number
+from os import PathLike
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -36,6 +38,15 @@ _ELSEWHERE = {
     name: f"pass it to minimize(loss, {name}=...)" for name in ("grad_clip", "no_grad_set", "parameter_list")
 }
 """Arguments that optimizers took in later versions -> where they belong."""
+_KINDS: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("batch_size", "buf_size", "n"), lambda value: isinstance(value, Number)),
+    "dirname": lambda value: isinstance(value, (str, PathLike)),
+    "executor": lambda value: hasattr(value, "run_core"),
+    "feed_list": lambda value: isinstance(value, (list, tuple)),
+    "place": lambda value: hasattr(value, "device"),
+    "reader": callable,
+}
+"""Arguments that are confused with each other -> whether a value can be one."""
 _literal = cache(ast.literal_eval)
 
 
@@ -80,16 +91,34 @@ def advice(unknown: str, known: Sequence[str], what: str = "its arguments") -> s
     return f"did you mean {near[0]!r}?" if near else f"{what} are {listed}{more}"
 
 
+def misplaced(name: str, parameters: Sequence[str], args: Sequence[object]) -> str:
+    """Return the message about the first positional argument that belongs to another one's place, or ""."""
+    known = [(place, value) for place, value in zip(parameters, args, strict=False) if place in _KINDS]
+    wrong = [(place, value) for place, value in known if not _KINDS[place](value)]
+    for place, value in wrong:
+        for other, _ in wrong:
+            if _KINDS[other](value):
+                order = ", ".join(each for each in parameters if each != "self")
+                return (
+                    f"{name}() got {value!r:.60} as {place}, but it fits {other}: exchange the arguments; the order "
+                    f"is {name}({order})"
+                )
+    return ""
+
+
 def explained(made: C) -> C:
-    """Return a function, or a class, whose error for an unknown keyword argument names the argument that it takes.
+    """Return a function, or a class, whose errors for unknown and for exchanged arguments name those that it takes.
 
     Python's own error names only the unknown one. A class is changed in place; a subclass's own constructor is not.
     """
     owner: Any = made
     call = owner.__init__ if isinstance(made, type) else owner
+    places = list(inspect.signature(call).parameters)
 
     @wraps(call)
     def checked(*args: Any, **named: Any) -> Any:
+        if exchanged := misplaced(made.__name__, places, args):
+            raise TypeError(exchanged)
         try:
             return call(*args, **named)
         except TypeError:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.executor import Executor, given
 from paddle.fluid.parallel.strategies import BuildStrategy, ExecutionStrategy
@@ -16,6 +18,7 @@ from paddle.fluid.run.feeds import entering
 from paddle.fluid.run.places import CPUPlace, Place, cpu_places, cuda_places
 from paddle.fluid.run.scope import Scope, global_scope
 from paddle.graph.block import Name
+from paddle.graph.scope import Fetched
 from paddle.signatures import advice
 
 if TYPE_CHECKING:
@@ -153,7 +156,8 @@ def run_parallel(
     values = parallel.run(feeds, names, scope)
     results = [given(value, name, return_numpy) for value, name in zip(values, names, strict=True)]
     MISUSE.fetched(program, names, results)
-    return results
+    several = parallel.device_count > 1  # a conversion of a value per place to a number names the correction
+    return [each.view(Fetched) if several and type(each) is np.ndarray else each for each in results]
 
 
 def _places_like(place: Place) -> list[Place]:

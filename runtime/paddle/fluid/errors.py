@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 import sys
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import Any
 
 from paddle import errors
@@ -83,6 +83,50 @@ NEWER: Mapping[str, str] = MappingProxyType(
 """Name that Fluid 1.6 or newer added -> what to use instead."""
 
 
+OF_TENSORS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("asnumpy", "cpu", "cuda", "detach", "eval", "item", "numpy", "tolist"),
+            "it has no value while the program is built; fetch it with exe.run(..., fetch_list=[variable])",
+        ),
+        "backward": "call optimizer.minimize(loss) once, before the startup program is run",
+        "grad": "fetch the name of its gradient, fetch_list=[variable.name + '@GRAD']",
+        **dict.fromkeys(
+            ("flatten", "reshape", "squeeze", "unsqueeze", "view"), "use layers.reshape(variable, shape)"
+        ),
+        **dict.fromkeys(("mean", "sum"), "use layers.mean or layers.reduce_sum"),
+        **dict.fromkeys(("T", "permute", "transpose"), "use layers.transpose(variable, perm)"),
+    }
+)
+"""Attribute of other frameworks' tensors -> what to use for a variable instead."""
+
+OF_OPTIMIZERS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("get_lr", "current_step_lr"), "fetch the variable that _global_learning_rate() returns"
+        ),
+        **dict.fromkeys(
+            ("set_lr", "param_groups"), "pass a schedule as learning_rate, such as layers.piecewise_decay"
+        ),
+        **dict.fromkeys(
+            ("clear_grad", "clear_gradients", "zero_grad"), "gradients are new in each run: omit the call"
+        ),
+        "step": "each exe.run(program) takes a step after minimize(loss)",
+        **dict.fromkeys(("load_state_dict", "set_dict"), "call fluid.io.load_persistables(exe, dirname)"),
+        "state_dict": "call fluid.io.save_persistables(exe, dirname)",
+    }
+)
+"""Attribute of other frameworks' optimizers -> what to use instead."""
+
+
+def no_attribute(owner: object, name: str, instead: Mapping[str, str]) -> AttributeError:
+    """Return the error for an attribute that an object does not have, with what to use instead if it is known."""
+    hint = f": {instead[name]}" if name in instead else ""
+    return AttributeError(
+        f"{type(owner).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=owner
+    )
+
+
 def answering(module: str, *also: str, depth: int = 1) -> Callable[[str], Any]:
     """Return a module's `__getattr__`, which searches other modules or raises an error that names a replacement.
 
@@ -105,6 +149,13 @@ def answering(module: str, *also: str, depth: int = 1) -> Callable[[str], Any]:
         raise ImportError(message) if is_import else MissingNameError(message)
 
     return find
+
+
+def reads_attribute(frame: FrameType) -> bool:
+    """Return whether a frame's next step reads an attribute of the result of the call that it is waiting for."""
+    steps = (each for each in dis.get_instructions(frame.f_code) if each.offset > frame.f_lasti)
+    following = next((each for each in steps if each.opname != "CACHE"), None)
+    return following is not None and following.opname in ("LOAD_ATTR", "LOAD_METHOD")
 
 
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]

@@ -138,7 +138,8 @@ class Fetched(np.ndarray[Any, Any]):
     def _number(self) -> Any:
         if self.size != 1:
             raise TypeError(
-                f"an array of shape {self.shape} is not a number: only an array with one element converts"
+                f"an array of shape {self.shape} is not a number: only an array with one element converts. For a "
+                "value from each of several places, use .mean()"
             )
         return self.item()
 

@@ -7,7 +7,6 @@ import itertools
 import logging
 from collections.abc import Iterator
 
-from paddle.errors import ConfigError
 from paddle.reader.channel import marked
 from paddle.reader.decorator import Reader, T, check_positive
 from paddle.signatures import explained
@@ -24,8 +23,6 @@ def batch(reader: Reader[T], batch_size: int, drop_last: bool = False) -> Reader
     Raises:
         ConfigError: immediately, if batch_size is below 1.
     """
-    if callable(batch_size) and not callable(reader):
-        raise ConfigError(f"the arguments are batch(reader, batch_size), got batch({reader!r}, a function)")
     size = int(batch_size)
     check_positive("batch", batch_size=size)
 

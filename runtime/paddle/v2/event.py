@@ -15,15 +15,50 @@ if TYPE_CHECKING:
     from paddle.v2.training.gradient_machine import LayerOutputs
 
 
+_SYNONYMS = {
+    "loss": "cost",
+    "epoch": "pass_id",
+    "epoch_id": "pass_id",
+    "batch": "batch_id",
+    "step": "batch_id",
+}
+
+
 class _Metrics(dict[str, float]):
     """Metrics by name; the error for an unknown name lists the known names."""
 
     def __missing__(self, name: object) -> NoReturn:
         known = ", ".join(map(repr, self)) or "none: the network has no evaluator"
-        raise KeyError(f"no metric {name}; the metrics are {known}; paddle.evaluator.*(name=...) sets a name")
+        hint = "; the cost is the attribute cost" if name in ("cost", "loss") else ""
+        raise KeyError(
+            f"no metric {name}; the metrics are {known}; paddle.evaluator.*(name=...) sets a name{hint}"
+        )
 
 
-class WithMetric:
+class Event:
+    """Base class of events, whose error for an unknown attribute names what has it."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        mine = type(self)
+        known = [each for each in mine.__dataclass_fields__ if each != "evaluator"]  # type: ignore[attr-defined]
+        known += ["metrics"] if isinstance(self, WithMetric) else []
+        asked = _SYNONYMS.get(name, name)
+        owners = [
+            each.__name__
+            for each in (EndIteration, EndPass)
+            if asked in {*each.__dataclass_fields__, *dir(each)}
+        ]
+        hint = f"; it has {', '.join(known)}"
+        if asked in known:
+            hint += f": use {asked}"
+        elif owners and not isinstance(self, WithMetric):
+            hint = f": check its type first, `if isinstance(event, paddle.event.{owners[0]}):`"
+        elif owners:
+            hint += f". {owners[0]} has the {asked} of a batch, and trainer.test(reader) that of a reader's samples"
+        raise AttributeError(f"event {mine.__name__} has no {name}{hint}", name=name, obj=None)
+
+
+class WithMetric(Event):
     """Base class of events with metrics, which are computed when they are first accessed."""
 
     evaluator: Callable[[], dict[str, float]]
@@ -36,25 +71,22 @@ class WithMetric:
 
 @dataclass(frozen=True)
 class TestResult(WithMetric):
-    """The result of ``trainer.test``: the cost per sample, and metrics."""
+    """The result of ``trainer.test``: the cost per sample, and metrics; as a number, it is its cost."""
 
     evaluator: Callable[[], dict[str, float]] = field(repr=False)
     cost: float
 
     __test__ = False
 
+    def __float__(self) -> float:
+        return self.cost
 
-class WithoutMetric:
+    def __format__(self, spec: str) -> str:
+        return format(self.cost, spec) if spec else str(self)
+
+
+class WithoutMetric(Event):
     """Base class of events that are passed before a batch's or a pass's results exist."""
-
-    def __getattr__(self, name: str) -> NoReturn:
-        owners = [
-            each.__name__
-            for each in (EndIteration, EndPass)
-            if name in {*each.__dataclass_fields__, *dir(each)}
-        ]
-        hint = f": check its type first, `if isinstance(event, paddle.event.{owners[0]}):`" if owners else ""
-        raise AttributeError(f"event {type(self).__name__} has no {name}{hint}", name=name, obj=None)
 
 
 @dataclass(frozen=True)

@@ -76,3 +76,38 @@ def test_what_fails_is_caught_as_the_original_error(fails: Callable[[fluid.Execu
 
 def test_the_end_of_a_pass_is_no_failure() -> None:
     assert not issubclass(core.EOFException, core.EnforceNotMet)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda exe, loss: fluid.io.save_persistables("m", exe),
+            "got 'm' as executor, but it fits dirname: exchange",
+        ),
+        (lambda exe, loss: fluid.io.load_params("m", exe), r"order is load_params\(executor, dirname, "),
+        (
+            lambda exe, loss: fluid.io.load_inference_model(exe, "m"),  # type: ignore[arg-type]
+            "as dirname, but it fits executor",
+        ),
+        (
+            lambda exe, loss: loss.item(),
+            "has no attribute 'item': it has no value while the program is built",
+        ),
+        (lambda exe, loss: loss.nix, "'Variable' object has no attribute 'nix'$"),
+        (
+            lambda exe, loss: fluid.optimizer.SGD(0.1).zero_grad(),
+            "gradients are new in each run: omit the call",
+        ),
+        (
+            lambda exe, loss: fluid.Scope().find_var("w").get_tensor(),  # type: ignore[union-attr]
+            "no variable 'w': run the startup program",
+        ),
+    ],
+)
+def test_a_call_that_another_object_or_order_needs_is_named(
+    call: Callable[[Any, Any], object], message: str
+) -> None:
+    with pytest.raises((TypeError, AttributeError), match=message):
+        call(fluid.Executor(), fluid.layers.data("x", [1]))
+    assert fluid.Scope().find_var("w") is None

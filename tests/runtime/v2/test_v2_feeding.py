@@ -254,8 +254,18 @@ def test_a_column_of_an_unknown_data_layer_is_named() -> None:
 def test_an_event_without_results_names_the_one_that_has_them() -> None:
     with pytest.raises(AttributeError, match=r"BeginPass .*metrics.*EndIteration"):
         event.BeginPass(0).metrics  # noqa: B018
-    with pytest.raises(AttributeError, match=r"BeginIteration has no cots$"):
+    with pytest.raises(AttributeError, match=r"BeginIteration has no cots; it has pass_id, batch_id$"):
         event.BeginIteration(0, 0).cots  # noqa: B018
+    with pytest.raises(AttributeError, match=r"EndPass has no cost; .*EndIteration has the cost of a batch"):
+        event.EndPass(0, dict, None).cost  # type: ignore[arg-type]  # noqa: B018
+    with pytest.raises(AttributeError, match=r"TestResult has no loss; it has cost, metrics: use cost"):
+        event.TestResult(dict, 0.5).loss  # noqa: B018
+
+
+def test_a_result_of_a_test_formats_as_its_cost() -> None:
+    result = event.TestResult(dict, 0.25)
+    assert f"%f {result:.2f}" % result == "0.250000 0.25"
+    assert "cost=0.25" in f"{result}"
 
 
 def test_a_vector_of_zeros_and_ones_for_a_sparse_layer_is_refused() -> None:

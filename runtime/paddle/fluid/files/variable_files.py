@@ -36,7 +36,7 @@ from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.fluid.run.scope import global_scope
 from paddle.graph.errors import NotInitializedError
 from paddle.ops.base.selected_rows import SelectedRows
-from paddle.signatures import function
+from paddle.signatures import explained, function
 
 _BEGINNING = bytes(4)  # of all files of values: the version
 _MAX_PATH = 4096
@@ -122,6 +122,7 @@ def is_persistable(var: Variable) -> bool:
     return var.persistable and var.type not in _NEVER
 
 
+@explained
 def save_vars(
     executor: object,
     dirname: str | os.PathLike[str],
@@ -162,6 +163,7 @@ def save_vars(
                 _write(stream, scope.get(variable.name))
 
 
+@explained
 def load_vars(
     executor: object,
     dirname: str | os.PathLike[str],
@@ -264,7 +266,7 @@ def write_rows(
 def _all_that(predicate: _Predicate, move: Callable[..., None], name: str, doc: str) -> Callable[..., None]:
     """Return the function that saves or loads all variables that a predicate selects."""
     signature = f"{name}(executor, dirname, main_program=None, filename=None)"
-    return function(signature, doc, lambda given: move(**given, predicate=predicate))
+    return explained(function(signature, doc, lambda given: move(**given, predicate=predicate)))
 
 
 _KEPT = "all persistent values: parameters, optimizer states, learning rates"

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from math import prod
 from numbers import Real
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
-from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.errors import OF_OPTIMIZERS, FluidError, FluidTypeError, no_attribute
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.program.restarted import Restarted
@@ -165,6 +165,11 @@ MISUSE = Misuse()
 
 class FixedRate:
     """The base of optimizers: refuses a new learning rate, which would have no effect on the program."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_attribute(self, name, OF_OPTIMIZERS)
 
     def __setattr__(self, name: str, value: object) -> None:
         is_public = name == "learning_rate" and type(self).__module__ == "paddle.fluid.optimizer"

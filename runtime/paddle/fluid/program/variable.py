@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle import graph
-from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.errors import OF_TENSORS, FluidError, FluidTypeError, no_attribute
 from paddle.fluid.program.descriptions import VariableDesc
 from paddle.graph import unique_name
 from paddle.graph.operator import PACKAGE
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from paddle.fluid.program.operator import Operator
 
 _ORDERS = ("less_than", "less_equal", "greater_than", "greater_equal")
-_NO_VALUE = "it has no value while the program is built; fetch it with exe.run(..., fetch_list=[variable])"
+_NO_VALUE = OF_TENSORS["numpy"]
 
 
 __all__ = ["Parameter", "VarDesc", "VarType", "Variable", "binary", "cast_to"]
@@ -273,6 +273,11 @@ class Variable(graph.Variable):
             holder[()] = self
             return holder
         raise FluidTypeError(f"variable {self.name!r} is not an array: {_NO_VALUE}")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise no_attribute(self, name, OF_TENSORS)
 
     def __iter__(self) -> Any:
         """Raise TypeError: operators compute the items, so a loop would not end.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,8 @@ import numpy as np
 
 from paddle import graph
 from paddle.backend import to_host
-from paddle.fluid.errors import FluidTypeError, RunError
+from paddle.errors import MissingNameError, did_you_mean
+from paddle.fluid.errors import FluidTypeError, RunError, reads_attribute
 from paddle.fluid.run.tensor import LoDTensor, LoDTensorArray, whole_numbers
 from paddle.graph.scope import Cell
 from paddle.ops.base.lod import TensorArray
@@ -173,8 +175,17 @@ class Scope(graph.Scope):
         return VariableHandle(name, self.cell(name))
 
     def find_var(self, name: str) -> VariableHandle | None:
-        """Return a handle on a variable of this scope or a parent; None if neither a run nor `var` has created it."""
+        """Return a handle on a variable of this scope or a parent; None if neither a run nor `var` has created it.
+
+        Raises:
+            MissingNameError: there is no such variable, and the caller reads an attribute of the result.
+        """
         cell = self._find(name)
+        if cell is None and reads_attribute(sys._getframe(1)):
+            near = did_you_mean(name, self.names())
+            raise MissingNameError(
+                f"the scope has no variable {name!r}{near or ': run the startup program first'}"
+            )
         return None if cell is None else VariableHandle(name, cell)
 
     def new_scope(self) -> Scope:

@@ -37,11 +37,13 @@ from paddle.fluid.remote.distribution import serving_operator
 from paddle.fluid.run.scope import global_scope, scope_guard
 from paddle.fluid.transpiler.whereabouts import VarDistributed, VarsDistributed
 from paddle.ops.base.selected_rows import SelectedRows
+from paddle.signatures import explained
 
 _REMOTE = ("Optimizer", "RemotePrefetch")
 _FOLDER = "__lookup_table__"
 
 
+@explained
 def save_persistables(
     executor: object,
     dirname: str | os.PathLike[str],
@@ -85,6 +87,7 @@ def save_all(
             save_vars(executor, dirname, program, _own(program, ()), filename=filename)
 
 
+@explained
 def load_persistables(
     executor: object,
     dirname: str | os.PathLike[str],

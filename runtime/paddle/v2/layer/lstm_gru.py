@@ -266,7 +266,8 @@ def width_of(who: str, gates: int, input: LayerOutput, size: int | None) -> int:
     if input.size % gates or size not in (None, width):
         raise UsageError(
             f"{who}: input {input.name!r} has size {input.size}; expected {gates} times "
-            f"{'the size' if size is None else size}; give the layer before size={gates} * N, for N units"
+            f"{'the size' if size is None else size}: project it first, with fc(input, size={gates} * N, "
+            "act=Linear(), bias_attr=False) for N units, as networks.simple_lstm and simple_gru do"
         )
     return width
 
