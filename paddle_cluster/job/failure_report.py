@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ ECHOES = 8
 NAMES = 3
 LAST_WORDS = 200
 _FRAME = regex(r'(?:\[rank\d+\]: ?)?  File "([^"]+)", line ')  # with PyTorch's prefix
+_RANK_OF_NODE = regex(r"init_process_group\(.*\brank ?= ?[^,]*LOCAL_RANK")
 _INDENTED = regex(r"(?:\[rank\d+\]: ?)?    ")
 _FILE = regex(r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?:\./)?([^/'][^']*)'")
 _MODULE = regex(r"^ModuleNotFoundError: No module named '(\w+)'")
@@ -123,6 +124,8 @@ def remedy(cause: Failure) -> str:
         "sys.argv" in line for line in cause.tail[-3:]
     ):  # its line of code
         error += " (sys.argv)"
+    if any(_RANK_OF_NODE.search(line) for line in cause.tail):
+        error += " (LOCAL_RANK)"
     what = cause.what
     if cause.signal == signal.SIGABRT and any("Traceback (most recent" in line for line in cause.tail):
         what = ""  # a Python error ended it, and its threads aborted at the exit
@@ -197,10 +200,23 @@ def _names(failures: Sequence[Failure]) -> str:
     return some([failure.name() for failure in failures], NAMES)
 
 
-def local_advice(error: str, entry: Entry, package: Path | None) -> str:
-    """Return advice for the last error of a process; "" if no file here explains it."""
+def local_advice(
+    error: str, entry: Entry, package: Path | None, written: Iterable[tuple[str, str]] = ()
+) -> str:
+    """Return advice for the last error of a process; "" if no file explains it.
+
+    Args:
+        written: new files and directories in the job directories of other nodes, each with its node.
+    """
     folder = entry.path.rpartition("/")[0]
-    if package and folder and (found := _FILE.match(error)) and (package / folder / found[1]).is_file():
+    found = _FILE.match(error)
+    for name, node in written:
+        if found and f"{found[1]}/".startswith(f"{name.rstrip('/')}/"):
+            return (
+                f"{found[1]} was written on {node} during the job, but each node has its own job directory: let one "
+                "process of each node (LOCAL_RANK 0) write it, or broadcast the values to all ranks"
+            )
+    if package and folder and found and (package / folder / found[1]).is_file():
         return (
             f"{found[1]} is in {folder}/ of the workspace, but a script starts in the job's directory: open "
             f"{folder}/{found[1]}, or os.path.join(os.path.dirname(__file__), {found[1]!r})"

@@ -141,6 +141,11 @@ REMEDIES = tuple(
             "the next free port. Fluid jobs that start together need different values of PADDLE_PORT in conf.py",
         ),
         (
+            r"[Aa]ddress already in use.* \(LOCAL_RANK\)$|[Tt]im(?:eout|ed out).* \(LOCAL_RANK\)$",
+            "LOCAL_RANK counts within a node, so that each of several nodes has a rank 0: call init_process_group "
+            "without rank and world_size, or give rank=int(os.environ['RANK'])",
+        ),
+        (
             r"^(?:[\w.]*DistNetworkError|OSError): .*[Aa]ddress already in use",
             "use a port that is free on that node; init_process_group without init_method uses MASTER_PORT, which the "
             "launcher chooses. If the script sets ranks itself, only one process can have rank 0: "
@@ -163,11 +168,6 @@ REMEDIES = tuple(
             r"^KeyError: '([A-Z][A-Z0-9_]*)'",
             "if {0} is an environment variable: a job does not have those of your shell; give --env={0}, or "
             "--env={0}=VALUE",
-        ),
-        (
-            r"^AttributeError: 'EndPass' object has no attribute '(?:cost|batch_id)'",
-            "EndPass has pass_id, metrics and evaluator; a cost belongs to a batch: save event.cost at EndIteration, "
-            "or take trainer.test(reader=...).cost",
         ),
         (
             r"^RuntimeError: Parent directory (\S+) does not exist",

@@ -80,7 +80,6 @@ def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_rai
         ("OSError: [Errno 99] Cannot assign requested address", "POD_IP"),
         ("KeyError: 'SLURM_PROCID'", "WORLD_SIZE"),
         ("KeyError: 'LEARNING_RATE'", "--env=LEARNING_RATE"),
-        ("AttributeError: 'EndPass' object has no attribute 'cost'", "EndIteration"),
         ("AttributeError: module 'paddle' has no attribute 'nn'", "2.0"),
         ("ImportError: cannot import name 'nn' from 'paddle' (/j/paddle/__init__.py)", "2.0"),
         ("ModuleNotFoundError: paddle.nn is not supported: use paddle.fluid or paddle.v2", "2.0"),

@@ -228,6 +228,11 @@ def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Fa
             "MASTER_PORT",
         ),
         ("OSError: [Errno 98] Address already in use", "MASTER_PORT"),
+        (
+            "    dist.init_process_group('gloo', rank=int(os.environ['LOCAL_RANK']), world_size=2)\n"
+            "torch.distributed.DistNetworkError: failed to listen, message: address already in use",
+            "LOCAL_RANK counts within a node",
+        ),
         ("SyntaxError: Non-UTF-8 code starting with '\\xe9' in file a.py", "coding: latin-1"),
         ("torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated", "__main__"),
         (

@@ -37,3 +37,13 @@ def test_files_of_this_machine_explain_a_failure(
     text = local_advice(error, read(entry), tmp_path / "ws")
     assert bool(text) == bool(words)
     assert re.search(words, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "node"), [("init.pt", "node-a"), ("ckpt/", "node-a"), ("init.pt.part", ""), ("ck", "")]
+)
+def test_a_file_that_another_node_wrote_is_named_with_it(name: str, node: str) -> None:
+    wanted = "ckpt/a.pt" if name.startswith("ck") else "init.pt"
+    text = local_advice(f"{MISSING}'{wanted}'", read("train.py"), None, [("log", "node-b"), (name, "node-a")])
+    assert bool(text) == bool(node)
+    assert re.search(f"^{wanted} was written on {node} during the job, .*LOCAL_RANK 0" if node else "", text)
