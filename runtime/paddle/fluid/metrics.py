@@ -136,7 +136,9 @@ class Accuracy(MetricBase):
             FluidError: no minibatch was added.
         """
         if not self.weight:
-            raise FluidError("Accuracy: no batch has been counted yet; call update first")
+            raise FluidError(
+                "Accuracy: no sample has been counted yet; call update(value, weight=batch_size) first"
+            )
         return self.value / self.weight
 
 

@@ -146,7 +146,9 @@ class PyReader:
     def _values(self) -> Callable[[], Iterator[list[Any]]]:
         source = self._source
         if source is None:
-            raise RunError(f"{self.name!r} has no source: call one of its decorate_ methods first")
+            raise RunError(
+                f"{self.name!r} has no source: first call decorate_paddle_reader(paddle.batch(reader, 32))"
+            )
 
         def values() -> Iterator[list[Any]]:
             for given in source():

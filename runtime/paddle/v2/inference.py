@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paddle.graph.operator import script_line
 from paddle.graph.scope import fetched
 from paddle.signatures import explained
 from paddle.utils.model_config import network_in
@@ -22,6 +24,7 @@ from paddle.v2.training.feeder import MISSING, DataFeeder, Feeding
 from paddle.v2.training.gradient_machine import GradientMachine
 
 Array = NDArray[Any]
+_log = logging.getLogger(__name__)
 _COSTS = "The output layer {!r} is a cost, which needs labels: pass the layer to infer, such as output_layer=prediction"
 _ADVICE = "write each sample as a tuple, as in input=[(row,) for row in rows]"
 
@@ -50,6 +53,14 @@ class Inference:
                 )
         else:
             raise UsageError("Inference needs output_layer or fileobj")
+        if isinstance(parameters, Parameters) and parameters.is_new and self._network.parameters:
+            parameters.is_new = False
+            _log.warning(
+                "infer %s: the parameters have random initial values, such as %r: pass those that trainer.SGD has "
+                "trained, or paddle.parameters.Parameters.from_tar(open(path, 'rb'))",
+                script_line(),
+                next(iter(self._network.parameters)),
+            )
         self._machine = GradientMachine(self._network, parameters, [], device=settings.current().device)
 
     def iter_infer(self, input: Sequence[Any], feeding: Feeding = None) -> Iterator[list[dict[str, Array]]]:

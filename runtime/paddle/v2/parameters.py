@@ -72,10 +72,12 @@ class Parameters:
 
     Attributes:
         unsent: names of the parameters whose values parameter servers never had.
+        is_new: whether all values are initial ones, which nothing has set or trained.
     """
 
     def __init__(self) -> None:
         self.unsent: set[str] = set()
+        self.is_new = True
         self._configs: dict[str, ParameterConfig] = {}
         self._values: dict[str, Value] = {}
         self._holders: dict[str, Holder] = {}
@@ -115,6 +117,7 @@ class Parameters:
                 f"parameter {key!r}: expected an array of shape {config.shape}, got {value.shape}"
             )
         taken = np.array(value, np.float32)
+        self.is_new = False
         if key in self._holders:
             self._holders[key].replace(key, taken)
         elif key in self._values:
@@ -169,6 +172,7 @@ class Parameters:
         self._configs[config.name] = config
         self.unsent.add(config.name)
         if value is not None:
+            self.is_new = False
             self._values[config.name] = np.array(value, np.float32)
 
     def __append_config__(self, param_conf: Message | ParameterConfig) -> None:
@@ -188,6 +192,7 @@ class Parameters:
     def attach(self, holder: Holder, names: Iterable[str]) -> None:
         """Connect a trainer: from now on, the values of its network's parameters are read from and written to it."""
         self._holders.update(dict.fromkeys(names, holder))
+        self.is_new = False
 
     def append_gradient_machine(self, gradient_machine: Machine) -> None:
         """Read and write the values of a machine's parameters through it from now on; it takes over existing values."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _ORDERS = ("less_than", "less_equal", "greater_than", "greater_equal")
 _NO_VALUE = OF_TENSORS["numpy"]
 
-
 __all__ = ["Parameter", "VarDesc", "VarType", "Variable", "binary", "cast_to"]
 
 _END = 2**31 - 1  # of an axis of any size
@@ -326,7 +325,7 @@ class Variable(graph.Variable):
             return
         if self.spec != old.spec or self.persistable != old.persistable:
             raise FluidError(
-                f"the name {self.name!r} is already used by {old!r}, which differs from {self!r}: choose another name"
+                f"the name {self.name!r} is already used by {old!r}, unlike {self!r}: choose another name or this shape"
             )
         if self.type not in (VarType.LOD_TENSOR, old.type):
             raise FluidError(

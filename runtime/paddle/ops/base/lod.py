@@ -50,6 +50,7 @@ class LoDArray:
                 raise InputError(
                     f"sequence lengths {np.diff(level).tolist()} of level {number} (offsets {level.tolist()}) must be "
                     f"0 or more and add up to the {size} {members}; the data has shape {tuple(self.data.shape)}"
+                    f"{_confused(level, size)}"
                 )
 
     @classmethod
@@ -93,6 +94,17 @@ def ends_of(lengths: Any) -> Offsets:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
+
+
+def _confused(level: Offsets, size: int) -> str:
+    """Return a hint if a script gave offsets in place of lengths, or lengths in place of offsets; otherwise ""."""
+    lengths = np.diff(level)
+    if len(lengths) > 1 and lengths[0] == 0 and lengths[-1] == size:
+        return (
+            f". These lengths look like offsets: give the lengths {np.diff(lengths).tolist()}, or use set_lod"
+        )
+    is_length = len(level) and level[0] != 0 and level.sum() == size
+    return ". These offsets look like lengths: use set_recursive_sequence_lengths" if is_length else ""
 
 
 def plain(value: Any) -> Any:

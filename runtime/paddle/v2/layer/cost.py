@@ -89,7 +89,11 @@ def classification_cost(
         coeff: a factor on the gradient.
     """
     if input.activation != "softmax":
-        hint = ": input is the prediction, and label the data layer" if input.layer_type == "data" else ""
+        hint = (
+            ": input is the prediction, and label the data layer"
+            if input.layer_type == "data"
+            else ": give it act=Softmax()"
+        )
         raise UsageError(f"classification_cost: input {input.name!r} must have activation Softmax{hint}")
     _require_ids(label, "classification_cost")
     cost = _of_classes(input, label, weight, name, coeff, layer_attr)

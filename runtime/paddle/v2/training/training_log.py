@@ -132,17 +132,21 @@ def check_ids(feed: Mapping[str, Any], name: str, kind: InputType) -> None:
 
 
 def check_image(name: str, kind: InputType, sample: Any, images: Mapping[str, tuple[int, ...]]) -> None:
-    """Warn of a sample (height, width, channels) that layers read as one of ``images`` (channels, height, width)."""
+    """Warn of a sample whose rows do not begin where layers read those of ``images`` (channels, height, width)."""
     if name not in images or kind.type != DataType.Dense or kind.seq_type:
         return
     shape, image = np.shape(sample), images[name]
-    if shape != image and shape == (*image[1:], *image[:1]) and image[0] > 1 and image[1] * image[2] > 1:
+    is_last = shape == (*image[1:], *image[:1])
+    if not {*np.cumprod(shape).tolist()} <= {1, *np.cumprod(image).tolist()}:
         logging.getLogger(__name__).warning(
             "data layer %r: samples have the shape %s, but image layers read them as (channels, height, width) = %s: "
-            "transpose them, as in paddle.image.to_chw(image)",
+            "%s",
             name,
             shape,
             image,
+            "transpose them, as in paddle.image.to_chw(image)"
+            if is_last
+            else "resize them, or give the data layer their height and width",
         )
 
 

@@ -24,6 +24,11 @@ def test_lengths_and_offsets_say_the_same() -> None:
 def test_lengths_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="add up to the 5 rows"):
         fluid.create_lod_tensor(np.zeros((5, 1)), [[2, 2]], fluid.CPUPlace())
+    with pytest.raises(ValueError, match=r"look like offsets: give the lengths \[2, 3\]"):
+        fluid.create_lod_tensor(np.zeros((5, 1)), [[0, 2, 5]], fluid.CPUPlace())
+    tensor = fluid.create_lod_tensor(np.zeros((5, 1)), [[5]], fluid.CPUPlace())
+    with pytest.raises(ValueError, match="look like lengths: use set_recursive_sequence_lengths"):
+        tensor.set_lod([[2, 3]])
 
 
 @pytest.mark.parametrize("offsets", [[[]], [5], [[0, -3]], [[0, 3, 2]]])

@@ -332,6 +332,21 @@ def test_a_name_of_another_interface_is_answered_with_that_of_v2(
         use()
 
 
+def test_inference_with_new_parameters_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    x = paddle.layer.data("x", paddle.data_type.dense_vector(2))
+    out = paddle.layer.fc(x, 1, name="out")
+    cost = paddle.layer.square_error_cost(out, paddle.layer.data("y", paddle.data_type.dense_vector(1)))
+    loaded, trained, new = (paddle.parameters.create(each) for each in (out, cost, out))
+    loaded["_out.w0"] = np.ones((2, 1), np.float32)
+    paddle.trainer.SGD(cost, trained, optimizer.Momentum())
+    for parameters in (loaded, trained):
+        paddle.infer(out, parameters, [([1.0, 2.0],)])
+    assert not caplog.text
+    for _ in range(2):
+        paddle.infer(out, new, [([1.0, 2.0],)])
+    assert caplog.text.count("the parameters have random initial values, such as '_out.w0'") == 1
+
+
 def train(layer: paddle.layer.LayerOutput) -> None:
     cost = paddle.layer.sum_cost(layer)
     paddle.trainer.SGD(cost, paddle.parameters.create(cost), optimizer.Momentum())
