@@ -16,6 +16,7 @@ import paddle.fluid as fluid
 from paddle.fluid.errors import FluidTypeError, RunError
 from paddle.fluid.run.feeds import entering
 from paddle.graph.errors import ExecutionError
+from paddle.ops.base.errors import AttrError
 
 X = np.ones((2, 4), np.float32)
 Y = np.array([[0], [2]])
@@ -385,6 +386,9 @@ def test_a_number_that_would_lose_its_fraction_beside_integers_is_refused(other:
     for combine in combinations:
         with pytest.raises(FluidTypeError, match=r"ids .*int64 is of integers, .*layers.cast"):
             combine()
+    for change in (fluid.layers.scale, fluid.layers.increment):
+        with pytest.raises(AttrError, match=r"X is int64, so .* would lose the fraction: cast X"):
+            change(x, other)
     doubled = x * 2.0
     found = fluid.Executor(fluid.CPUPlace()).run(feed={"ids": np.array([[1, 3]])}, fetch_list=[doubled])
     assert found[0].tolist() == [[2, 6]]

@@ -14,14 +14,28 @@ import numpy as np
 
 from paddle.backend import Array
 from paddle.ops.base import kernels
-from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.lod import TensorArray, merged_arrays
 from paddle.ops.base.registry import GRAD, NO_SLOTS, GradOp, Names, Spec, gradient_maker, operator
 from paddle.ops.base.selected_rows import SelectedRows, concatenated
 from paddle.ops.base.shapes import same
 
 
-@operator("scale", "X -> Out", infer="X")
+def _infer_scale(x: Spec, *, scale: float, bias: float) -> Spec:
+    return _holding(x, scale, bias)
+
+
+def _infer_increment(x: Spec, *, step: float) -> Spec:
+    return _holding(x, step)
+
+
+def _holding(x: Spec, *numbers: float) -> Spec:
+    if x.dtype.kind in "iu" and not all(float(number).is_integer() for number in numbers):
+        raise AttrError(f"X is {x.dtype}, so {numbers} would lose the fraction: cast X to 'float32' first")
+    return x
+
+
+@operator("scale", "X -> Out", infer=_infer_scale)
 def scale(x: Any, *, scale: float = 1.0, bias: float = 0.0, bias_after_scale: bool = True) -> Any:
     """Return scale X + bias, or scale (X + bias) without bias_after_scale; X may be selected rows."""
     if isinstance(x, SelectedRows):
@@ -47,7 +61,7 @@ def _scale_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> l
     ]
 
 
-@operator("increment", "X -> Out", infer="X")
+@operator("increment", "X -> Out", infer=_infer_increment)
 def increment(x: Array, *, step: float = 1.0) -> Array:
     """Increment a counter: return X + step, in the dtype of X."""
     return x + x.dtype.type(step)
