@@ -3,7 +3,8 @@
 
 A trainer can be restarted, or removed while enough remain. A pserver is restarted in place, on the node that stores its
 state; state lost with a node is only restored from a checkpoint. In collective mode trainers only start together: a
-single restarted trainer would wait for peers that do not know it.
+single restarted trainer would wait for peers that do not know it. A trainer that exited with code 0 has finished: it is
+restarted only if the group must not become smaller.
 """
 
 from __future__ import annotations
@@ -67,11 +68,13 @@ class Trainer:
 
     Attributes:
         restarts: the number of its restarts.
+        has_finished: whether it has exited with code 0 since its last start.
     """
 
     name: str
     node_id: int
     restarts: int
+    has_finished: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,12 @@ def decide(
         return Decision(
             f"{counted(len(remaining), 'trainer')} would remain, fewer than --min_trainers={policy.min_trainers}"
         )
-    return Decision("", frozenset(remaining if policy.together else again), frozenset(out), fallen)
+    if policy.together:
+        again = remaining
+        if policy.min_trainers is not None:
+            finished = {trainer.name for trainer in trainers if trainer.has_finished} - failed
+            again = remaining - finished if failed | gone - finished else set()
+    return Decision("", frozenset(again), frozenset(out), fallen)
 
 
 def backoff_s(base_s: float, restart: int, chance: float) -> float:
@@ -212,7 +220,7 @@ class Recovery:
         if self._policy.is_stop(failures):
             raise JobFailed
         trainers = [
-            Trainer(record.process.name, record.process.node_id, record.restarts)
+            Trainer(record.process.name, record.process.node_id, record.restarts, record.left_at > 0)
             for record in self._roster.trainers()
         ]
         revived = {record.process.name: record.restarts for record in self._roster.pservers()}
@@ -232,6 +240,8 @@ class Recovery:
             self._schedule(decision.restart, cause)
         if decision.leave_out:
             self._forget(decision.leave_out)
+        if self._policy.together and decision.restart:
+            self._seat(decision.restart)
 
     def start_due(self) -> None:
         """Start the processes whose restart is due."""
@@ -255,7 +265,12 @@ class Recovery:
         wait_s = backoff_s(self._settings.limits.restart_backoff_s, number, self._jitter.random())
         at = time.monotonic() + wait_s
         self._due.update(dict.fromkeys(names, at))
-        who = f"all {len(names)} trainers" if self._policy.together else _listed(names)
+        who = _listed(names)
+        if self._policy.together:
+            finished = [
+                one for one in self._roster.trainers() if one.left_at and one.process.name not in names
+            ]
+            who = f"all {len(names)} trainers{' that have not finished' * bool(finished)}"
         limit = f" of {self._policy.max_restarts}" if self._policy.max_restarts else ""
         text = f"{cause.headline()}; restarting {who} in {wait_s:.1f} s (restart {number}{limit})"
         self._roster.incidents.append(Incident(RESTART, text))
@@ -319,15 +334,16 @@ class Recovery:
 
     def _forget(self, names: Collection[str]) -> None:
         """Remove trainers from the job for good, and inform the pservers."""
-        gone = [self._roster.processes.pop(name).process for name in sorted(names)]
-        if self._policy.together:
-            # not by rank: a trainer waiting for its restart still has its previous rank
-            seated = tuple(record.process.node_id for record in self._roster.trainers())
-            nodes = tuple(node for node in self._plan.nodes if node.node_id in seated)
-            self._plan = replace(self._plan, nodes=nodes, trainer_nodes=seated)
-            return
-        for process in gone:
+        for process in [self._roster.processes.pop(name).process for name in sorted(names)]:
             report_departure(process, self._plan, self._roster, self._starter)
+
+    def _seat(self, names: Collection[str]) -> None:
+        """Plan the next start for these trainers of a collective job; a trainer that waits for it has its old rank."""
+        seated = tuple(
+            record.process.node_id for record in self._roster.trainers() if record.process.name in names
+        )
+        nodes = tuple(node for node in self._plan.nodes if node.node_id in seated)
+        self._plan = replace(self._plan, nodes=nodes, trainer_nodes=seated)
 
     def _note(self, text: str) -> None:
         self._context.console.note(text)

@@ -118,6 +118,37 @@ def test_the_decision(case: str) -> None:
     assert (decision.restart, decision.leave_out) == (restart, leave_out)
 
 
+LEFT = replace(exit_of("trainer-1"), kind=FailureKind.LEFT, code=0)
+# policy, ranks that have exited with 0, failures; restarted, left out
+FINISHED = {
+    "all others have finished": (ELASTIC, (0, 2), [lost(1)], names(), names(1)),
+    "one other has finished": (ELASTIC, (0,), [lost(1)], names(2), names(1)),
+    "the lost one had finished": (ELASTIC, (1,), [lost(1)], names(), names(1)),
+    "it ended while others waited": (
+        ELASTIC,
+        (1,),
+        [exit_of("trainer-0", RESET), LEFT],
+        names(0, 2),
+        names(1),
+    ),
+    "the group stays as large": (TOGETHER, (0,), [exit_of("trainer-1")], names(0, 1, 2), names()),
+    "the group may be smaller": (
+        Policy(together=True, max_restarts=1, min_trainers=1),
+        (0,),
+        [exit_of("trainer-1")],
+        names(1, 2),
+        names(),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FINISHED)
+def test_what_has_finished_is_not_done_again_unless_the_group_needs_it(case: str) -> None:
+    policy, finished, failures, restart, leave_out = FINISHED[case]
+    trainers = [replace(one, has_finished=one.node_id in finished) for one in crew(0, 0, 0)]
+    assert decide(policy, trainers, (), failures) == Decision("", restart, leave_out)
+
+
 KEPT = Policy(together=False, max_restarts=0, min_trainers=None, pserver_restarts=3)
 
 

@@ -31,6 +31,12 @@ class Job(StagedJob):
         """A node answered nothing while others failed; its connection is still there."""
         self.roster.fail_node(self.roster.nodes[node_id], "no message for 10 s")
 
+    def finish(self, node_id: int, is_ending: bool = False) -> None:
+        """The trainer of a node exits with 0, by itself or because the launcher ends it."""
+        self.agents[node_id].say("exited", proc=f"trainer-{node_id}", code=0, signal=None, tail="")
+        self.settle()
+        assert bool(self.roster.processes[f"trainer-{node_id}"].left_at) != is_ending
+
     def restart(self) -> dict[str, int]:
         """Start what waits for it; node ids of the trainers that run then."""
         for agent in self.agents:
@@ -54,6 +60,24 @@ def test_nodes_that_are_lost_one_after_the_other_are_both_left_out(job: Job) -> 
     job.lose(2)  # before those that remain were started again
     job.recovery.absorb()
     assert job.restart() == {"trainer-0": 0, "trainer-1": 3}
+
+
+def test_a_trainer_that_has_finished_is_not_started_again(job: Job) -> None:
+    job.finish(0)
+    job.lose(1)
+    job.recovery.absorb()
+    assert "restarting all 2 trainers that have not finished in" in job.roster.incidents[-1].text
+    job.finish(2, is_ending=True)
+    assert job.restart() == {"trainer-0": 2, "trainer-1": 3}
+
+
+def test_nothing_is_started_again_if_all_trainers_that_remain_have_finished(job: Job) -> None:
+    for node_id in (0, 2, 3):
+        job.finish(node_id)
+    job.lose(1)
+    job.recovery.absorb()
+    assert job.recovery.is_idle()
+    assert all(one.state is ProcessState.EXITED for one in job.roster.trainers())
 
 
 def test_nobody_waits_for_the_answer_of_a_node_that_is_left_out(job: Job) -> None:

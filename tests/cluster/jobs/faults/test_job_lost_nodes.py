@@ -94,6 +94,30 @@ def a_node_with_a_pserver_cannot_be_left_out(cluster: Cluster, job: JobRunner, o
 
 
 @scenarios.add
+def in_collective_mode_those_that_have_finished_do_not_start_again(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.conf.update(LEASE_S=5, RESTART_BACKOFF_S=0.2)
+    (job.workspace / "train.py").write_text(
+        "import os, signal\nprint('starts', flush=True)\n"
+        "if os.environ['RANK'] == '1':\n    print('holds', flush=True)\n    signal.pause()\n"
+    )
+    launch = job.start("--mode=collective", "--min_trainers=2")
+    launch.wait_for_line("holds", 30)
+    wait_for("the other trainers have finished", lambda: len(job.processes("TRAINER")) == 1, 30)
+    lose(cluster, "node-b")
+    oracle.check(
+        launch,
+        0,
+        r"^WARNING: trainer 1 on root@node-b is dropped",
+        never=["restarting"],
+        within_s=90,
+        unreachable=[cluster["node-b"]],
+    )
+    assert [job.log(rank, "train.log").count("starts") for rank in (0, 2)] == [1, 1]
+
+
+@scenarios.add
 def in_collective_mode_those_that_remain_start_again_with_new_ranks(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
