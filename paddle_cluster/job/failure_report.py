@@ -6,8 +6,10 @@ The report contains the first cause, the end of its log, and the failures that f
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +21,7 @@ from paddle_cluster.config.entry import Entry
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.job.causes import Conclusion, broken_line, last_error
 from paddle_cluster.job.remedies import REMEDIES
+from paddle_cluster.job.shell_remedies import SHELL_REMEDIES
 from paddle_cluster.nodes.failure import Failure, FailureKind, Incident
 from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.sizes import some
@@ -37,6 +40,8 @@ _RANK_OF_NODE = regex(r"init_process_group\(.*\brank ?= ?[^,]*LOCAL_RANK")
 _INDENTED = regex(r"(?:\[rank\d+\]: ?)?    ")
 _FILE = regex(r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?:\./)?([^/'][^']*)'")
 _MODULE = regex(r"^ModuleNotFoundError: No module named '(\w+)'")
+_RELATIVE = "ImportError: attempted relative import "
+_NO_PROGRAM = "could not be started: [Errno 2]"
 _LIBRARY = regex(r"/(?:site|dist)-packages/|/\.paddle/runtime/|/lib/python3\.\d+/|^<frozen ")
 
 
@@ -130,10 +135,21 @@ def remedy(cause: Failure) -> str:
     if cause.signal == signal.SIGABRT and any("Traceback (most recent" in line for line in cause.tail):
         what = ""  # a Python error ended it, and its threads aborted at the exit
     last = "".join(cause.tail[-1:]).rstrip() if cause.kind is FailureKind.EXIT else ""
-    matches = (
-        (text, end.search(what)) for what in (error, what, broken_line(cause), last) for end, text in REMEDIES
+    found = next(
+        filter(None, (_advice(REMEDIES, one) for one in (error, what, broken_line(cause), last))), ""
     )
+    return found or ("; ".join(_shell_advice(cause.tail)) if last else "")
+
+
+def _advice(table: Iterable[tuple[re.Pattern[str], str]], line: str) -> str:
+    matches = ((text, pattern.search(line)) for pattern, text in table)
     return next((text.format(*filter(None, found.groups())) for text, found in matches if found), "")
+
+
+def _shell_advice(tail: Sequence[str]) -> list[str]:
+    """Return advice for the errors of a shell script's commands at the end of a log, in their order."""
+    found = itertools.takewhile(bool, (_advice(SHELL_REMEDIES, line.rstrip()) for line in reversed(tail)))
+    return list(dict.fromkeys([*found][::-1]))
 
 
 def report(conclusion: Conclusion, history: Sequence[str] = (), advice: str = "") -> list[str]:
@@ -203,12 +219,16 @@ def _names(failures: Sequence[Failure]) -> str:
 def local_advice(
     error: str, entry: Entry, package: Path | None, written: Iterable[tuple[str, str]] = ()
 ) -> str:
-    """Return advice for the last error of a process; "" if no file explains it.
+    """Return advice for the last error of a process, or for how it ended; "" if no file explains it.
 
     Args:
         written: new files and directories in the job directories of other nodes, each with its node.
     """
-    folder = entry.path.rpartition("/")[0]
+    folder = (
+        (entry.path.rpartition("/")[0] or entry.module.rpartition(".")[0].replace(".", "/"))
+        if package
+        else ""
+    )
     found = _FILE.match(error)
     for name, node in written:
         if found and f"{found[1]}/".startswith(f"{name.rstrip('/')}/"):
@@ -216,12 +236,19 @@ def local_advice(
                 f"{found[1]} was written on {node} during the job, but each node has its own job directory: let one "
                 "process of each node (LOCAL_RANK 0) write it, or broadcast the values to all ranks"
             )
-    if package and folder and found and (package / folder / found[1]).is_file():
+    if package and folder and entry.path and found and (package / folder / found[1]).is_file():
         return (
             f"{found[1]} is in {folder}/ of the workspace, but a script starts in the job's directory: open "
             f"{folder}/{found[1]}, or os.path.join(os.path.dirname(__file__), {found[1]!r})"
         )
+    if error.startswith(_RELATIVE):
+        how = f"run it as a module: --entry=-m{_dotted(entry.path)}" if folder else "import without the dot"
+        return f"a script is not part of a package: {how}"
+    if package and error.startswith(_NO_PROGRAM) and (named := _interpreter(package / entry.path)):
+        return f"that node has no {named}, which the first line of {entry.path} names: install it, or correct the line"
     module = _MODULE.match(error)
+    if module and package and (advice := _module_advice(module[1], entry, folder, package)):
+        return advice
     place = next((one for one in map(Path, sys.path) if module and _has(one, module[1])), None)
     if module is None or place is None:
         return ""
@@ -231,9 +258,41 @@ def local_advice(
     )
 
 
+def _module_advice(name: str, entry: Entry, folder: str, package: Path) -> str:
+    """Return advice for a module that is in the workspace, or beside it, but that Python does not search there."""
+    above = package.absolute().parent
+    if entry.path and folder and _has(package, name):
+        return (
+            f"{name} is in {package}, but Python searches only {folder}/, the directory of the script: give "
+            f"--env=PYTHONPATH=., or run the script as a module: --entry=-m{_dotted(entry.path)}"
+        )
+    if entry.module and folder and _has(package / folder, name):
+        return (
+            f"{name} is in {folder}/, which Python does not search for a module: import "
+            f"{_dotted(f'{folder}/{name}')}, or give --entry={entry.module.replace('.', '/')}.py"
+        )
+    if entry.path and not folder and _has(above, name):
+        inner = f"{package.absolute().name}/{entry.path}"
+        return f"{above / name} is not in the workspace: give -p {above} --entry=-m{_dotted(inner)}"
+    return ""
+
+
+def _dotted(path: str) -> str:
+    return path.removesuffix(".py").replace("/", ".")
+
+
+def _interpreter(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            first = opened.readline(200)
+    except OSError:
+        return ""
+    return first[2:].decode("utf-8", "replace").strip() if first.startswith(b"#!") else ""
+
+
 def _has(place: Path, name: str) -> bool:
     """Return whether a directory that the user added to the path of modules has one of this name."""
     if place.name in ("site-packages", "dist-packages") or place.is_relative_to(sys.base_prefix):
         return False
     is_ours = RUNTIME_DIR.is_relative_to(place.absolute())
-    return not is_ours and ((place / f"{name}.py").is_file() or (place / name).is_dir())
+    return not is_ours and ((place / f"{name}.py").is_file() or any((place / name).glob("*.py")))

@@ -135,9 +135,8 @@ class Job:
             job = self._settings.job
             others = [each for each in self._roster.all() if each.name != conclusion.cause.node]
             written = [(name, each.name) for each in others for name in each.traces.uncollected]
-            advice = failure_report.local_advice(
-                last_error(conclusion.cause), job.entry, job.package, written
-            )
+            what = last_error(conclusion.cause) or conclusion.cause.what
+            advice = failure_report.local_advice(what, job.entry, job.package, written)
             lines = _explain(conclusion, self._roster, self._plan.job_id, code, advice)
             lines += [f"  {line}" for line in hint if code is ExitCode.LOST or unnamed]
         else:

@@ -107,6 +107,16 @@ REMEDIES = tuple(
             "on CPUs, omit device_ids: DistributedDataParallel(model)",
         ),
         (
+            r"^ValueError: Default process group has not been initialized",
+            'before this line, call torch.distributed.init_process_group("gloo"), or with "nccl" on GPUs, which reads '
+            "the launcher's RANK, WORLD_SIZE and MASTER_ADDR",
+        ),
+        (
+            r"^ValueError: Error initializing torch\.distributed using \w+://",
+            "call init_process_group without init_method, rank and world_size: it reads the launcher's RANK, "
+            "WORLD_SIZE, MASTER_ADDR and MASTER_PORT",
+        ),
+        (
             r"^RuntimeError: Error\(s\) in loading state_dict for",
             "DistributedDataParallel prefixes names with 'module.': save model.module.state_dict(). Otherwise, the "
             "file belongs to a different model",
@@ -248,7 +258,13 @@ REMEDIES = tuple(
         ),
         (
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(/[^']*)'",
-            "{0} must exist on every node; name files in the workspace by paths relative to it",
+            "{0} must exist on every node, or its directory if the script writes it; name files in the workspace by "
+            "paths relative to it",
+        ),
+        (
+            r"^FileExistsError: \[Errno 17\] File exists: '([^']*)'",
+            "the launcher, another rank or an earlier run created {0}: if it is a directory, "
+            'os.makedirs("{0}", exist_ok=True)',
         ),
         (
             r"^(?:[\w.]*_ArrayMemoryError|MemoryError)\b|DefaultCPUAllocator: can't allocate memory"
@@ -326,61 +342,6 @@ REMEDIES = tuple(
         (
             r"^EOFError: EOF when reading a line",
             "standard input is empty on nodes: give the script its input as arguments or in files of the workspace",
-        ),
-        # errors of shell scripts
-        (
-            r": \$?'?\\r'?(?:: command)?:? not found$|\$'.*\\r'",
-            "the script's lines end in CR LF: sed -i 's/\\r$//' FILE",
-        ),
-        (
-            r"(?:\d|sh): (conda|mamba|micromamba|module|ml|spack|workon|nvm): (?:command )?not found$",
-            "{0} is defined only in login shells, and a job's shell is not one: first source the file that defines it, "
-            "such as /opt/conda/etc/profile.d/conda.sh or /etc/profile.d/modules.sh",
-        ),
-        (
-            r"^CondaError: Run 'conda init'|^CommandNotFoundError: Your shell has not been",
-            "source conda.sh before `conda activate`, such as `. /opt/conda/etc/profile.d/conda.sh`, or set PYTHON in "
-            'conf.py to the environment\'s Python and run "$PADDLE_PYTHON" train.py',
-        ),
-        (
-            r"[/ ]activate: (?:No such file or directory|not found)$|is not a virtualenv$|^EnvironmentNameNotFound: "
-            r"|^EnvironmentLocationNotFound: ",
-            "the environment must exist on every node, under the same path; or set PYTHON in conf.py to its Python, "
-            'and run "$PADDLE_PYTHON" train.py',
-        ),
-        (
-            r"(?:\d|sh): source: not found$",
-            "sh has no command `source`: write `. ./FILE`, or begin the script with #!/bin/bash",
-        ),
-        (
-            r"(?:\d|sh): (?:exec: )?python: (?:command )?not found$|env: ['‘]python['’]: No such file or directory$",
-            'many nodes have only python3: write "$PADDLE_PYTHON", the Python of the job, or python3',
-        ),
-        (
-            r"(?:\d|sh): (?:exec: )?(\S+): (?:command )?not found$"
-            r"|^\S*env: ['‘]([^'’]+)['’]: No such file or directory$",
-            "{0} is not in PATH on that node, where a job has no login shell: install it there, or name its directory "
-            "with --env=PATH=DIR:/usr/bin:/bin",
-        ),
-        (
-            r": (\w+): (?:unbound variable|parameter not set)$",
-            f"processes get RANK, WORLD_SIZE, PADDLE_TRAINER_ID and others (`{COMMAND} help any-script`); another "
-            "variable needs --env={0}=VALUE",
-        ),
-        (
-            r"can't open file '[^']*/([^/']+)': \[Errno 2\]"
-            r"|: (?:line \d+: )?(?:cd: )?(\S+): No such file or directory$",
-            "{0} is not in the job's directory on the node, which is a copy of the workspace without the files that "
-            ".paddleignore lists; --dry_run lists them",
-        ),
-        (
-            r"^(srun|sbatch|salloc|mpirun|mpiexec): (?:error|fatal): ",
-            "the launcher starts the processes itself: run the script without {0}; --engine=slurm and --engine=openmpi "
-            "start them through Slurm and MPI",
-        ),
-        (
-            r": (?:line \d+: )?(\S+): Permission denied$",
-            "if {0} is in the workspace, run `chmod +x` on it; otherwise make it accessible to your user on that node",
         ),
         (
             r"^could not be started: .*No such file or directory",

@@ -108,6 +108,12 @@ def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_rai
         ),
         ("RuntimeError: Error(s) in loading state_dict for Linear:", "model.module.state_dict()"),
         ("RuntimeError: [unbound_buffer.cc:129] Timed out waiting 5000ms for send", "timeout="),
+        ("ValueError: Default process group has not been initialized, please make", "init_process_group("),
+        (
+            "ValueError: Error initializing torch.distributed using file:// rendezvous: rank parameter missing",
+            "without init_method",
+        ),
+        ("FileExistsError: [Errno 17] File exists: 'output'", 'os.makedirs("output", exist_ok=True)'),
         ("RuntimeError: Parent directory /nodir does not exist.", 'makedirs("/nodir"'),
     ],
 )
@@ -136,6 +142,11 @@ def test_a_hidden_package_a_syntax_error_and_a_lost_peer_are_advised_on(line: st
         ("./run.sh: line 2: cd: src: No such file or directory", "src is not in the job's directory"),
         ("train.py: error: unrecognized arguments: --gpus=2", "the script does not know --gpus=2"),
         ("srun: error: Unable to create step", "run the script without srun"),
+        (
+            "./run.sh: line 2: torchrun: command not found",
+            "run the script without torchrun. --nproc_per_node=N",
+        ),
+        ("./run.sh: line 2: cd: /root/src: No such file or directory", "remove the `cd`"),
         ("./run.sh: line 2: ./prepare: Permission denied", "chmod +x"),
     ],
 )
@@ -143,6 +154,18 @@ def test_an_error_of_a_shell_script_has_a_remedy(line: str, words: str) -> None:
     assert words in remedy(
         Failure(FailureKind.EXIT, "node-a", "trainer-0", "exit code 127", ("x", line), code=127)
     )
+
+
+def test_successive_errors_of_a_shell_script_all_have_a_remedy() -> None:
+    tail = (
+        "./c.sh: 1: gone: not found",
+        "loss 1",
+        "./c.sh: 2: source: not found",
+        "./c.sh: 3: python: not found",
+    )
+    text = remedy(Failure(FailureKind.EXIT, "node-a", "trainer-0", "exit code 127", tail, code=127))
+    assert "gone" not in text  # the script continued after it
+    assert text.index("write `. ./FILE`") < text.index("$PADDLE_PYTHON")
 
 
 @pytest.mark.parametrize("prefix", ["", "[rank1]: "])

@@ -11,6 +11,8 @@ import pytest
 from paddle_cluster.config.entry import read
 from paddle_cluster.job.failure_report import local_advice
 
+NO_MODULE = "ModuleNotFoundError: No module named "
+RELATIVE = "ImportError: attempted relative import"
 MISSING = "FileNotFoundError: [Errno 2] No such file or directory: "
 
 
@@ -23,6 +25,14 @@ MISSING = "FileNotFoundError: [Errno 2] No such file or directory: "
         ("train.py", f"{MISSING}'vocab.txt'", ""),
         ("train.py", "ModuleNotFoundError: No module named 'mine'", "mine is in .*/lib, .* --env=PYTHONPATH"),
         ("train.py", "ModuleNotFoundError: No module named 'mine.sub'", ""),
+        ("src/train.py", f"{NO_MODULE}'tools'", "searches only src/, .* --env=PYTHONPATH=., .* --entry=-msrc.train$"),
+        ("-msrc.train", f"{NO_MODULE}'lib2'", "lib2 is in src/, .* import src.lib2, or give --entry=src/train.py$"),
+        ("-msrc.train", f"{NO_MODULE}'tools'", ""),
+        ("train.py", f"{NO_MODULE}'beside'", "beside is not in the workspace: give -p .* --entry=-mws.train$"),
+        ("train.py", f"{NO_MODULE}'empty'", ""),  # a directory without Python files
+        ("src/train.py", f"{RELATIVE} with no known parent package", "as a module: --entry=-msrc.train$"),
+        ("train.py", f"{RELATIVE} with no known parent package", "import without the dot$"),
+        ("run.sh", "could not be started: [Errno 2] No such file", "no /bin/zsh9, which the first line of run.sh"),
         ("train.py", "ModuleNotFoundError: No module named 'paddle_cluster'", ""),
         ("train.py", "ModuleNotFoundError: No module named 'pytest'", ""),  # installed only on this machine
     ],
@@ -30,9 +40,17 @@ MISSING = "FileNotFoundError: [Errno 2] No such file or directory: "
 def test_files_of_this_machine_explain_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str, error: str, words: str
 ) -> None:
-    for name in ("ws/src/vocab.txt", "lib/mine.py"):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).touch()
+    for name in (
+        "ws/src/vocab.txt",
+        "ws/src/lib2.py",
+        "ws/tools/a.py",
+        "ws/run.sh",
+        "beside/b.py",
+        "empty/x",
+        "lib/mine.py",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("#!/bin/zsh9\n")
     monkeypatch.syspath_prepend(tmp_path / "lib")
     text = local_advice(error, read(entry), tmp_path / "ws")
     assert bool(text) == bool(words)
