@@ -44,7 +44,7 @@ from paddle_cluster.text.output_events import (
     to_fields,
 )
 from paddle_cluster.text.sizes import counted
-from paddle_cluster.text.wrapping import FILE_WIDTH
+from paddle_cluster.text.wrapping import FILE_WIDTH, outcome
 
 CLOSE_S = 2.0
 
@@ -116,6 +116,7 @@ class Console:
     def __init__(self, stream: TextIO | None = None, *, as_json: bool = False, keys: str = "") -> None:
         self._sink = Sink(sys.stdout if stream is None else stream)
         self._gone_noted = False
+        self._end = ""
         self._began = time.time()
         self._taps: tuple[tuple[Tap, tuple[type[Event], ...]], ...] = ()
         self._as_json = as_json
@@ -157,6 +158,9 @@ class Console:
             case Used():
                 if self._as_json:  # other screens do not show it
                     self._writer.post_latest((Used, event.node_id), draw)
+            case Ended():
+                self._end = outcome(event.job_id, event.code, event.cause)
+                self._writer.post(draw)
             case Plotted():
                 if self._as_json:
                     self._writer.post_latest((event.process, event.curve), draw)
@@ -231,6 +235,8 @@ class Console:
         self._writer.post(self._view.finish)
         self._writer.close(timeout_s)
         self._report_gone()
+        if self._sink.gone and self._end:
+            show(f"{PROGRAM}: {self._end}", sys.stderr)
 
     def _note_dropped(self, count: int) -> None:
         self._view.lines([f"({counted(count, 'line')} not shown: the reader was too slow; see the logs)"])
@@ -245,6 +251,7 @@ class Console:
         if self._sink.gone and not self._gone_noted:
             self._gone_noted = True
             show(
-                f"{PROGRAM}: cannot write to the screen any more ({self._sink.gone}); the job continues",
+                f"{PROGRAM}: cannot write to the screen any more ({self._sink.gone}), which does not end the job; "
+                f"`{PROGRAM} attach` shows it",
                 sys.stderr,
             )

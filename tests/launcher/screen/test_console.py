@@ -325,6 +325,17 @@ def test_a_reader_that_has_gone_is_noted_once_and_ends_nothing(
     assert capfd.readouterr().err.count("cannot write to the screen any more") == 1
 
 
+def test_a_job_without_a_reader_reports_its_end_on_standard_error(
+    pipe: Pipe, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As after Ctrl+C in `paddle.py run | tee`, which ends `tee` at once."""
+    console = Console(pipe.stream)
+    os.close(pipe.read_end)
+    console.summary(job_id="JOB1", code=ExitCode.INTERRUPTED, cause="", logs=None, output=None, lines=[])
+    console.close(DEADLINE_S)
+    assert capfd.readouterr().err.endswith("paddle.py: JOB1: stopped by Ctrl+C (exit 130)\n")
+
+
 def test_a_reader_that_stopped_holds_up_nobody_and_learns_what_it_missed(pipe: Pipe) -> None:
     """The pipe is full long before the lines end; every call still returns, and the tail arrives when it is read."""
     console = Console(pipe.stream)
