@@ -106,7 +106,8 @@ def _hosts(line: _Line) -> Iterator[str]:
     """Return the hosts at the beginning of a line."""
     name, value = line.words[0]
     if value is not None:
-        raise ConfError(line.where, f"expected a host first, got {name + '=' + value!r:.80}")
+        hint = "; if this is a conf.py, give it with --conf" if name == "HOSTS" else ""
+        raise ConfError(line.where, f"expected a host first, got {name + '=' + value!r:.80}{hint}")
     try:
         yield from listed(name)
     except HostError as error:

@@ -167,9 +167,10 @@ def parse_host(text: str) -> Host:
     if "/" in text and "[" not in text:
         if _NETWORK.fullmatch(text):
             raise HostError("this is a network, not a host; list its machines, such as --hosts=10.0.0.[1-3]")
+        bare = text.rpartition("://")[2].partition("/")[0].rstrip(":")
         raise HostError(
-            "a host is not a URL and has no path; expected [user@]host[:port]. The directory on "
-            "the host is ROOT_DIR in conf.py"
+            f"a host is not a URL and has no path; write {bare or '[user@]host[:port]'}. The directory on the host is "
+            "ROOT_DIR in conf.py"
         )
     user, at, rest = text.rpartition("@")
     if at:

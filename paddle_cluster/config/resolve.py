@@ -379,8 +379,11 @@ def _host_problems(hosts: Sequence[Host]) -> Iterator[str]:
         yield f"expected at most {MAX_LOCAL} local nodes, got {local}"
     counts = Counter((host.user, host.name.lower(), host.port) for host in hosts if not host.is_local)
     for user, name, port in (key for key, count in counts.items() if count > 1):
+        here = "; for several nodes on this machine: --hosts=local,local" * (
+            name in ("localhost", "127.0.0.1")
+        )
         twice = Host("", user, name, port, is_local=False).describe()
         yield (
             f"{twice!r} is listed {counts[user, name, port]} times; list every host once (for "
-            "several trainers on each host: --nproc_per_node=N)"
+            f"several trainers on each host: --nproc_per_node=N{here})"
         )

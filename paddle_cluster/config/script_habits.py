@@ -77,6 +77,12 @@ _HABITS = tuple(
             "nothing exchanges gradients, so each rank trains a model of its own: wrap the model, as in "
             "model = torch.nn.parallel.DistributedDataParallel(model)",
         ),
+        (
+            r"\brank\s*=.*gethostname\(",
+            r"environ|getenv",
+            "names of hosts are not ranks: call init_process_group without rank and world_size, because the launcher "
+            "sets RANK and WORLD_SIZE",
+        ),
     )
 )
 """Pattern of a habit, pattern of what makes it harmless, anywhere in the script or its modules -> the warning."""
@@ -171,6 +177,8 @@ def hidden_errors(entry: Entry, package: Path) -> Iterator[tuple[str, str]]:
                     yield f"{file}:{handler.lineno}", _DISCARDS
     for file, tree in _trees(entry, package, b"PoolExecutor"):
         yield from ((f"{file}:{line}", _UNREAD) for line in _unread_futures(tree))
+    lines = entries.shell_lines(entry, package)
+    yield from ((f"{package / entry.path}:{line}", text) for line, text in _lost_codes(lines))
 
 
 _BROAD = ("Exception", "BaseException")
@@ -183,6 +191,36 @@ _ENDS_WELL = (
 _DISCARDS = (
     "if training fails in this try statement, the job ends with exit code 0: end the except branch with raise"
 )
+
+_PYTHON_LINE = (
+    r"\s*(?:\w+=\S*\s+)*\"?(?:\S*/python|python|\$\{?PADDLE_PYTHON\b)[\d.]*\}?\"?\s(?:[^#|;&\\\n]|>&)*"
+)
+_SHELL_LOSSES = (
+    (
+        regex(rf"{_PYTHON_LINE}\|(?![|&])"),
+        regex(r"pipefail|PIPESTATUS"),
+        "the exit code of this line is that of the last program of the pipe, so the job ends with exit code 0 if "
+        "Python fails: write `set -eo pipefail` above it",
+    ),
+    (
+        regex(rf"{_PYTHON_LINE}\n"),
+        regex(r"\bset -\w*e|^#!.* -\w*e|\$\?|\|\||&&|\b(?:if|exit|exec|trap|wait)\b"),
+        "if this line fails, the script continues, and the job ends with the exit code of its last line: write "
+        "`set -e` above it",
+    ),
+)
+"""Pattern of a shell script's line, pattern of what makes it harmless, anywhere in the script -> the warning."""
+
+
+def _lost_codes(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a shell script whose failure the exit code of the script does not show."""
+    bare = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    text = "\n".join(lines)
+    for pattern, harmless, warning in _SHELL_LOSSES:
+        found = [line for line in bare if pattern.match(line + "\n" * (line is not bare[-1]))]
+        if found and not harmless.search(text):
+            yield lines.index(found[0]) + 1, warning
+
 
 _UNREAD = (
     "an error in the function is lost, because nothing reads the result: keep it, as in done = pool.submit(...), and "

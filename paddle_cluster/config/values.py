@@ -53,7 +53,8 @@ class ValueMismatchError(ValueError):
 
 def mismatch(expected: str, got: object) -> ValueMismatchError:
     """Return the error for an invalid value `got`; `expected` is a phrase that describes valid values."""
-    return ValueMismatchError(f"expected {expected}, got {show(got)}")
+    is_quoted = isinstance(got, str) and got.isdecimal() and expected.startswith("an integer")
+    return ValueMismatchError(f"expected {expected}, got {show(got)}" + "; remove the quotes" * is_quoted)
 
 
 def show(value: object) -> str:

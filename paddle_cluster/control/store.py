@@ -311,8 +311,11 @@ def find(where: StatePlaces, word: str) -> KnownJob:
                 raise UsageError(problem)
         place = os.path.abspath(word)
         of_place = [job.job_id for job in jobs if place in (job.record.source, job.record.collected)]
-        near = max(of_place, default="") or nearest(
-            word, [job.record.name for job in jobs if job.record.name]
+        of_launcher = [job.title for job in jobs if word == str(job.record.launcher.pid)]
+        near = (
+            max(of_place, default="")
+            or "".join(of_launcher[:1])
+            or nearest(word, [job.record.name for job in jobs if job.record.name])
         )
         hint = f"did you mean {near}? " if near else ""
         hint += "no job of this directory is known on this machine. " * (os.path.isdir(word) and not of_place)

@@ -238,6 +238,13 @@ def _refused(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
     if output.has_accepted_key:
         why = "a private key is encrypted, or needs interaction to sign"
         return reasons.refused(output.server, why, output.keys, reasons.add_to_agent(output.keys))
+    unread = re.search(r'^Load key "(.*)": (.*)$', "\n".join(output.own), re.MULTILINE)
+    if unread and not output.keys:
+        why = f"ssh cannot read the private key {unread[1]}: {unread[2]}"
+        hint = (
+            f"Check it with `ssh-keygen -yf {unread[1]}`; lines that end in CR LF need `sed -i 's/\\r$//'`."
+        )
+        return reasons.refused(output.server, why, output.keys, hint)
     return reasons.refused(output.server, f"it accepts {methods}", output.keys)
 
 

@@ -232,6 +232,8 @@ def _unusable(path: Path, public: bytes, error: Exception) -> str:
         )
     if public[4:].startswith(b"sk-"):
         return f"{path} is a FIDO key, which the default client cannot use; {OPENSSH}"
+    if path.suffix == ".ppk":
+        return f"{path} is a key of PuTTY: convert it with `puttygen {path} -O private-openssh -o NEW`, and name NEW"
     why = error.strerror if isinstance(error, OSError) else f"see `ssh-keygen -yf {path}`"
     return (
         f"cannot use the private key {path}: {why}. Name a different key: IdentityFile in your ssh config, "

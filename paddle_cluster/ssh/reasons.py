@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 from paddle_cluster.config.values import home
 
 MANY_KEYS = (
-    "Name the right key in your ssh config, with `IdentitiesOnly yes`. Keys in SSH_IDENTITY_FILES of conf.py are tried "
-    "first: keep only the right one there."
+    "Keep only the right key in SSH_IDENTITY_FILES of conf.py, whose keys are tried first. If it is not set, name the "
+    "right key in your ssh config, with `IdentitiesOnly yes`."
 )
 CHECK_SESSIONS = "Check MaxSessions of sshd there."
 UNKNOWN_KEY = "host key unknown"
@@ -95,10 +95,12 @@ def changed_key(sent: str, places: str, is_same_type: bool) -> Reason:
             "If the key is correct, add it to known_hosts by hand.",
             UNKNOWN_KEY,
         )
+    path, _, line = places.rpartition(":")
+    how = f": sed -i {line}d {shlex.quote(path)}" if line.isdecimal() and "," not in path else ""
     return Reason(
         f"ITS HOST KEY HAS CHANGED: it sent {sent}, which is not the key at {places}.",
         "Someone may be intercepting the connection. If the machine was reinstalled, remove that line and accept the "
-        "new key.",
+        f"new key{how}.",
         "host key changed",
     )
 
@@ -131,15 +133,16 @@ def copying(login: Login) -> str:
 def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reason:
     """Explain that the server accepted none of the keys."""
     at = f"{login.user}@" if login.user else ""
+    rule = "PermitRootLogin prohibit-password in its sshd_config must allow root, or log in as another user"
+    if login.user != "root":
+        rule = "AllowUsers and AllowGroups in its sshd_config must not exclude the user"
     return Reason(
         f"authentication refused for {at}{login.host} ({why}), keys tried: {', '.join(keys) or 'none'}.",
         hint
         or (
             f"If the user is correct, add a public key to its ~/.ssh/authorized_keys: {copying(login)}. If the key is "
             "already there, remove other users' write permission, which makes sshd ignore the file: chmod go-w ~ "
-            "~/.ssh ~/.ssh/authorized_keys. AllowUsers, AllowGroups and PermitRootLogin in its sshd_config must not "
-            "exclude the user, "
-            "and the user's login shell must exist."
+            f"~/.ssh ~/.ssh/authorized_keys. {rule}; the login shell must exist."
         ),
         "login refused",
     )

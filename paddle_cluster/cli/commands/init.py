@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from paddle_cluster.config import conf_file
 from paddle_cluster.config.arguments import Arguments
+from paddle_cluster.config.entry import DEFAULT
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.errors import ExitCode, UsageError, WorkspaceError
 from paddle_cluster.screen.writer import answer
@@ -98,8 +99,9 @@ def run(argv: Sequence[str]) -> ExitCode:
     if there:
         raise UsageError(
             f"{' and '.join(there)} would be overwritten; move or remove the existing files, or give a different "
-            "directory"
+            f"directory. To run a directory of your own: {COMMAND} run -p DIR --entry=FILE --hosts=local,local"
         )
+    own = sorted((file.name for file in folder.glob("*.py")), key=lambda name: (name != DEFAULT, name))[:1]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(conf, workspace, sample)
@@ -112,6 +114,11 @@ def run(argv: Sequence[str]) -> ExitCode:
         "configuration)\n"
         f"{workspace}: the workspace, with {sample.about}\n"
         f"next: {shlex.join([*COMMAND.split(), *_next(conf, workspace), *sample.options])}"
+        + "".join(
+            f"\nor your own {name}: {shlex.join([*COMMAND.split(), 'run', '-p', str(folder), f'--conf={conf}'])} "
+            f"--entry={name} --mode=collective"
+            for name in own
+        )
     )
     return ExitCode.DONE
 

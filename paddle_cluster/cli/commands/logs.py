@@ -21,6 +21,7 @@ from paddle_cluster.control.tail import Followed, whole_lines
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.nodes.findings import names
 from paddle_cluster.screen.writer import answer, show
+from paddle_cluster.system import signals
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.wrapping import visible
@@ -66,6 +67,8 @@ def run(argv: Sequence[str]) -> ExitCode:
     except UsageError as error:
         if log_lines.PROCESS.fullmatch(given.job or ""):
             raise UsageError(f"{error}. For a process, give --proc={given.job}") from error
+        if (given.job or "").isdecimal():
+            raise UsageError(f"{error}. For a rank, give --proc=trainer-{given.job}") from error
         if (given.job or "").endswith((".log", "/log")):
             raise UsageError(
                 f"{given.job} is not a job; `{PROGRAM} logs` without a job shows the newest one, --proc=trainer-0 only "
@@ -84,7 +87,18 @@ def _show(job: KnownJob, wanted: LineFilter, lines: int | None, follow: bool) ->
     if not follow and not log.is_file():
         show(f"{job.title}: {log} does not exist yet", sys.stderr)
         return ExitCode.DONE
-    followed = Followed(log)
+    try:
+        return _print(job, wanted, lines, follow, Followed(log))
+    except signals.StopRequest:
+        if job.is_live:
+            show(f"{job.title} continues; `{PROGRAM} stop {job.title}` stops it", sys.stderr)
+        raise
+
+
+def _print(
+    job: KnownJob, wanted: LineFilter, lines: int | None, follow: bool, followed: Followed
+) -> ExitCode:
+    log = followed.path
     found = list(itertools.islice(wanted.backwards(followed), lines))
     count = _write(found[::-1])
     looked_at = time.monotonic()

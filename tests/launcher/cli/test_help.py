@@ -92,7 +92,7 @@ def test_an_unknown_word_is_refused_with_the_nearest_one() -> None:
         (["logs", "-p", "some/ws"], "unknown job 'some/ws'"),
         (["stop", "--all"], "none of your jobs is running"),
         (["stop", "a", "b"], "run it for each one: paddle.py stop a; paddle.py stop b"),
-        (["logs", "0"], "unknown job '0'"),
+        (["logs", "0"], "For a rank, give --proc=trainer-0"),
         (["logs", "trainer-0"], "give --proc=trainer-0"),
         (["status", "-o", "json"], "did you mean --json?"),
         (["status", "--hosts=a"], "--hosts has no effect without --nodes"),

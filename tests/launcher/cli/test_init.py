@@ -44,6 +44,17 @@ def test_conf_is_not_said_where_it_counts_anyway(
     assert capsys.readouterr().out.splitlines()[-1] == "next: python paddle.py run -p ws"
 
 
+def test_the_command_of_a_script_that_was_there_is_told(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("prepare.py", "train.py"):
+        (here / name).write_text("print()")
+    assert main.main(["init", "--jax", "."]) == 0
+    command = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("or your own train.py: "))
+    assert command[2:] == ["run", "-p", ".", "--conf=conf.py", "--entry=train.py", "--mode=collective"]
+    assert main.main([*command[2:], "--dry_run"]) == 0
+
+
 @pytest.mark.parametrize("option", SAMPLES)
 def test_each_sample_is_a_job_that_can_begin(
     here: Path, capsys: pytest.CaptureFixture[str], option: str

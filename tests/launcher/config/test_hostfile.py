@@ -106,6 +106,7 @@ def test_groups_that_contain_each_other_end(tmp_path: Path) -> None:
         ("node[3-1]\n", r":1: the range \[3-1\] ends before it starts"),
         ("\nnode[0-999999999]\n", r":2: \[0-999999999\] expands to more than 100000 hosts"),
         ("n[0-999][0-999]\n", "expands to more than 100000 hosts"),
+        ("HOSTS=[1]\n", "if this is a conf.py, give it with --conf"),
         ("slots=4\n", ":1: expected a host first, got 'slots=4'"),
         (
             "node-a:4\n",

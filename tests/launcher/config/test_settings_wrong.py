@@ -66,7 +66,13 @@ WRONG = [
         "conf.py:2: unknown name ENGINE; it is an option of the command line: --engine",
     ),
     (HOSTS + "SSH_CONFIG = '/no/such'", "conf.py:2: SSH_CONFIG: expected a file that exists"),
-    ("HOSTS = ['ssh://u@a']", "the string 'ssh://u@a' is not a host: a host is not a URL and has no path"),
+    (
+        "HOSTS = ['ssh://u@a']",
+        "the string 'ssh://u@a' is not a host: a host is not a URL and has no path; write u@a.",
+    ),
+    ("HOSTS = ['u@a:/data']", "has no path; write u@a. The directory on the host is ROOT_DIR"),
+    ("HOSTS = ['localhost', 'localhost']", "for several nodes on this machine: --hosts=local,local"),
+    ("HOSTS = ['a']\nPADDLE_PORT = '7164'", "got the string '7164'; remove the quotes"),
     (
         "HOSTS = [local]",
         "conf.py:1: running it raised NameError: name 'local' is not defined; put a string in quotes",

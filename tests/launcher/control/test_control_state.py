@@ -198,6 +198,8 @@ def test_an_unknown_job_is_answered_with_the_most_similar_name(where: StatePlace
     put(where, replace(record("JOB1"), name="resnet"))
     with pytest.raises(UsageError, match="did you mean resnet"):
         store.find(where, "resnt")
+    with pytest.raises(UsageError, match="did you mean resnet"):
+        store.find(where, str(record("JOB1").launcher.pid))
     with pytest.raises(UsageError, match="did you mean JOB1"):
         store.find(where, "/home/ann/ws/")
 

@@ -43,6 +43,7 @@ WRAPPED = BODY + "model = nn.parallel.DistributedDataParallel(model)\n"
         (WRAPPED + "os.environ['MASTER_ADDR'] = first_host(os.environ['SLURM_NODELIST'])\n", ""),
         (WRAPPED + "os.environ['MASTER_PORT'] = '29500'\n", ""),
         (WRAPPED + "if 'LOCAL_RANK' in os.environ:\n    main()\nelse:\n    mp.spawn(main)\n", ""),
+        (WRAPPED + "rank = int(socket.gethostname()[-1])\n", "train.py:6: names of hosts are not ranks"),
         (WRAPPED + "args.rank = args.rank * gpus_of_a_node + gpu\nmp.spawn(main)\n", ""),
         (WRAPPED + "mesh = init_device_mesh('cpu', (2,))\ndata = DataLoader(dataset)\n", ""),
         (BODY.replace("torch", "nets"), ""),
@@ -97,4 +98,37 @@ def test_statements_that_turn_a_failure_into_success_are_warned_of(
     (tmp_path / "ws/train.py").write_text(script)
     monkeypatch.chdir(tmp_path)
     lines = [line for line in opening(planned(LOCAL, "--mode=collective")).splitlines() if "WARNING" in line]
+    assert [warned in line for line in lines] == [True] * bool(warned)
+
+
+@pytest.mark.parametrize(
+    ("script", "warned"),
+    [
+        (
+            "python3 train.py 2>&1 | tee log.txt\n",
+            "run.sh:2: the exit code of this line is that of the last program",
+        ),
+        ("set -o pipefail\npython3 train.py | tee log.txt\n", ""),
+        (
+            "A=1 /usr/bin/python3.11 train.py\necho done\n",
+            "run.sh:2: if this line fails, the script continues",
+        ),
+        ('"$PADDLE_PYTHON" train.py\n\ncp a output\n', "run.sh:2: if this line fails, the script continues"),
+        ("set -e\npython3 train.py\necho done\n", ""),
+        ("python3 prepare.py || exit 1\npython3 train.py\n", ""),
+        ("python3 a.py &\npython3 b.py\n", ""),
+        ("python3 train.py \\\n  --lr 1\n", ""),
+        ("python3 train.py\n# the end\n", ""),
+        ("PY=python3\n$PY train.py\n", ""),
+    ],
+)
+def test_lines_of_a_shell_script_whose_failure_is_lost_are_warned_of(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, warned: str
+) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/run.sh").write_text(f"#!/bin/bash\n{script}")
+    (tmp_path / "ws/run.sh").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    started = opening(planned(LOCAL, "--mode=collective", "--entry=run.sh"))
+    lines = [line for line in started.splitlines() if "WARNING" in line]
     assert [warned in line for line in lines] == [True] * bool(warned)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import paramiko
 import pytest
@@ -20,6 +21,7 @@ from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.config.options import SshClient
 from paddle_cluster.ssh.known_hosts import ChangedHostKeyError, KnownHosts
 from paddle_cluster.ssh.private_keys import LIST_S
+from paddle_cluster.ssh.reasons import refused
 from tests.launcher.login_server import LoginServer, make_key, public_key
 from tests.launcher.logins import BOTH, Client, url
 
@@ -88,6 +90,7 @@ def test_a_changed_host_key_is_refused_and_its_line_named(
     error = client.error(url(server), identity_files=(server.client_key,), accept_new_host_keys=accept_new)
     assert "CHANGED" in error.reason
     assert f"{client.known_hosts}:{3}" in error.reason
+    assert f"sed -i 3d {client.known_hosts}." in error.hint
     assert client.known_hosts.read_text() == before
 
 
@@ -202,7 +205,7 @@ def test_a_server_that_hangs_up_after_several_keys_of_an_agent_gets_the_right_ad
     error = client.error(url(server))
     assert re.search(r"2 keys|too many keys", error.reason)
     assert "IdentitiesOnly yes" in error.hint
-    assert "SSH_IDENTITY_FILES of conf.py are tried first" in error.hint
+    assert "in SSH_IDENTITY_FILES of conf.py, whose keys are tried first" in error.hint
     client.get_in(url(server), identity_files=(server.client_key,))
 
 
@@ -260,6 +263,31 @@ def test_a_key_in_the_form_of_pkcs8_lets_in(
     )
     assert key.read_text().startswith("-----BEGIN PRIVATE KEY-----")
     client.get_in(url(server), identity_files=(key,))
+
+
+@BOTH
+def test_a_private_key_that_cannot_be_read_is_named(
+    client: Client, server: LoginServer, tmp_path: Path
+) -> None:
+    client.knows(server)
+    damaged = tmp_path / "key"
+    damaged.write_text(server.client_key.read_text().replace("\n", "\r\n")[:200])
+    damaged.chmod(0o600)
+    assert f"ssh-keygen -yf {damaged}" in str(client.error(url(server), identity_files=(damaged,)))
+
+
+def test_a_key_of_putty_is_to_be_converted(client: Client, server: LoginServer, tmp_path: Path) -> None:
+    client.knows(server)
+    (tmp_path / "my.ppk").write_text("PuTTY-User-Key-File-3: ssh-ed25519\n")
+    error = client.error(url(server), identity_files=(tmp_path / "my.ppk",))
+    assert f"puttygen {tmp_path}/my.ppk -O private-openssh" in error.reason
+
+
+@pytest.mark.parametrize(
+    ("user", "words"), [("root", "PermitRootLogin prohibit-password"), ("ann", "AllowUsers and AllowGroups")]
+)
+def test_a_refused_user_is_answered_with_the_rule_for_it(user: str, words: str) -> None:
+    assert words in refused(SimpleNamespace(user=user, host="a", port=22), "why", []).hint
 
 
 @BOTH
