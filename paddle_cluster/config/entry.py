@@ -47,6 +47,9 @@ class Entry:
         """Return the entry as it is written after --entry."""
         return f"-m{self.module}" if self.module else self.path
 
+    def __str__(self) -> str:
+        return self.text
+
     @property
     def is_program(self) -> bool:
         """Return whether the entry is executed without Python."""

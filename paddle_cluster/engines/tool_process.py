@@ -24,6 +24,7 @@ ENDS_S = 3.0  # for the tool to exit by itself after the callback agents
 TERM_S = 3.0  # afterwards, following SIGTERM
 KEPT = 2000  # characters of the tool's output
 SHOWN = 400
+_OF_SSH = regex(r"^ssh: |: Permission denied \(|^Host key verification failed")
 READ_SIZE = 1 << 16
 # The last line of a callback agent on its standard error.
 UNREACHED = regex(r"paddle: rank ([0-9]{1,7}) could not reach the launcher at (.{1,1000})\r?\n")
@@ -144,8 +145,9 @@ class ToolProcess:
             )
 
     def status_line(self) -> str:
-        """Return the last lines of the tool's output, as one line."""
+        """Return the last lines of the tool's output, or those in which ssh says why a login failed, as one line."""
         lines = [line.strip(" -\r") for line in self._output.splitlines()]
+        lines = [line for line in lines if _OF_SSH.search(line)] or lines
         return visible(" | ".join(line for line in lines if line)[-SHOWN:])
 
     def close(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -21,7 +22,7 @@ from paddle_cluster.screen.writer import answer
 from paddle_cluster.system import signals
 from paddle_cluster.system.installation import COMMAND, PROGRAM
 from paddle_cluster.system.installation import argv as own_argv
-from paddle_cluster.system.state_dir import unusable_home
+from paddle_cluster.system.state_dir import places, unusable_home
 from paddle_node.linux import proc
 
 VERSION = "0.2.0"
@@ -70,7 +71,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     except UsageError as error:
         from paddle_cluster.config.foreign import equivalent
 
-        whole = equivalent(argv)
+        whole = _rerun(argv) or equivalent(argv)
         raise UsageError("\n".join([str(error), *[whole] * bool(whole)])) from error
     if given["help"] or given["version"]:
         answer(short_help() if given["help"] else f"{PROGRAM} {VERSION}")
@@ -94,6 +95,25 @@ def run(argv: Sequence[str]) -> ExitCode:
         answer(where)
         return ExitCode.DONE
     return _run_job(given, resolved)
+
+
+def _rerun(argv: Sequence[str]) -> str:
+    """Return the options of the job whose name or ID is the only argument; "" if there is none."""
+    from paddle_cluster.control import store
+
+    jobs = store.all_jobs(places(os.environ)) if len(argv) == 1 else []
+    job = next((job for job in jobs if argv[0] in (job.job_id, job.record.name)), None)
+    if job is None:
+        return ""
+    changed = {"job_dispatch_package": job.record.source}  # whatever the current directory is
+    given = [
+        name if value == "True" else f"{name}={changed.get(key, value.replace(', ', ','))}"
+        for key, value, name in job.record.options
+        if name.startswith("--")
+    ]
+    return f"{argv[0]} is a job; give its options again: {COMMAND} run {shlex.join(given)}".replace(
+        "--hostfile=", "--hosts="
+    )
 
 
 def _dry_run(resolved: Settings) -> str:

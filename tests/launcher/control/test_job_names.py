@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from paddle_cluster.cli.commands import run
 from paddle_cluster.config.arguments import parse
+from paddle_cluster.config.entry import Entry
 from paddle_cluster.control import store
 from paddle_cluster.control.status_text import detail, job_table
 from paddle_cluster.errors import UsageError
@@ -39,6 +41,25 @@ def test_the_running_job_is_meant_by_a_name_and_ended_ones_by_their_id(where: St
     first, second, *_ = detail(store.find(where, NEW), time.time())
     assert first.startswith("resnet: ")
     assert second == f"  id: {NEW}"
+
+
+def test_run_with_the_name_of_a_job_is_answered_with_its_options(
+    where: StatePlaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = ("entry", str(Entry(path="a.py")), "--entry")
+    options = (
+        ("job_dispatch_package", "../ws", "--job_dispatch_package"),
+        entry,
+        ("HOSTS", "a, b", "--hostfile"),
+    )
+    put(
+        where,
+        replace(record(OLD), name="resnet", source="/w/ws", options=(*options, ("queue", "True", "--queue"))),
+    )
+    monkeypatch.setenv("PADDLE_STATE_DIR", str(where.jobs))
+    given = "--job_dispatch_package=/w/ws --entry=a.py --hosts=a,b --queue"
+    with pytest.raises(UsageError, match=f"resnet is a job; .* run {given}$"):
+        run.run(["resnet"])
 
 
 @pytest.mark.parametrize("name", ["a b", "../x", "-x", "JOB20260101000000-aaaaaa", "05bc53", "ü"])

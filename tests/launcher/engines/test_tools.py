@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from pathlib import Path
 
@@ -29,6 +30,25 @@ def test_a_port_of_sshd_is_refused_with_the_place_where_it_belongs(planned: Plan
     plan = planned("HOSTS = ['a', 'b:2222']\n", "--engine=openmpi")
     with pytest.raises(UsageError, match=r"'b:2222' has a port, .* in ~/.ssh/config"):
         entry(plan.settings).of(plan, is_job=False).check()
+
+
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        (
+            "ssh: connect to host a port 22: refused\n----\nORTE was unable\nto start",
+            "ssh: connect to host a port 22: refused",
+        ),
+        ("root@a: Permission denied (publickey).\n----\nPMIx", "root@a: Permission denied (publickey)."),
+        ("----\nno slots\nleft\n", "no slots | left"),
+    ],
+)
+def test_the_reason_of_ssh_is_shown_without_the_text_of_mpirun(output: str, shown: str) -> None:
+    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+    tool = ToolProcess(Tool("mpirun", ("printf", "%s", output), ()), ("a",))
+    tool.start(lambda hosts, ranks: CallbackAgent((), {}), lambda why, *_: ended.put(why))
+    assert ended.get(timeout=10.0) == f"mpirun exited with status 0: {shown}"
+    assert tool.close() == ""
 
 
 def test_a_tool_whose_thread_is_refused_is_killed_and_can_be_closed(
