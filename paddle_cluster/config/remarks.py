@@ -16,7 +16,7 @@ from paddle_cluster.system.installation import CONF_FILE
 from paddle_cluster.system.state_dir import read_bounded
 from paddle_node.contract.classes import regex
 
-_SEVERAL = regex(r"=.*,[A-Z][A-Z0-9_]*=")
+_SEVERAL = regex(r"=.*[, ][A-Z][A-Z0-9_]*=")
 _HOME = regex(r"(\w+)=(~|\$HOME|\$\{HOME\})(/\S*|$)")
 _HOSTS = regex(rb"(?:^|\n)HOSTS\s*=")
 _GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
@@ -77,7 +77,7 @@ def remarks(
     elif folder and not folder.startswith(("/", "~")) and arguments["job_dispatch_package"] is not None:
         yield f"--checkpoint_dir={folder} is in this job's directory, so no later job finds it; give an absolute path"
     if any(map(_SEVERAL.search, arguments["env"])):
-        yield "--env sets one variable, but its value contains ',NAME=': to set several, give --env=A=1 --env=B=2"
+        yield "--env sets one variable, but its value contains 'NAME=': to set several, give --env=A=1 --env=B=2"
     for name, home, rest in (match.groups() for match in map(_HOME.match, arguments["env"]) if match):
         yield (
             f"WARNING: --env={name}={home}{rest}: the shell did not replace {home}, and the launcher does not: if the "

@@ -134,7 +134,7 @@ def _is_inert(part: ast.stmt) -> bool:
     """Return whether a statement only imports or defines; a decorator may run the function that it decorates."""
     if isinstance(part, _INERT):
         return not getattr(part, "decorator_list", ())
-    return isinstance(part, ast.Expr | ast.Assign) and isinstance(part.value, ast.Constant)
+    return isinstance(part, ast.Expr | ast.Assign) and isinstance(part.value, ast.Constant | ast.Name)
 
 
 def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:
@@ -177,6 +177,9 @@ def hidden_errors(entry: Entry, package: Path) -> Iterator[tuple[str, str]]:
                     yield f"{file}:{handler.lineno}", _DISCARDS
     for file, tree in _trees(entry, package, b"PoolExecutor"):
         yield from ((f"{file}:{line}", _UNREAD) for line in _unread_futures(tree))
+    for name in _COMMANDS:
+        for file, tree in _trees(entry, package, name.encode()):
+            yield from ((f"{file}:{line}", _UNCHECKED) for line in _unchecked_commands(tree, name))
     lines = entries.shell_lines(entry, package)
     yield from ((f"{package / entry.path}:{line}", text) for line, text in _lost_codes(lines))
 
@@ -222,6 +225,12 @@ def _lost_codes(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
             yield lines.index(found[0]) + 1, warning
 
 
+_COMMANDS = ("os.system", "subprocess.call", "subprocess.run")
+_PYTHON = regex(r"\bpython|sys\.executable")
+_UNCHECKED = (
+    "this line discards the exit code of its command, so the job ends with exit code 0 if it fails: use "
+    "subprocess.run(..., check=True)"
+)
 _UNREAD = (
     "an error in the function is lost, because nothing reads the result: keep it, as in done = pool.submit(...), and "
     "call done.result()"
@@ -247,6 +256,15 @@ def _unread_futures(tree: ast.Module) -> Iterator[int]:
             is_given = call.func.attr in ("submit", "map") and ast.unparse(call.func.value) in pools
             if is_given and ast.unparse(call.args[0]) in bare:
                 yield call.lineno
+
+
+def _unchecked_commands(tree: ast.Module, name: str) -> Iterator[int]:
+    """Yield the lines that run Python with a function of this name, and discard its exit code."""
+    for call in (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)):
+        if not isinstance(call, ast.Call) or ast.unparse(call.func) != name:
+            continue
+        if _PYTHON.search(ast.unparse(call)) and not any(one.arg == "check" for one in call.keywords):
+            yield call.lineno
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

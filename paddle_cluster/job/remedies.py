@@ -217,6 +217,11 @@ REMEDIES = tuple(
             ),
         ),
         (
+            r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(torchrun|mpirun|mpiexec|srun|accelerate)'$",
+            "the launcher starts the processes itself: give the script as --entry, and run it without {0}; "
+            "--nproc_per_node=N starts N processes on each node",
+        ),
+        (
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: '([\w+-]+)'$",
             (
                 "if {0} is a program, install it on the nodes or name its directory with "
@@ -342,6 +347,11 @@ REMEDIES = tuple(
         (
             r"^EOFError: EOF when reading a line",
             "standard input is empty on nodes: give the script its input as arguments or in files of the workspace",
+        ),
+        (
+            r"^EOFError: Ran out of input|^RuntimeError: PytorchStreamReader failed",
+            "the file is empty or incomplete: only one rank may write it, and others may read it after a barrier; if "
+            "it is in the workspace, check it there",
         ),
         (
             r"^could not be started: .*No such file or directory",

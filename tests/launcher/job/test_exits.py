@@ -114,6 +114,8 @@ def test_a_child_killed_for_lack_of_memory_is_advised_on_whatever_its_parent_rai
             "without init_method",
         ),
         ("FileExistsError: [Errno 17] File exists: 'output'", 'os.makedirs("output", exist_ok=True)'),
+        ("EOFError: Ran out of input", "empty or incomplete"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'torchrun'", "--nproc_per_node=N"),
         ("RuntimeError: Parent directory /nodir does not exist.", 'makedirs("/nodir"'),
     ],
 )
