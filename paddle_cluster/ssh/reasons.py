@@ -96,11 +96,11 @@ def changed_key(sent: str, places: str, is_same_type: bool) -> Reason:
             UNKNOWN_KEY,
         )
     path, _, line = places.rpartition(":")
-    how = f": sed -i {line}d {shlex.quote(path)}" if line.isdecimal() and "," not in path else ""
+    how = f" (sed -i {line}d {shlex.quote(path)})" if line.isdecimal() and "," not in path else ""
     return Reason(
         f"ITS HOST KEY HAS CHANGED: it sent {sent}, which is not the key at {places}.",
-        "Someone may be intercepting the connection. If the machine was reinstalled, remove that line and accept the "
-        f"new key{how}.",
+        f"Someone may be intercepting the connection. If the machine was reinstalled, remove that line{how} and accept "
+        "the new key.",
         "host key changed",
     )
 

@@ -219,8 +219,8 @@ def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Fa
         ),
         ("    row = rows[1]\nIndexError: list index out of range", ""),
         (
-            "    main(sys.argv[1])\nFileNotFoundError: [Errno 2] No such file or directory: 'mpirun'",
-            "if mpirun is a program",
+            "    main(sys.argv[1])\nFileNotFoundError: [Errno 2] No such file or directory: 'ffmpeg'",
+            "if ffmpeg is a program",
         ),
         ("torch.distributed.DistStoreError: Timed out after 9 seconds waiting for clients.", "WORLD_SIZE"),
         (
@@ -246,7 +246,7 @@ def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Fa
         ("EOFError: EOF when reading a line", "standard input is empty"),
         ("bdb.BdbQuit", "remove breakpoint()"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '.env'", ".env is not sent"),
-        ("EOFError: Ran out of input", ""),  # a truncated pickle
+        ("EOFError: Ran out of input", "empty or incomplete"),  # a truncated pickle
         ("MemoryError", "fewer processes per node"),
         ("OSError: [Errno 28] No space left on device", "free space on that node"),
         ("ValueError: no", ""),

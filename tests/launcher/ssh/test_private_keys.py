@@ -90,7 +90,7 @@ def test_a_changed_host_key_is_refused_and_its_line_named(
     error = client.error(url(server), identity_files=(server.client_key,), accept_new_host_keys=accept_new)
     assert "CHANGED" in error.reason
     assert f"{client.known_hosts}:{3}" in error.reason
-    assert f"sed -i 3d {client.known_hosts}." in error.hint
+    assert f"remove that line (sed -i 3d {client.known_hosts}) and" in error.hint
     assert client.known_hosts.read_text() == before
 
 
