@@ -21,7 +21,7 @@ def test_precision_and_recall_count_over_minibatches() -> None:
 
 def test_accuracies_are_weighted() -> None:
     accuracy = metrics.Accuracy()
-    with pytest.raises(ValueError, match="no batch"):
+    with pytest.raises(ValueError, match="no sample has been counted"):
         accuracy.eval()
     accuracy.update(np.array([0.5]), 30)
     accuracy.update(1.0, 10)
