@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from paddle_cluster.config.options import Mode
 from paddle_cluster.job.causes import broken_line, left_early, place, waits, waits_for_peers
 from paddle_cluster.job.context import JobContext
-from paddle_cluster.job.port_reservation import reserve
 from paddle_cluster.job.recovery import JobFailed, Recovery
 from paddle_cluster.job.starter import Starter
 from paddle_cluster.nodes.failure import Failure, FailureKind
@@ -95,6 +94,8 @@ class Watch:
         self._enter("pservers")
         timeout_s = self._settings.limits.ready_timeout_s
         if self._plan.mode is Mode.FLUID:  # other pservers choose their ports themselves
+            from paddle_cluster.job.port_reservation import reserve
+
             self._starter.use_port(reserve(self._plan, self._roster, self._loop, timeout_s))
         records = self._starter.start(self._starter.pservers())
         self._loop.until(lambda: bool(self._roster.failures) or all(r.endpoints for r in records), timeout_s)
