@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from paddle_cluster.config import entry
-from paddle_cluster.config.advice import EXPECTED, OF_ENGINE, SYNONYMS, WRONG_VALUES
 from paddle_cluster.config.options import CONF_NAMES, LONG, OPTIONS, Mode, Option
 from paddle_cluster.config.values import near_miss, nearest, utf8
 from paddle_cluster.errors import UsageError
@@ -118,6 +117,8 @@ def _read(option: Option, texts: Sequence[str]) -> Any:
 
 def _advice(option: Option, text: str) -> str:
     """Return advice for a value that other launchers accept, or ""."""
+    from paddle_cluster.config.advice import WRONG_VALUES  # a correct command line needs no advice
+
     advice = (
         f"; {advice.format(*match.groups())}"
         for name, values, advice in WRONG_VALUES
@@ -130,7 +131,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
     """Return the launcher's options as name -> text, and the other tokens as runs of adjacent tokens."""
     given: dict[str, list[str]] = {}
     runs: list[list[str]] = [[]]
-    engine = next((one for one in OF_ENGINE if f"--engine={one}" in "=".join(tokens)), "")
+    engine = next((one for one in LONG["engine"].choices if f"--engine={one}" in "=".join(tokens)), "")
     problems: list[str] = []
     position = 0
     option: Option | None = None
@@ -229,6 +230,8 @@ def _check_value(option: Option, value: str | None) -> str:
         raise UsageError(f"--{option.name} needs a value: --{option.name}={option.metavar}")
     if option.choices and value not in option.choices:
         word = value.lower()
+        from paddle_cluster.config.advice import SYNONYMS
+
         named = (one for names, one in SYNONYMS.items() if word in names.split() and one in option.choices)
         suggestion = word if word in option.choices else next(named, nearest(value, option.choices))
         advice = f"; did you mean --{option.name}={suggestion}?" if suggestion else _advice(option, value)
@@ -287,6 +290,8 @@ def _unknown_option(token: str, engine: str) -> str:
     name = given.lstrip("-")
     if name in KNOWN_FLAGS:
         return ""
+    from paddle_cluster.config.advice import EXPECTED, OF_ENGINE
+
     plain = "" if token[:2] == "--" and len(name) == 1 else name.replace("-", "_")
     advice = OF_ENGINE.get(engine, {}).get(plain) or EXPECTED.get(plain)
     conf_name = CONF_NAMES.get(name.upper())

@@ -16,7 +16,6 @@ from types import FrameType
 from typing import Any
 
 from paddle_cluster.config import values
-from paddle_cluster.config.advice import EXPECTED
 from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.options import BY_KEY, CONF_NAMES, LONG, REQUIRED, Option
 from paddle_cluster.errors import ConfError
@@ -324,6 +323,8 @@ class Layers:
                 rests = tuple(one.partition("_")[2] for one in CONF_NAMES if one.startswith(f"{prefix}_"))
                 if near and len(rests) > 1 and not values.nearest(rest, rests):
                     hint = f"`{COMMAND} help configuration` lists the names that begin with {prefix}_"
+                from paddle_cluster.config.advice import EXPECTED
+
                 hint = _MEANT.get(name.lower()) or EXPECTED.get(name.lower(), hint)
                 if name.lower() in LONG:
                     hint = f"it is an option of the command line: --{name.lower()}"
