@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 from paddle_cluster.cli.command_arguments import CommandArguments
@@ -31,12 +32,13 @@ def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
     Raises:
         UsageError: an argument is not one of these options.
     """
-    for one in argv:
+    for before, one in itertools.pairwise(("", *argv)):
         if one.split("=")[0] in ("-p", "--job_dispatch_package"):
             raise UsageError(
                 f"{command} does not take {one!r}, because it runs no script; omit this option and its directory"
             )
-        if one.endswith((".py", ".txt", ".ini", ".yaml")) and not one.startswith("-"):
+        is_value = before.startswith("-") and "=" not in before
+        if one.endswith((".py", ".txt", ".ini", ".yaml")) and not one.startswith("-") and not is_value:
             option = "conf" if one.endswith(".py") else "hostfile"
             raise UsageError(f"{command} does not take {one!r}; did you mean --{option}={one}?")
     has_job = any(one.split("=")[0] in ("-j", "--job_workspace") for one in argv)

@@ -140,7 +140,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
         position += 1
         before = option
         option, value = _match(token)
-        _check_spaces(token, option, tokens[position : position + 2])
+        _check_spaces(token, option, value, tokens[position : position + 2])
         if option is None:
             if token.startswith(_DASHES):
                 raise UsageError(
@@ -188,7 +188,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
     return given, runs
 
 
-def _check_spaces(token: str, option: Option | None, following: Sequence[str]) -> None:
+def _check_spaces(token: str, option: Option | None, value: str | None, following: Sequence[str]) -> None:
     """Reject `--option = value`, `--option =value` and, of the launcher's options, `--option= value`."""
     first, second = [*following, "", ""][:2]
     is_before = (
@@ -197,7 +197,7 @@ def _check_spaces(token: str, option: Option | None, following: Sequence[str]) -
         and first.startswith("=")
         and first + second[:1] not in ("=", "=-")
     )
-    is_after = option is not None and token.endswith("=") and bool(first) and not first.startswith("-")
+    is_after = option is not None and value == "" and bool(first) and not first.startswith("-")
     if is_before and option is not None and not option.metavar:
         raise UsageError(f"--{option.name} takes no value; omit {first + second!r}")
     if is_before or is_after:

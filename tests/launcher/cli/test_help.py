@@ -107,6 +107,14 @@ def test_a_wrong_argument_of_a_command_is_refused_with_the_fix(
         main.perform(argv[0], argv[1:])
 
 
+def test_a_command_takes_the_value_of_an_option_as_the_next_argument(tmp_path: Path) -> None:
+    conf = tmp_path / "other.py"
+    conf.write_text("")
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text("local\n")
+    assert main.perform("hosts", ["--conf", str(conf), "--hostfile", str(hosts)]) is ExitCode.DONE
+
+
 def test_a_command_that_would_copy_results_is_answered_with_their_place() -> None:
     with pytest.raises(UsageError, match=r"'fetch': when a job ends, .* are in output/ of the workspace"):
         main.named(["fetch"])

@@ -56,6 +56,11 @@ def test_every_option_of_ours_is_read() -> None:
     )
 
 
+def test_a_variable_may_be_empty() -> None:
+    given = parse([PACKAGE, "--env=A=", "data.txt", "--env", "B=", "--sep="])
+    assert (given["env"], given.passthrough) == (("A=", "B="), ("data.txt", "--sep="))
+
+
 def test_options_that_repeat_keep_their_order_and_bytes() -> None:
     arguments = parse(
         [
