@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -83,8 +84,9 @@ def remarks(
             f"WARNING: --env={name}={home}{rest}: the shell did not replace {home}, and the launcher does not: if the "
             f'script does not either, give --env={name}="$HOME{rest}", this machine\'s directory'
         )
-    for word in arguments.passthrough:
-        if word.startswith("-") and " " in word.partition("=")[0]:
+    for before, word in itertools.pairwise(("", *arguments.passthrough)):
+        is_value = before.startswith("-") and "=" not in before
+        if word.startswith("-") and " " in word.partition("=")[0] and not is_value:
             yield f"WARNING: the quotes make {word!r} a single argument: remove them"
     there = arguments["job_workspace"] or ""
     if there and not there.startswith(("/", "~")) and os.path.isdir(there):

@@ -24,9 +24,9 @@ _READS_WORDS = regex(rb"argv\[1\]|add_subparsers")
 _OPTION = regex(r"-(?![\d.]*$)")  # neither a negative number nor a hyphen alone
 _SHORT_NUMBER = regex(r"-([A-Za-z])([0-9]+)")
 _READS_ANY = regex(  # a script that may read options which it does not name
-    rb"(?<!len\(sys\.)(?:\b|_)argv\b(?!\[[01]\])|parse_known|REMAINDER|\.\.\.[\"']|parents=|prefix_chars|Hf\w*Pars"
+    rb"(?<!len\(sys\.)(?:\b|_)argv\b(?!\[0\]|\[1\](?!\[|\.))|parse_known|REMAINDER|\.\.\.[\"']|parents=|prefix_chars|Hf\w*Pars"
     rb"|add_(?!argument\b|argument_group\b)\w*arg|\b(?:getopt|optparse|runpy|unittest|importlib|__import__)\b"
-    rb"|\b(?:fileinput|doctest|distutils|sys\.path)\b|(?<!\.)\b(?:exec|eval)\(|[Ff]lags|FLAGS|CLI|cli\b|\bapp\.run\b"
+    rb"|\b(?:fileinput|doctest|distutils|imp|pkgutil|sys\.path)\b|(?<!\.)\b(?:exec|eval)\(|[Ff]lags|FLAGS|CLI|cli\b|\bapp\.run\b"
     rb"|distributed\.(?:run|launch)\b|commands\.|run_tests|test\.main|/proc/|paddle|PADDLE_INIT"
 )
 _PACKAGES = """
@@ -89,17 +89,21 @@ def _read(files: Mapping[Path, bytes], entry: Entry, package: Path) -> _Script:
     is_unclear = len(texts) < len(names) or len(calls) < len(mentions) or bool(_READS_ANY.search(source))
     strings = (node.value for node in nodes if isinstance(node, ast.Constant))
     options = frozenset(text for text in strings if isinstance(text, str) and text.startswith("-"))
-    has_words = not all(text.startswith("-") for text in texts) or _READS_WORDS.search(source) is not None
+    are_options = all(call.args for call in calls) and all(text.startswith("-") for text in texts)
+    has_words = not are_options or _READS_WORDS.search(source) is not None
     return _Script(entry, package, source, is_unclear, options, has_words)
 
 
 def _problems(tokens: Sequence[str], script: _Script) -> Iterator[str]:
     """Yield each argument that a script does not read, and its correction."""
     words_expected = script.takes_words or script.reads_any
+    needs_value = False
     for at, token in enumerate(tokens):
         joined = _SHORT_NUMBER.fullmatch(token)
         given, equals, value = (f"-{joined[1]}", "=", joined[2]) if joined else token.partition("=")
-        if not _OPTION.match(token):
+        is_value = not _OPTION.match(token) or (needs_value and " " in given)  # which argparse takes, too
+        needs_value = not is_value and not equals and script.reads(given)
+        if is_value:
             if not words_expected:
                 words = [*itertools.takewhile(lambda one: not _OPTION.match(one), tokens[at:])]
                 yield f"argument {' '.join(words)!r}: {_of_words(words, script)}"

@@ -86,6 +86,7 @@ def test_slots_are_trainers_in_collective_mode_and_are_told_elsewhere(
         (["--env=DATA=/a/~/b", "--env=KEY=~x$HOME"], ""),
         (["--", "--lr 0.1"], "the quotes make '--lr 0.1' a single argument"),
         (["--", "--title=a b"], ""),
+        (["--", "--cflags", "-O2 -g"], ""),
         (["--queue", "--queue_priority=5"], ""),
         (["--checkpoint_dir=/ck"], "--checkpoint_dir has no effect"),
         (["--checkpoint_dir=/ck", "--resume=latest"], "--checkpoint_dir is only read"),

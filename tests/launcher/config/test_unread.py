@@ -74,6 +74,7 @@ def corrections(workspace: Path, argv: str, entry: str = "train.py", mode: Mode 
         ("import nets\n", "--lr=1", "option --lr: "),
         (ARGPARSE, "--lrs=1 --log_every=1", "option --lrs: did you mean --lr?\n"),
         (ARGPARSE, "'--lr 1'", "option --lr 1: the quotes make it a single argument; remove them: --lr 1"),
+        (ARGPARSE, "--lr 1 '--log 1'", "option --log 1: the quotes make it"),
         (ARGPARSE, "x --lr 1", "argument 'x': "),
         (ARGPARSE, "--lr=1 x", "argument 'x': "),
     ],
@@ -142,6 +143,11 @@ def test_an_argument_that_the_script_does_not_read_is_refused_with_its_correctio
         ("from paddle import v2\nmode = 1\n", "-mode=1"),
         ("print(\n", "--x"),
         ("import os\n", "--nics=lo"),
+        (ARGPARSE, "--lr '-O2 -DN=1' --log-every '- a'"),
+        ("import argparse\np = argparse.ArgumentParser()\np.add_argument(dest='data')\n", "dir"),
+        ("import imp\nimp.load_source('conf', 'lib.py')\n", "--x"),
+        ("import sys\nname, value = sys.argv[1].split('=')\n", "--user=me"),
+        ("import sys\nmode = sys.argv[1][2:]\n", "--debug"),
     ],
 )  # fmt: skip
 def test_an_argument_that_the_script_may_read_is_passed_on(workspace: Path, source: str, argv: str) -> None:
