@@ -17,7 +17,7 @@ from paddle_node.agent import registry
 from paddle_node.agent.files import disk, saved_files, shared_folders
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.link.outbox import Outbox
-from paddle_node.agent.node import checkpoints, network
+from paddle_node.agent.node import checkpoints
 from paddle_node.agent.node.probe_child import ProbeChild
 from paddle_node.agent.node.verification import Verification
 from paddle_node.agent.processes import leftovers, residents
@@ -25,7 +25,7 @@ from paddle_node.agent.processes.stopper import Scope, Stop
 from paddle_node.agent.registry import Cleanable, Known, Registry
 from paddle_node.contract import to_agent
 from paddle_node.contract.names import JOB_ID
-from paddle_node.linux import ports, proc, process_tree
+from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import FoundProcess
 
 LISTING_S = 20.0  # a file system may hang
@@ -75,6 +75,9 @@ class JobRequests:
 
     def reserve(self, asked: to_agent.Reserve) -> None:
         """Answer `reserve`: reserve a port that no process uses, in place of the one reserved before."""
+        from paddle_node.agent.node import network  # only for jobs with Fluid pservers
+        from paddle_node.linux import ports
+
         self._release()
         self._reserved = ports.reserve(asked.address, asked.port)
         owner = RESERVED
