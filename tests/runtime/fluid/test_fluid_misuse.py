@@ -197,6 +197,8 @@ def test_a_startup_program_that_undoes_training_is_named(later: str, warned: boo
         ("dropout(x, 0.9)", ""),
         ('fc(x, 1, act="softmax")', "softmax at <string>:10 of one value per row is always 1"),
         ('fc(x, 2, act="softmax")', ""),
+        ("softmax(fluid.layers.unsqueeze(x, [2]), axis=1)", ""),
+        ("softmax(fluid.layers.unsqueeze(x, [2]), axis=2)", "softmax at <string>:10 of one value per row"),
         (
             'sigmoid_cross_entropy_with_logits(fluid.layers.fc(x, 4, act="sigmoid"), x)',
             'applies sigmoid to the output of sigmoid (created at <string>:10): omit act="sigmoid"',

@@ -77,11 +77,13 @@ def _operators(program: Program) -> Iterator[str]:
                 f"dropout {op.origin} sets all values to 0: dropout_prob is the probability of dropping a value, not "
                 "of keeping it"
             )
-        elif op.type == "softmax" and block.var(op.inputs["X"][0]).shape[-1:] == (1,):
-            yield (
-                f"softmax {op.origin} of one value per row is always 1, so nothing is trained: use sigmoid, or one "
-                "output per class"
-            )
+        elif op.type == "softmax":
+            shape = block.var(op.inputs["X"][0]).shape
+            if shape[-1:] == (1,) and op.attrs.get("axis", -1) in (-1, len(shape) - 1):
+                yield (
+                    f"softmax {op.origin} of one value per row is always 1, so nothing is trained: use sigmoid, or one "
+                    "output per class"
+                )
         elif op.type == "recurrent":
             for name in op.inputs["inputs"]:
                 source, shape = name, tuple(block.var(name).shape)
