@@ -380,11 +380,11 @@ def test_a_number_that_would_lose_its_fraction_beside_integers_is_refused(other:
     combinations: list[Callable[[], Any]] = [
         lambda: x * other,
         lambda: other - x,
-        lambda: x < other,
+        lambda: x == other,
         lambda: x / other,
     ]
     for combine in combinations:
-        with pytest.raises(FluidTypeError, match=r"ids .*int64 is of integers, .*layers.cast"):
+        with pytest.raises(FluidTypeError, match=r"ids .*int64 contains integers, .*layers.cast"):
             combine()
     for change in (fluid.layers.scale, fluid.layers.increment):
         with pytest.raises(AttrError, match=r"X is int64, so .* would lose the fraction: cast X"):

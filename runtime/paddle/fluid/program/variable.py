@@ -26,28 +26,28 @@ from paddle.ops.base.dtypes import VarType
 if TYPE_CHECKING:
     from paddle.fluid.program.operator import Operator
 
-_ORDERS = ("less_than", "less_equal", "greater_than", "greater_equal")
+_ORDERS = {"less_than": np.ceil, "less_equal": np.floor, "greater_than": np.floor, "greater_equal": np.ceil}
 _NO_VALUE = OF_TENSORS["numpy"]
+_END = 2**31 - 1  # of an axis of any size
 
 __all__ = ["Parameter", "VarDesc", "VarType", "Variable", "binary", "cast_to"]
-
-_END = 2**31 - 1  # of an axis of any size
 
 
 def binary(op_type: str, *, reverse: bool = False) -> Callable[..., Any]:
     """Return a method that applies a binary operator to its variable and another variable or a number.
 
-    It raises FluidTypeError for an integer variable and a number with a fraction, which would lose its fraction.
+    It raises FluidTypeError for an integer variable and a number with a fraction, unless it compares their order.
     """
 
     def method(self: Variable, other: Any) -> Any:
         if isinstance(other, (int, float, np.number)) and not isinstance(other, bool):
-            if self.dtype.kind in "iu" and not float(other).is_integer():
-                raise FluidTypeError(
-                    f"{op_type}: {self.describe()} is of integers, which {other} is not: "
-                    "convert it first with layers.cast(variable, 'float32')"
-                )
-            other = _like(self, float(other)) if reverse else _number(self, float(other))
+            number = float(other)
+            if self.dtype.kind in "iu":
+                number = float(_ORDERS.get(op_type, float)(number))  # integers below 2.5 are those below 3
+                if not number.is_integer():
+                    why = f"{op_type}: {self.describe()} contains integers, which cannot represent {other}"
+                    raise FluidTypeError(f"{why}: convert it first with layers.cast(variable, 'float32')")
+            other = _like(self, number) if reverse else _number(self, number)
         elif not hasattr(other, "block"):
             return NotImplemented
         if other.dtype != self.dtype:

@@ -164,3 +164,14 @@ def test_a_local_scope_is_dropped_after_its_function() -> None:
     assert find_var("inner") is None
     with pytest.raises(RuntimeError, match="no local scope"):
         leave_local_scope()
+
+
+def test_integers_are_compared_with_a_number_that_has_a_fraction() -> None:
+    x = fluid.layers.data("numbers", [4], dtype="int64")
+    numbers = np.array([[-1, 0, 2, 3]])
+    compared = [x < 2.5, x <= 2.5, x > 2.5, x >= np.float32(2.5), x < -0.5, x > -0.5]
+    found = fluid.Executor(fluid.CPUPlace()).run(feed={"numbers": numbers}, fetch_list=compared)
+    expected = [numbers < 2.5, numbers <= 2.5, numbers > 2.5, numbers >= 2.5, numbers < -0.5, numbers > -0.5]
+    assert [each.tolist() for each in found] == [each.tolist() for each in expected]
+    with pytest.raises(TypeError, match="cannot represent inf"):
+        x < float("inf")  # noqa: B015
