@@ -66,7 +66,7 @@ class RotatedFile:
             self._fd = None
 
     def _descriptor(self) -> int:
-        if self._fd is not None and not self._is_in_place(self._fd):
+        if self._fd is not None and self._is_gone(self._fd):
             self.close()  # another process removed it or moved its directory: create a new one
         if self._fd is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,10 +75,14 @@ class RotatedFile:
             self.size = os.fstat(self._fd).st_size
         return self._fd
 
-    def _is_in_place(self, fd: int) -> bool:
+    def _is_gone(self, fd: int) -> bool:
+        """Return whether the file has no name, or the path no file; a file there may be that of another job."""
         try:
-            return os.path.samestat(os.fstat(fd), os.stat(self._path))
-        except OSError:
+            os.stat(self._path)
+            return not os.fstat(fd).st_nlink
+        except FileNotFoundError:
+            return True
+        except OSError:  # it may still be possible to write to it
             return False
 
     def _rotate(self) -> None:

@@ -125,6 +125,19 @@ def test_a_log_that_is_removed_or_moved_is_begun_anew(tmp_path: Path, is_moved: 
     assert (tmp_path / "log/job.log").read_bytes() == b"two\n"
 
 
+def test_a_log_that_was_moved_does_not_continue_in_that_of_another_job(tmp_path: Path) -> None:
+    file = RotatedFile(tmp_path / "log/job.log", limit=3000)
+    file.write(b"one\n")
+    (tmp_path / "log").rename(tmp_path / "moved")
+    other = RotatedFile(tmp_path / "log/job.log", limit=3000)
+    other.write(b"another job\n")
+    file.write(b"two\n")
+    file.close()
+    other.close()
+    assert (tmp_path / "moved/job.log").read_bytes() == b"one\ntwo\n"
+    assert (tmp_path / "log/job.log").read_bytes() == b"another job\n"
+
+
 @pytest.mark.parametrize("small_disk", ["size=64k"], indirect=True)
 def test_a_full_disk_costs_lines_that_are_counted_once_there_is_room(small_disk: Path) -> None:
     ballast = small_disk / "ballast"
