@@ -65,6 +65,29 @@ SAMPLE_SCHEDULES = (*FORMULAS, "manual", "pass_manual")
 """The names of all schedules; the last two are read by `read_segments`."""
 
 
+_BY_A_AND_B = MappingProxyType(
+    {
+        "poly": "lr * (1 + a * n) ** -b",
+        "caffe_poly": "lr * (1 - n / a) ** b",
+        "exp": "lr * a ** (n / b)",
+        "discexp": "lr * a ** floor(n / b)",
+        "linear": "max(lr - a * n, b)",
+    }
+)
+_STEM = 3
+
+
+def similar_to(schedule: str, a: float, b: float) -> str:
+    """Return the end of the message about a schedule that cannot be used: similar ones with the arguments given."""
+    stem = schedule[:_STEM].lower()
+    if not (a or b):
+        near = [repr(name) for name in (*SAMPLE_SCHEDULES, *STEP_SCHEDULES) if stem and stem in name]
+        return f"; did you mean {' or '.join(near)}?" if near else ""
+    near = [name for name in _BY_A_AND_B if stem in name] or list(_BY_A_AND_B)
+    listed = " or ".join(f"{name!r} ({_BY_A_AND_B[name]})" for name in near)
+    return f"; with learning_rate_decay_a and learning_rate_decay_b, use {listed}, for n samples so far"
+
+
 def read_segments(text: str) -> tuple[list[int], list[float]]:
     """Parse `s0:r0,s1:r1,...`: factor r_i applies up to and including position s_i; the last factor, also beyond.
 

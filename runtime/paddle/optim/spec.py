@@ -19,7 +19,7 @@ import numpy.typing as npt
 from paddle.errors import ConfigError
 from paddle.optim.rules.rule import Rule
 from paddle.optim.rules.table import HYPER_RANGES, OTHER_RANGE, RULES
-from paddle.optim.schedule import SAMPLE_SCHEDULES, STEP_SCHEDULES, read_segments
+from paddle.optim.schedule import SAMPLE_SCHEDULES, STEP_SCHEDULES, read_segments, similar_to
 from paddle.signatures import explained
 
 _MAX_DISCARD_RATIO = 1e6
@@ -74,12 +74,13 @@ class OptimizerSpec:
             _require(holds(value), f"{self.rule} {name}", expected, value)
         hyper = {**defaults, **{name: float(value) for name, value in self.hyper.items()}}
         object.__setattr__(self, "hyper", MappingProxyType(hyper))
-        _require(
-            self.schedule in SCHEDULES,
-            "learning rate schedule",
-            f"one of {', '.join(SCHEDULES)}",
-            self.schedule,
-        )
+        lacks_arguments = self.schedule in STEP_SCHEDULES and not self.schedule_args
+        if self.schedule not in SCHEDULES or (lacks_arguments and (self.decay_a or self.decay_b)):
+            problem = f"expected one of {', '.join(SCHEDULES)}, got {self.schedule!r}"
+            if lacks_arguments:
+                problem = f"{self.schedule!r} needs learning_rate_args"
+            similar = similar_to(str(self.schedule), self.decay_a, self.decay_b)
+            raise ConfigError(f"learning rate schedule: {problem}{similar}")
         _numbers(self, "learning_rate", "decay_a", "decay_b", "discard_ratio")
         _require(self.learning_rate >= 0, "learning_rate", "0 or more", self.learning_rate)
         _require(

@@ -63,13 +63,16 @@ class InputType:
             f"type=DataType.{DataType(self.type).name})"
         )
 
-    def described(self) -> str:
-        """Return the declaration of a type that is not dense, and the one that is, for messages."""
+    def described(self, by_cost: bool) -> str:
+        """Return the declaration of a type that is not dense, and how a layer, or a cost, can read it, for messages."""
         suffix = ("", "_sequence", "_sub_sequence")[self.seq_type]
         name = {DataType.Index: "integer_value", DataType.SparseNonValue: "sparse_binary_vector"}.get(
             self.type, "sparse_float_vector"
         )
-        return f"{name}{suffix}({self.dim}): declare it as dense_vector{suffix}({self.dim})"
+        kind = f"{name}{suffix}({self.dim})"
+        if self.type == DataType.Index and not by_cost:
+            return f"{kind}: put layer.embedding(input, size=N) in between"
+        return f"{kind}: declare it as dense_vector{suffix}({self.dim})"
 
 
 def whole_number(value: object, what: str) -> int:

@@ -69,7 +69,9 @@ class Inference:
             return
         costs = set(self._network.costs()).intersection(self._network.outputs)
         missing = _COSTS.format(min(costs)) if costs else MISSING
-        feed = DataFeeder(self._network.data_types, feeding, advice=_ADVICE, missing=missing)(input)
+        layers = self._network.layers
+        feeder = DataFeeder(self._network.data_types, feeding, advice=_ADVICE, missing=missing, layers=layers)
+        feed = feeder(input)
         found = self._machine.outputs(feed, self._network.outputs, ("value", "id", "prob"))
         yield [found[name] for name in self._network.outputs]
 

@@ -162,8 +162,9 @@ class SGD:
             warn_script("num_passes=0: train does nothing; pass at least 1 to train")
         if passes and (what := unusual(self._optimizer.spec.learning_rate)):
             _log.warning("train %s: %s", script_line(), what)
+        network = self._topology.network
         feeder = DataFeeder(
-            self._topology.data_type(), feeding, checks_ids=True, images=self._topology.network.images()
+            network.data_types, feeding, checks_ids=True, images=network.images(), layers=network.layers
         )
         updater = self._start_updater()
         try:
@@ -182,8 +183,9 @@ class SGD:
         Return the cost per sample (NaN if none) and metrics.
         """
         _require_function(reader)
-        feeder = DataFeeder(self._topology.data_type(), feeding)
-        metrics = Metrics(self._topology.network.evaluators)
+        network = self._topology.network
+        feeder = DataFeeder(network.data_types, feeding, layers=network.layers)
+        metrics = Metrics(network.evaluators)
         cost, samples = 0.0, 0
         for batch in reader():
             feed = feeder(batch)

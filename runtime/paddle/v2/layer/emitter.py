@@ -167,8 +167,8 @@ class Emitter:
         if name not in self._rows:
             config = self.layers[name]
             if name not in self._images:
-                what = config.input_type.described() if config.input_type else config.type
-                what += self.layers[self._layer].created if self._layer else ""
+                reader, kind = self.layers.get(self._layer, config), config.input_type
+                what = (kind.described("coeff" in reader.attrs) if kind else config.type) + reader.created
                 raise UsageError(f"layer {self._layer!r} needs numbers, but its input {name!r} is {what}")
             # If samples determine the height and width of an image, its rows may have a different size from the layer.
             batch = 0 if -1 in self._images[name].shape[1:] else -1

@@ -43,11 +43,15 @@ class Meeting(NamedTuple):
         layer: the name of the layer that combines them.
         one: the origin with sequences.
         other: a different origin; `ONE_A_SAMPLE` if it has one row per sample.
+        inputs: the layer's first input of each origin.
+        created: the end of messages about the layer.
     """
 
     layer: str
     one: Origin
     other: Origin
+    inputs: tuple[str, str]
+    created: str
 
 
 def origin_of(config: LayerConfig, known: Mapping[str, Origin | None]) -> Origin | None:
@@ -88,7 +92,7 @@ def origin_of(config: LayerConfig, known: Mapping[str, Origin | None]) -> Origin
 def meetings(layers: Mapping[str, LayerConfig]) -> list[Meeting]:
     """Return the pairs of origins whose sequence lengths must agree, because a layer combines their rows."""
     known: dict[str, Origin | None] = {}
-    found: dict[tuple[Origin, Origin], str] = {}
+    found: dict[tuple[Origin, Origin], Meeting] = {}
     for name, config in layers.items():
         known[name] = origin_of(config, known)
         together = _together(config)
@@ -99,13 +103,15 @@ def meetings(layers: Mapping[str, LayerConfig]) -> list[Meeting]:
             known[name] = None if any(each and each.levels > 1 for each in origins) else origins[0]
             if known[name] is None:
                 together = []
-        origins_met = dict.fromkeys(known.get(each) for each in together)
-        one, *others = sorted((each for each in origins_met if each is not None), key=_is_single) or [
-            ONE_A_SAMPLE
-        ]
+        met: dict[Origin, str] = {}
+        for each in together:
+            if (origin := known.get(each)) is not None:
+                met.setdefault(origin, each)
+        one, *others = sorted(met, key=_is_single) or [ONE_A_SAMPLE]
         for other in others:
-            found.setdefault((one, other), name)
-    return [Meeting(layer, one, other) for (one, other), layer in found.items()]
+            inputs = (met[one], met[other])
+            found.setdefault((one, other), Meeting(name, one, other, inputs, config.created))
+    return list(found.values())
 
 
 def require_sizes(layers: Mapping[str, LayerConfig], config: LayerConfig, *sizes: int) -> None:
@@ -131,29 +137,31 @@ def check_lengths(feed: Mapping[str, Any], places: Sequence[Meeting]) -> None:
     Raises:
         UsageError: lengths differ; the message names the layers, the sample, the level and both lengths.
     """
-    for layer, one, other in places:
+    for layer, one, other, inputs, created in places:
         here = _lengths(feed, one)
         there = np.ones_like(here) if other == ONE_A_SAMPLE else _lengths(feed, other)
         for sample in np.flatnonzero(here != there):
             if other == ONE_A_SAMPLE:
                 raise UsageError(
-                    f"layer {layer!r} combines its inputs row by row, but in sample {sample} one input "
-                    f"has {here[sample]} rows (the sequence of data layer {one.layer!r}) and another has "
-                    "1 row. layer.pooling reduces a sequence to one row, layer.expand repeats a row, and "
-                    "labels of the items of a sequence need integer_value_sequence"
+                    f"layer {layer!r} combines its inputs row by row, but in sample {sample} input {inputs[0]!r} "
+                    f"has {here[sample]} rows (the sequence of data layer {one.layer!r}) and input {inputs[1]!r} has "
+                    "1 row. layer.last_seq or layer.pooling reduces a sequence to one row, layer.expand repeats a "
+                    f"row, and labels of the items of a sequence need integer_value_sequence{created}"
                 )
             what, others = _items(one, feed), _items(other, feed)
             raise UsageError(
                 f"layer {layer!r} combines data layers {one.layer!r} and {other.layer!r}, which need "
                 f"sequences of equal lengths: sample {sample} has {here[sample]} {what} of "
                 f"{one.layer!r}, but {there[sample]} {'' if others == what else f'{others} '}of "
-                f"{other.layer!r}"
+                f"{other.layer!r}{created}"
             )
         if one.levels == other.levels == 2:
-            _check_sub_sequences(feed, layer, one, other)
+            _check_sub_sequences(feed, layer, one, other, created)
 
 
-def _check_sub_sequences(feed: Mapping[str, Any], layer: str, one: Origin, other: Origin) -> None:
+def _check_sub_sequences(
+    feed: Mapping[str, Any], layer: str, one: Origin, other: Origin, created: str
+) -> None:
     """Check that samples with equally many rows also have equal sub-sequence lengths."""
     sides = [_fed(feed, each.layer).lod for each in (one, other)]
     for sample, (start, there) in enumerate(zip(sides[0][0][:-1], sides[1][0][:-1], strict=True)):
@@ -163,7 +171,7 @@ def _check_sub_sequences(feed: Mapping[str, Any], layer: str, one: Origin, other
             raise UsageError(
                 f"layer {layer!r} combines data layers {one.layer!r} and {other.layer!r}, which need sub-sequences of "
                 f"equal lengths: in sample {sample}, the lengths are {here} in {one.layer!r}, but {others} in "
-                f"{other.layer!r}"
+                f"{other.layer!r}{created}"
             )
 
 

@@ -15,6 +15,7 @@ from paddle.ops.base.lod import LoDArray, offsets_of, plain
 from paddle.v2.data_type import NO_WORD, DataType, InputType, SequenceType
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.emitter import frame_of
+from paddle.v2.model import LayerConfig
 from paddle.v2.training.training_log import check_ids, check_image
 
 Feed: TypeAlias = dict[str, Any]
@@ -31,7 +32,8 @@ class DataFeeder:
 
     Without ``feeding``, columns are in the order in which the network's data layers were declared. With ``checks_ids``,
     a first batch gets a warning if all ids of a data layer are equal, or if samples of ``images``, the (channels,
-    height, width) of data layers, have their channels last. ``advice`` is for samples without columns.
+    height, width) of data layers, have their channels last. ``advice`` is for samples without columns. ``layers``, the
+    configurations of layers, are for messages.
     """
 
     def __init__(
@@ -44,7 +46,9 @@ class DataFeeder:
         "sample as a tuple, such as (x, y) or (x,); compose, not chain, combines readers",
         missing: str = MISSING,
         images: Mapping[str, tuple[int, ...]] | None = None,
+        layers: Mapping[str, LayerConfig] | None = None,
     ) -> None:
+        self._configs = layers or {}
         self._checks_ids, self._advice, self._missing = checks_ids, advice, missing
         self._images = images or {}
         names = [name for name, _ in data_types]
@@ -89,11 +93,12 @@ class DataFeeder:
                     feed, name, kind, items
                 )
             except UsageError as error:
-                if len(batch[0]) <= self._width:
-                    raise
-                columns = {layer: at for at, (layer, _, _) in enumerate(self._layers, 1)}
-                text = f"{error}; a sample has {len(batch[0])} items, but the network has {len(columns)} data layers"
-                raise UsageError(f"{text}: drop the others, or give feeding={columns}") from error
+                text = f"{error}{self._configs[name].created if name in self._configs else ''}"
+                if len(batch[0]) > self._width:
+                    columns = {layer: at for at, (layer, _, _) in enumerate(self._layers, 1)}
+                    text += f"; a sample has {len(batch[0])} items, but the network has {len(columns)} data layers"
+                    text += f": drop the others, or give feeding={columns}"
+                raise UsageError(text) from error.__cause__
         if self._checks_ids:
             self._checks_ids = False
             for name, kind, column in self._layers:
@@ -295,6 +300,8 @@ def _index(feed: Feed, name: str, kind: InputType, items: list[Any], place: Plac
         hint = "give the number itself, or declare a list of numbers as integer_value_sequence"
         if isinstance(wrong, str):
             hint = "look up words in a dictionary, such as word_dict[word]; int() converts digits"
+        elif isinstance(wrong, (float, np.floating)):
+            hint = "yield int(label), or declare a number that is not a class as dense_vector(1), and yield [value]"
         text = f"data layer {name!r}, {place(at)}: expected one integer in [0, {kind.dim}), got {wrong!r:.60}"
         raise UsageError(f"{text}; {hint}")
     ids = value.astype(np.int64).reshape(-1, 1)

@@ -71,7 +71,7 @@ def test_wrong_types_are_named(declare, says: str) -> None:  # type: ignore[no-u
             "Softmax: input is the prediction, and label the data layer",
         ),
         (lambda x: layer.cross_entropy_cost(x, x), "integer_value"),
-        (lambda x: layer.lstmemory(dense("s", 30)), "30; expected 4 times the size; give the layer before"),
+        (lambda x: layer.lstmemory(dense("s", 30)), "30; expected 4 times the size: project it first"),
         (
             lambda x: layer.mixed(6, [layer.full_matrix_projection(x), layer.identity_projection(x)]),
             "size 6, .* has size 4: identity projections keep",
@@ -144,7 +144,7 @@ def test_a_label_beyond_the_classes_is_named_with_its_sample_and_layer(cost: Any
     rows = np.zeros((3, 4), np.float32)
     wrong = r"sample 1 of the batch, row 4 of Label: label 7 is not in \[0, 4\).*; created by layer 'cost' at .*py:\d"
     with pytest.raises(PaddleError, match=wrong):
-        trainer.train(lambda: iter([[(rows, [1, 2, 3]), (rows, [0, 7, 1])]]))
+        trainer.train(lambda: iter([[(rows, [1, 2, 3]), (rows, [2, 7, 1])]]))
 
 
 def test_a_network_of_static_parameters_computes_and_changes_nothing() -> None:

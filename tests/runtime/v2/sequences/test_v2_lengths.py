@@ -117,7 +117,7 @@ def test_a_sequence_beside_a_single_row_is_told_with_the_ways_out(label_is_seque
         layer.fc(rows, _TAGS, activation.Softmax()), _tags(label_is_sequence), name="cost"
     )
     row = [0.0] * 6 if label_is_sequence else [1, 2]
-    told = "layer 'cost' combines .*row by row, but in sample 0 one input has 2 rows .*'tags?'.*layer.pooling reduces"
+    told = "layer 'cost' combines .*row by row, but in sample 0 input '.*' has 2 rows .*'tags?'.*layer.pooling reduces"
     with pytest.raises(UsageError, match=told):
         _infer(cost, [(row, [0, 1] if label_is_sequence else 0)])
 
