@@ -98,7 +98,8 @@ def read(command: str, argv: Sequence[str], usage: str) -> CommandArguments:
         elif token.startswith("-"):
             near = _SYNONYMS.get(name) if _SYNONYMS.get(name) in known else nearest(name, tuple(known))
             if near and name in _SYNONYMS and known[near]:
-                near += f"={value or (rest or ['...'])[0]}"
+                following = rest[0] if rest and not rest[0].startswith("-") else "..."
+                near += "=" + "trainer-" * (name == "--rank") + (value or following)
             hint = f"did you mean {near}?" if near else f"its options are {', '.join(known)}"
             names, advice = _ADVICE.get(command, ("", ""))
             hint += f"; {advice}" * (name.lstrip("-") in names.split())

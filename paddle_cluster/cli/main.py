@@ -107,9 +107,7 @@ def named(argv: Sequence[str]) -> str | None:
         )
         if suggestion is None:
             return None
-        raise UsageError(
-            f"unknown command {argument!r}: did you mean {suggestion}? (To pass it to your script, put it after --.)"
-        )
+        raise UsageError(f"unknown command {argument!r}: did you mean {suggestion}?")
     if argument.startswith("-"):
         late = next((one for one in ours if one in COMMANDS), None)
         if late is not None and not {"-h", "--help"} & set(ours):

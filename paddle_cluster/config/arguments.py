@@ -151,7 +151,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
             if is_separate and token[:1].isspace() and token.strip()[:1] in ("", "-"):
                 raise UsageError(
                     f"unknown argument {token!r}, which begins with white space: remove the space after a backslash at "
-                    "the end of a line of the command" + ESCAPE
+                    "the end of a line of the command"
                 )
             if before is not None and not before.metavar and token.lower() in _BOOLEANS:
                 raise UsageError(f"--{before.name} takes no value, got {token!r}; omit one or both" + ESCAPE)
@@ -163,10 +163,11 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
                 and not token.startswith("-")
                 and "=" not in token
             ):
-                joined = f"--{before.name}={given[before.name][-1].rstrip(',')},{token.strip(',')}"
+                last = given[before.name][-1]
+                joined = f"--{before.name}={last.rstrip(',')},{token.strip(',')}"
                 raise UsageError(
                     f"unknown argument {token!r}. Separate several values with commas and no spaces: {joined}"
-                    + ESCAPE
+                    + ESCAPE * (not last.endswith(",") and not token.startswith(","))
                 )
             if before is not None and before.name == "env" and ASSIGNMENT.match(token):
                 raise UsageError(

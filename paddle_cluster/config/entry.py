@@ -182,7 +182,8 @@ def _check_program(file: Path) -> None:
             f"cannot run {file}: it is not a Linux executable and does not begin with #! ({hint})"
         )
     if head.startswith(b"#!") and head.partition(b"\n")[0].endswith(b"\r"):
-        raise WorkspaceError(f"cannot run {file}: its lines end in CR LF; convert it with sed -i 's/\\r$//'")
+        convert = f"sed -i 's/\\r$//' {shlex.quote(str(file))}"
+        raise WorkspaceError(f"cannot run {file}: its lines end in CR LF; convert it with {convert}")
 
 
 MOST_CHARACTERS = 1000

@@ -177,12 +177,11 @@ def parse_host(text: str) -> Host:
         _check_user(user)
     name, port = _bracketed(rest) if rest.startswith("[") else _plain(rest)
     if name == LOCAL:
-        count = (
-            f". For {port} of them: {','.join([LOCAL] * (port or 0))}" if port in COUNTS and not at else ""
-        )
+        if port in COUNTS and not at:
+            raise HostError(f"`:{port}` is not a count: give --hosts={LOCAL} and --nproc_per_node={port}")
         raise HostError(
-            "'local' is the embedded node on this machine and takes no user or port"
-            + (count or ". For a machine with that name, write its full DNS name or its address")
+            "'local' is the embedded node on this machine and takes no user or port. For a machine with that name, "
+            "write its full DNS name or its address"
         )
     return Host(text, user if at else None, name, port, is_local=False)
 

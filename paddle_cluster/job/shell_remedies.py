@@ -6,13 +6,16 @@ from __future__ import annotations
 from paddle_cluster.system.installation import COMMAND
 from paddle_node.contract.classes import regex
 
+_CR_LF = "the script's lines end in CR LF: sed -i 's/\\r$//'"
+
 SHELL_REMEDIES = tuple(
     (regex(pattern), text)
     for pattern, text in (
         (
-            r": \$?'?\\r'?(?:: command)?:? not found$|\$'.*\\r'",
-            "the script's lines end in CR LF: sed -i 's/\\r$//' FILE",
+            r"^(?:\S*/)?([^/\s:]+): (?:line )?\d+: (?:\$?'?\\r'?(?:: command)?:? not found$|.*\$'.*\\r')",
+            f"{_CR_LF} {{0}}",
         ),
+        (r": \$?'?\\r'?(?:: command)?:? not found$|\$'.*\\r'", f"{_CR_LF} FILE"),
         (
             r"(?:\d|sh): (conda|mamba|micromamba|module|ml|spack|workon|nvm): (?:command )?not found$",
             "{0} is defined only in login shells, and a job's shell is not one: first source the file that defines it, "

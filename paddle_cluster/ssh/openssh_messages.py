@@ -242,7 +242,8 @@ def _refused(output: SshOutput, attempt: FailedLogin, found: Found) -> Reason:
     if unread and not output.keys:
         why = f"ssh cannot read the private key {unread[1]}: {unread[2]}"
         hint = (
-            f"Check it with `ssh-keygen -yf {unread[1]}`; lines that end in CR LF need `sed -i 's/\\r$//'`."
+            f"Check it with `ssh-keygen -yf {unread[1]}`; lines that end in CR LF need `sed -i "
+            f"'s/\\r$//' {unread[1]}`."
         )
         return reasons.refused(output.server, why, output.keys, hint)
     return reasons.refused(output.server, f"it accepts {methods}", output.keys)

@@ -99,8 +99,8 @@ def changed_key(sent: str, places: str, is_same_type: bool) -> Reason:
     how = f" (sed -i {line}d {shlex.quote(path)})" if line.isdecimal() and "," not in path else ""
     return Reason(
         f"ITS HOST KEY HAS CHANGED: it sent {sent}, which is not the key at {places}.",
-        f"Someone may be intercepting the connection. If the machine was reinstalled, remove that line{how} and accept "
-        "the new key.",
+        f"Someone may be intercepting the connection. If the machine was reinstalled, remove that line{how} and run "
+        "again with --accept_new_host_keys.",
         "host key changed",
     )
 
@@ -124,14 +124,16 @@ def add_to_agent(keys: Sequence[str]) -> str:
     return f"Add it to your ssh agent: ssh-add {keys[0] if len(keys) == 1 else 'KEY'}."
 
 
-def copying(login: Login) -> str:
-    """Return the command that adds the user's public key to a login."""
+def copying(login: Login, keys: Iterable[str] = ()) -> str:
+    """Return the command that adds the user's public key, that of the first of these files if any, to a login."""
+    key = next((f"-i {shlex.quote(one)} " for one in keys if os.path.exists(f"{one}.pub")), "")
     port = "" if login.port == 22 else f"-p {login.port} "
-    return f"ssh-copy-id {port}{f'{login.user}@' if login.user else ''}{login.host}"
+    return f"ssh-copy-id {key}{port}{f'{login.user}@' if login.user else ''}{login.host}"
 
 
 def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reason:
     """Explain that the server accepted none of the keys."""
+    keys = list(keys)
     at = f"{login.user}@" if login.user else ""
     rule = "PermitRootLogin prohibit-password in its sshd_config must allow root, or log in as another user"
     if login.user != "root":
@@ -140,9 +142,9 @@ def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reas
         f"authentication refused for {at}{login.host} ({why}), keys tried: {', '.join(keys) or 'none'}.",
         hint
         or (
-            f"If the user is correct, add a public key to its ~/.ssh/authorized_keys: {copying(login)}. If the key is "
-            "already there, remove other users' write permission, which makes sshd ignore the file: chmod go-w ~ "
-            f"~/.ssh ~/.ssh/authorized_keys. {rule}; the login shell must exist."
+            f"If the user is correct, add a public key to its ~/.ssh/authorized_keys: {copying(login, keys)}. If the "
+            "key is already there, remove other users' write permission, which makes sshd ignore the file: chmod go-w "
+            f"~ ~/.ssh ~/.ssh/authorized_keys. {rule}; the login shell must exist."
         ),
         "login refused",
     )

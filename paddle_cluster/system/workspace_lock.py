@@ -52,7 +52,7 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
             holder = holder or "another job"
             raise WorkspaceHeldError(
                 holder,
-                f"{holder} is collecting into {directory}; {end_it}, or use a copy of the workspace",
+                f"{holder} is running in {directory}; {end_it}, or use a copy of the workspace",
             )
         _sign(fd, job_id)
         yield

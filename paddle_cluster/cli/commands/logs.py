@@ -136,6 +136,7 @@ def _write(lines: list[str]) -> int:
 
 def _wanted(job: KnownJob, given: CommandArguments) -> LineFilter:
     process, node, pattern = (given.values.get(name, "") for name in ("--proc", "--node", "--grep"))
+    process = f"trainer-{process}" if process.isdecimal() else process
     entry = job.record.node(node) if node else None
     if node and entry is None:
         known = names([f"{n.node_id} ({n.name})" for n in job.record.nodes], 0)
@@ -145,7 +146,7 @@ def _wanted(job: KnownJob, given: CommandArguments) -> LineFilter:
         rank, role = process[len(role) :], role.rstrip("-_ ")
         near = nearest(role or "trainer", ("trainer", "pserver", "launcher"))
         near = f"{near}-{rank}" if near and rank else near
-        if not process.isdecimal() and (named := job.record.node(process)):
+        if named := job.record.node(process):
             near = f"--node={named.node_id}"
         raise UsageError(
             "logs: --proc: expected a process such as trainer-2 or pserver-0, a role, or "

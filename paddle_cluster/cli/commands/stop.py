@@ -95,8 +95,13 @@ def _only_running(where: StatePlaces) -> KnownJob:
             f"none of your jobs is running on this machine; `{PROGRAM} status` lists the known ones"
         )
     if len(running) > 1:
-        lines = [f"{len(running)} jobs are running; stop each one by itself:"]
-        raise UsageError("\n".join([*lines, *(f"{PROGRAM} stop {job.title}" for job in running)]))
+        now = time.time()
+        lines = [
+            f"{PROGRAM} stop {job.title}  # {job.record.source}, {views.ago(now - job.record.submitted_at)} old"
+            for job in running
+        ]
+        title = f"{len(running)} jobs are running; stop each one by itself:"
+        raise UsageError("\n".join([title, *map(visible, lines)]))
     return running[0]
 
 

@@ -163,12 +163,17 @@ def test_no_job_option_is_refused_with_both_to_choose_from(argv: list[str]) -> N
         ([PACKAGE, "--become"], "user@host in HOSTS"),
         ([PACKAGE, "--gres=gpu:4"], "give --engine=slurm, and SLURM_OPTIONS"),
         ([PACKAGE, "--hosts", "a", "b"], "no spaces: --hosts=a,b"),
-        ([PACKAGE, "--include=a,", "b", "c"], "no spaces: --include=a,b"),
+        ([PACKAGE, "--hosts=a", "b"], "no spaces: --hosts=a,b (To pass it"),
         ([PACKAGE, "--dry_run", "other.py"], "give --entry=other.py"),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_fix(argv: list[str], words: str) -> None:
     assert words in refused(*argv)
+
+
+@pytest.mark.parametrize("argv", [["--include=a,", "b", "c"], ["--include=a", ",b"]])
+def test_the_rest_of_a_list_is_not_taken_for_an_argument_of_the_script(argv: list[str]) -> None:
+    assert refused(PACKAGE, *argv).endswith("no spaces: --include=a,b")
 
 
 @pytest.mark.parametrize(

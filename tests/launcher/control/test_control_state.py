@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from paddle_cluster.cli.commands import stop
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.control import job_record, store
 from paddle_cluster.control.job_record import JobRecord, LoginRecord, NodeEntry
@@ -216,6 +217,14 @@ def test_the_newest_running_job_is_meant_when_none_is_named(where: StatePlaces) 
     put(where, record("JOB3", launcher=dead_process()))
     assert store.newest(where).job_id == "JOB1"
     assert [job.describe() for job in store.all_jobs(where)] == ["launcher exited", "done (0)", "starting"]
+
+
+def test_several_running_jobs_are_told_apart(where: StatePlaces, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PADDLE_STATE_DIR", str(where.jobs))
+    put(where, record("JOB1", age_s=7200))
+    put(where, replace(record("JOB2", age_s=180), name="resnet", source="/w/s2"))
+    with pytest.raises(UsageError, match=r"stop resnet  # /w/s2, 3 min old\n.* stop JOB1  # ws, 2 h old$"):
+        stop.run([])
 
 
 def test_a_pid_that_was_given_to_another_process_is_not_the_launcher() -> None:

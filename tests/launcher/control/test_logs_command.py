@@ -95,6 +95,7 @@ def test_all_lines_of_the_job_are_shown_by_time_also_of_a_workspace_beside_and_o
         (["--lines=2"], said(5, 6)),
         (["--lines=0"], []),
         (["--proc=trainer-0"], said(3, 5)),
+        (["--proc=1"], said(4)),
         (["--proc=trainer"], said(3, 4, 5)),
         (["--proc=trainer", "--lines=1"], said(5)),
         (["--proc=launcher"], said(1, 6)),

@@ -90,7 +90,7 @@ def test_a_changed_host_key_is_refused_and_its_line_named(
     error = client.error(url(server), identity_files=(server.client_key,), accept_new_host_keys=accept_new)
     assert "CHANGED" in error.reason
     assert f"{client.known_hosts}:{3}" in error.reason
-    assert f"remove that line (sed -i 3d {client.known_hosts}) and" in error.hint
+    assert f"remove that line (sed -i 3d {client.known_hosts}) and run again with --accept_" in error.hint
     assert client.known_hosts.read_text() == before
 
 
@@ -147,7 +147,7 @@ def test_a_refused_key_is_named_and_no_password_is_requested(
     error = client.error(url(server), identity_files=(stranger,))
     assert f"authentication refused for {server.user}@127.0.0.1" in error.reason
     assert str(stranger) in error.reason
-    assert f"ssh-copy-id -p {server.port} " in str(error)
+    assert f"ssh-copy-id -i {stranger} -p {server.port} " in str(error)
     assert error.outcome == "login refused"
 
 
