@@ -111,9 +111,8 @@ def _rerun(argv: Sequence[str]) -> str:
         for key, value, name in job.record.options
         if name.startswith("--")
     ]
-    return f"{argv[0]} is a job; give its options again: {COMMAND} run {shlex.join(given)}".replace(
-        "--hostfile=", "--hosts="
-    )
+    command = f"{COMMAND} run {shlex.join(given)}".replace("--hostfile=", "--hosts=")
+    return f"{argv[0]} is a job; give its options again, and its script's arguments, which are not stored: {command}"
 
 
 def _dry_run(resolved: Settings) -> str:

@@ -58,7 +58,9 @@ def test_run_with_the_name_of_a_job_is_answered_with_its_options(
     )
     monkeypatch.setenv("PADDLE_STATE_DIR", str(where.jobs))
     given = "--job_dispatch_package=/w/ws --entry=a.py --hosts=a,b --queue"
-    with pytest.raises(UsageError, match=f"resnet is a job; .* run {given}$"):
+    with pytest.raises(
+        UsageError, match=f"resnet is a job; .* arguments, which are not stored: .* run {given}$"
+    ):
         run.run(["resnet"])
 
 
