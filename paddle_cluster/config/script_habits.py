@@ -206,7 +206,7 @@ _SHELL_LOSSES = (
         "Python fails: write `set -eo pipefail` above it",
     ),
     (
-        regex(rf"{_PYTHON_LINE}\n"),
+        regex(rf"(?!.*<<){_PYTHON_LINE}\n"),  # a script in the script may be its last command
         regex(r"\bset -\w*e|^#!.* -\w*e|\$\?|\|\||&&|\b(?:if|exit|exec|trap|wait)\b"),
         "if this line fails, the script continues, and the job ends with the exit code of its last line: write "
         "`set -e` above it",

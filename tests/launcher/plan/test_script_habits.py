@@ -128,6 +128,7 @@ def test_statements_that_turn_a_failure_into_success_are_warned_of(
         ("python3 a.py &\npython3 b.py\n", ""),
         ("python3 train.py \\\n  --lr 1\n", ""),
         ("python3 train.py\n# the end\n", ""),
+        ("python3 - <<END\nprint(1)\nEND\n", ""),
         ("PY=python3\n$PY train.py\n", ""),
     ],
 )
