@@ -153,11 +153,15 @@ def answering(module: str, *also: str, depth: int = 1) -> Callable[[str], Any]:
 
 def reads_attribute(frame: FrameType) -> bool:
     """Return whether a frame's next step reads an attribute of the result of the call that it is waiting for."""
-    steps = (each for each in dis.get_instructions(frame.f_code) if each.offset > frame.f_lasti)
-    following = next((each for each in steps if each.opname != "CACHE"), None)
-    return following is not None and following.opname in ("LOAD_ATTR", "LOAD_METHOD")
+    code, at = frame.f_code.co_code, frame.f_lasti + _STEP
+    while at < len(code) and code[at] == _CACHE:
+        at += _STEP
+    return at < len(code) and code[at] in _READS
 
 
+_STEP = 2  # bytes of an instruction
+_CACHE = dis.opmap["CACHE"]
+_READS = {dis.opmap.get(name) for name in ("LOAD_ATTR", "LOAD_METHOD")}
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 
 
