@@ -302,6 +302,7 @@ def sources(entry: Entry, package: Path) -> tuple[list[str], dict[Path, bytes]]:
     Both are empty if a file cannot be read.
     """
     todo = [package / name for name in entries.files(entry, package)[:2] if name.endswith(".py")]
+    todo += _files_of(package, entry.module) if entry.module else ()
     roots = {package, *([] if entry.module else [(package / entry.path).parent])}
     seen: dict[Path, bytes] = {}
     imported = []

@@ -166,6 +166,14 @@ def test_programs_modules_of_the_nodes_and_other_processes_may_read_any_argument
     assert "--x" in unread(["--num_passes", "5", "--x"], Entry(path="train.py"), workspace, Mode.V2)
 
 
+def test_the_packages_that_contain_a_module_are_read(workspace: Path) -> None:
+    (workspace / "pkg" / "sub").mkdir(parents=True)
+    (workspace / "pkg" / "sub" / "train.py").write_text("import os\n")
+    assert "--x" in unread(["--x"], Entry(module="pkg.sub.train"), workspace, Mode.COLLECTIVE)
+    (workspace / "pkg" / "__init__.py").write_text(READER)
+    assert unread(["--x"], Entry(module="pkg.sub.train"), workspace, Mode.COLLECTIVE) == ""
+
+
 def test_modules_beside_a_script_in_a_folder_are_read(workspace: Path) -> None:
     (workspace / "src").mkdir()
     (workspace / "src" / "train.py").write_text("import datasets\n")
