@@ -196,6 +196,7 @@ def _check_spaces(token: str, option: Option | None, value: str | None, followin
         token.startswith("-")
         and "=" not in token
         and first.startswith("=")
+        and first[1:2] != "="
         and first + second[:1] not in ("=", "=-")
     )
     is_after = option is not None and value == "" and bool(first) and not first.startswith("-")

@@ -61,6 +61,10 @@ def test_a_variable_may_be_empty() -> None:
     assert (given["env"], given.passthrough) == (("A=", "B="), ("data.txt", "--sep="))
 
 
+def test_an_option_of_the_script_takes_an_operator() -> None:
+    assert parse([PACKAGE, "--operator", "==", "3"]).passthrough == ("--operator", "==", "3")
+
+
 def test_options_that_repeat_keep_their_order_and_bytes() -> None:
     arguments = parse(
         [
