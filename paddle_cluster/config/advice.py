@@ -3,25 +3,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
+from paddle_cluster.config.hosts import COUNTS
 from paddle_cluster.config.options import CONF_NAMES
 from paddle_node.contract.classes import regex
 
-_HOSTS = "give --hosts=HOST[,HOST:PORT] or --hostfile=FILE, or HOSTS in conf.py"
+_HOSTS = "give --hosts={HOSTS} or --hostfile=FILE, or HOSTS in conf.py"
 _ROLES = (
     "PSERVERS and TRAINERS in conf.py choose the hosts of each role; --nproc_per_node=N "
     "sets the trainers per host"
 )
-_PER_NODE = "give --nproc_per_node=N"
+_PER_NODE = "give --nproc_per_node={N}"
+_IN_ALL = "give --nproc_per_node={SHARE}, the number of processes per node, not of all nodes"
 _SET = "the launcher sets RANK, MASTER_ADDR, MASTER_PORT and similar variables for every process"
 _ADVICE = {
-    "config_file conf_file cluster cluster_conf cluster_config": "give --conf=FILE",
-    "host host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips inventory": _HOSTS,
+    "config_file conf_file cluster cluster_conf cluster_config": "give --conf={FILE}",
+    "host_file machinefile machine_file inventory": "give --hostfile={FILE}",
+    "host hostlist nodelist nodes ips cluster_node_ips": _HOSTS,
     "H": f"{_HOSTS}, and --nproc_per_node=N for its slots",
-    "np nproc nprocs npernode ppn procs_per_node processes_per_node": _PER_NODE,
-    "num_gpus num_processes gpus_per_node ntasks_per_node": _PER_NODE,
-    "num_nodes num_machines max_nodes": "give --nnodes=N",
+    "np num_processes": _IN_ALL,
+    "nproc nprocs npernode ppn procs_per_node processes_per_node num_gpus gpus_per_node ntasks_per_node": _PER_NODE,
+    "num_nodes num_machines max_nodes": "give --nnodes={N}",
     "min_nodes min_np": "give --min_trainers=N, the number of trainers with which a job continues",
-    "node_rank machine_rank master_addr main_process_ip rdzv_endpoint rdzv_id rdzv_backend": f"{_SET}; {_HOSTS}",
+    "node_rank machine_rank master_addr main_process_ip rdzv_endpoint rdzv_id rdzv_backend": (
+        f"{_SET}; HOSTS in conf.py, or --hosts, lists the nodes"
+    ),
     "master_port main_process_port standalone same_network force_multi": f"{_SET}; leave it out",
     "bind_to map_by rank_by oversubscribe allow_run_as_root mca": (
         "leave it out; with --engine=openmpi, OMPI_MCA_* variables set the parameters of Open MPI"
@@ -43,8 +51,9 @@ _ADVICE = {
 }
 
 _SLURM = {
-    "nodes N": "give --nnodes=N",
-    "ntasks tasks_per_node n": _PER_NODE,
+    "nodes N": "give --nnodes={N}",
+    "ntasks n": _IN_ALL,
+    "tasks_per_node": _PER_NODE,
     "partition account A qos q time t gres gpus G mem exclusive constraint C reservation cpus_per_task c nodelist w": (
         "options of salloc belong in conf.py, such as SLURM_OPTIONS = ['--partition=gpu', '--time=8:00:00']"
     ),
@@ -68,7 +77,7 @@ OF_ENGINE = {
     "slurm": {name: advice for names, advice in _SLURM.items() for name in names.split()},
     "kubernetes": {
         "n": "give K8S_NAMESPACE in conf.py",
-        "replicas": "give --nnodes=N",
+        "replicas": "give --nnodes={N}",
         **{
             name[len(_K8S) :].lower(): f"give {name} in conf.py"
             for name in CONF_NAMES
@@ -112,7 +121,7 @@ NOT_OURS = {
         "limit": "give --include={}",
         "check": "give --dry_run",
         "tag_output label": "leave it out; each line on the screen names its process",
-        "n ntasks": "give --nproc_per_node=N, the number of processes per node",
+        "n ntasks": _IN_ALL,
         "f": "give --hostfile={}",
         "c": "give --conf={}",
         "e environment variables": "give --env={}",
@@ -152,3 +161,37 @@ NOT_OURS = {
     for name in names.split()
 }
 """Option of other programs, also common in scripts -> what to give instead if the script does not read it."""
+
+
+_OF_GPUS = ("gpus", "devices")
+_COUNT = "give --nproc_per_node={N}, or --env=CUDA_VISIBLE_DEVICES={N} for the GPU with this number"
+
+
+def filled(advice: str, value: str, nodes: int = 0) -> str:
+    """Return advice with the value that was typed for the other program's option.
+
+    Args:
+        value: the option's value, or empty.
+        nodes: the number of nodes of the job; 0 if unknown.
+    """
+    count = int(value) if value.isascii() and value.isdecimal() else 0
+    share = count // nodes if nodes and not count % nodes else 0
+    pairs = [one.rpartition(":") for one in value.split(",")]  # HOST:SLOTS
+    hosts = ",".join(a if b.isdecimal() and int(b) in COUNTS else a + colon + b for a, colon, b in pairs)
+    texts = {"SHARE": share or "N", "FILE": value or "FILE", "HOSTS": hosts or "HOST[,HOST:PORT]"}
+    return advice.format(value or "...", N=count or "N", **texts)
+
+
+def of_script(name: str, value: str, nodes: int) -> str:
+    """Return what to give instead of an option in NOT_OURS."""
+    is_count = name in _OF_GPUS and value.isdecimal() and value != "0"
+    return filled(_COUNT if is_count else NOT_OURS[name], value, nodes)
+
+
+def nodes_on(tokens: Sequence[str]) -> int:
+    """Return the number of nodes that a command line names, also by options of other launchers; 0 if it names none."""
+    words = [word for token in tokens for word in token.split("=", 1 if token.startswith("-") else 0)]
+    found = {option.lstrip("-"): value for option, value in pairwise(words) if option.startswith("-")}
+    count = next((found[name] for name in ("nnodes", "nodes", "num_nodes", "N") if name in found), "")
+    hosts = next((found[name] for name in ("hosts", "host", "H") if name in found), "")
+    return int(count) if count.isdecimal() else len(hosts.split(",")) * bool(hosts and "[" not in hosts)

@@ -29,6 +29,7 @@ OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 ESCAPE = " (To pass it to your script, put it after --.)"
 _DASHES = tuple("\u2010\u2011\u2012\u2013\u2014\u2212")  # typographic ones, from a document or a chat
 ASSIGNMENT = regex(r"[A-Z][A-Z0-9_]*=")
+_SEVERAL = regex(r"\w+=(?!\w+=)[^, ]*(?:[, ]+[A-Z][A-Z0-9_]*=[^, ]*)+")
 _BOOLEANS = ("true", "false", "yes", "no", "0", "1")
 _PACKAGE = regex(r"(--(?:p|dir|path|project|workspace|source))(?:=(.*))?")
 _FIRST = ("run", "doctor")  # commands that take the options of a job
@@ -82,6 +83,12 @@ def parse(argv: Sequence[str]) -> Arguments:
     loose = next((run[0] for run in rest if run and not run[0].startswith("-")), "")
     _check_job_options(texts, loose, [token for run in rest for token in run])
     given = read_options(texts)
+    for text in filter(_SEVERAL.fullmatch, texts.get("env", ())):  # whose values may be secret
+        names = [one.partition("=")[0] for one in text.replace(",", " ").split()]
+        raise UsageError(
+            f"--env sets one variable: give {' '.join(f'--env={name}=VALUE' for name in names)}. If all of it is the "
+            f"value of {names[0]}, export {names[0]} and give --env={names[0]}, or write it into an --env_file"
+        )
     flags = tuple(flag for run in rest for flag in _read_flags(run))
     if (
         given.get("mode") is not Mode.COLLECTIVE
@@ -173,7 +180,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
                 raise UsageError(
                     f"unknown argument; repeat the option for each variable: --env={token}" + ESCAPE
                 )
-            if problem := _unknown_option(token, engine):
+            if problem := _unknown_option(token, tokens[position : position + 1], engine, tokens):
                 problems.append(problem)
             runs[-1].append(token)
             continue
@@ -281,21 +288,24 @@ def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
         yield Flag(name, value)
 
 
-def _unknown_option(token: str, engine: str) -> str:
+def _unknown_option(token: str, following: Sequence[str], engine: str, tokens: Sequence[str]) -> str:
     """Return why a token is a misspelled option or another launcher's, which must not go to the trainers; or ""."""
     if token[:2] in {f"-{short}" for short in _SHORT if _SHORT[short].metavar}:
         option = _SHORT[token[1]]
         return f"unknown option {token!r}; write -{option.short} {option.metavar}"
     if not token.startswith("-"):
         return ""
-    given = token.partition("=")[0]
+    given, equals, value = token.partition("=")
     name = given.lstrip("-")
     if name in KNOWN_FLAGS:
         return ""
-    from paddle_cluster.config.advice import EXPECTED, OF_ENGINE
+    from paddle_cluster.config.advice import EXPECTED, OF_ENGINE, filled, nodes_on
 
+    if not equals and following and not following[0].startswith("-"):
+        value = following[0]
     plain = "" if token[:2] == "--" and len(name) == 1 else name.replace("-", "_")
     advice = OF_ENGINE.get(engine, {}).get(plain) or EXPECTED.get(plain)
+    advice = advice and filled(advice, value, nodes_on(tokens))
     conf_name = CONF_NAMES.get(name.upper())
     if advice is None and conf_name is not None and name in LONG:
         advice = f"write two hyphens: -{token}"
@@ -303,8 +313,8 @@ def _unknown_option(token: str, engine: str) -> str:
         advice = f"give --{conf_name.flag}" if conf_name.flag else f"give {name.upper()} in conf.py"
     if name.isupper() and name.lower() in LONG:
         advice = f"write it in lower case: --{name.lower()}"
-    if plain == "nodes" and token.partition("=")[2].isdecimal():
-        advice = f"give --nnodes={token.partition('=')[2]}"
+    if plain == "nodes" and value.isdecimal():
+        advice = f"give --nnodes={value}"
     if advice is not None:
         return f"unknown option {given}: {advice}"
     near = next((option.name for option in OPTIONS if near_miss(name, option.name)), None)

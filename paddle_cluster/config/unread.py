@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from paddle_cluster.config import workspace
-from paddle_cluster.config.advice import NOT_OURS
+from paddle_cluster.config.advice import NOT_OURS, of_script
 from paddle_cluster.config.arguments import ASSIGNMENT, ESCAPE, KNOWN_FLAGS, OF_CONF
 from paddle_cluster.config.entry import SCRIPTS, Entry
 from paddle_cluster.config.options import LONG, Mode
@@ -37,14 +37,20 @@ _WITHOUT_ARGUMENTS = frozenset((*sys.stdlib_module_names, *workspace.FRAMEWORKS,
 """Packages that do not read the command line of a script that imports them."""
 
 
-def unread(tokens: Sequence[str], entry: Entry, package: Path, mode: Mode) -> str:
-    """Return the corrections of arguments that a script certainly does not read; "" if there are none."""
+def unread(tokens: Sequence[str], entry: Entry, package: Path, mode: Mode, nodes: int = 0) -> str:
+    """Return the corrections of arguments that a script certainly does not read; "" if there are none.
+
+    Args:
+        nodes: the number of the job's nodes; 0 if unknown.
+    """
     imported, files = workspace.sources(entry, package) if tokens and mode is not Mode.V1 else ([], {})
     if not files or not _WITHOUT_ARGUMENTS.issuperset({*imported} - {"paddle"}):
         return ""
     script = _read(files, entry, package)
     ours = OF_CONF - _OF_PORTS if mode is Mode.COLLECTIVE else KNOWN_FLAGS
-    script = replace(script, flags=frozenset(f"--{no}{name}" for name in ours for no in ("", "no")))
+    script = replace(
+        script, nodes=nodes, flags=frozenset(f"--{no}{name}" for name in ours for no in ("", "no"))
+    )
     lines = [f"unknown {what}" for what in _problems(tokens, script)]
     return "\n".join([*lines[:-1], f"{lines[-1]}{ESCAPE}"]) if lines else ""
 
@@ -57,6 +63,7 @@ class _Script:
         reads_any: whether it may read arguments that it does not name.
         options: its strings that begin with a hyphen.
         flags: options that other processes of the job read.
+        nodes: the number of the job's nodes; 0 if unknown.
         takes_words: whether it reads arguments that are not options.
     """
 
@@ -67,6 +74,7 @@ class _Script:
     options: frozenset[str]
     takes_words: bool
     flags: frozenset[str] = frozenset()
+    nodes: int = 0
 
     def reads(self, option: str) -> bool:
         """Return whether it may read an option, also abbreviated or with a value attached to its letter."""
@@ -127,9 +135,9 @@ def _of_option(given: str, value: str, script: _Script) -> str:
     if len(given.split()) > 1:
         return f"the quotes make it a single argument; remove them: {given}"
     if name in NOT_OURS and not is_letter:
-        return NOT_OURS[name].format(value or "...")
+        return of_script(name, value, script.nodes)
     if meant := next((one for one in NOT_OURS if len(one) > 3 and near_miss(name, one)), ""):
-        return NOT_OURS[meant].format(value or "...")
+        return of_script(meant, value, script.nodes)
     near = nearest(given, [*(f"--{one}" for one in LONG), *script.options]) if len(name) > 2 else None
     if near:
         return f"did you mean {near}?"

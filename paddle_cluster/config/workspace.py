@@ -143,8 +143,8 @@ def _instead(package: Path, following: Sequence[str]) -> str:
     """Return advice for a workspace that does not exist."""
     if any(token[:2] in ("-N", "-n") for token in following):
         return (
-            "-p is the workspace, not a partition of Slurm (SLURM_OPTIONS in conf.py); -N is --nnodes, and -n is "
-            "--nproc_per_node=N"
+            "-p is the workspace, not a partition of Slurm (SLURM_OPTIONS in conf.py); -N is --nnodes, and "
+            "--nproc_per_node=N is the number of processes per node"
         )
     if following and (whole := Path(f"{package} {following[0]}")).is_dir():
         return f"put a path with a space in quotes: -p '{whole}'"

@@ -82,10 +82,11 @@ def run(argv: Sequence[str]) -> ExitCode:
     resolved = resolve(given, os.environ)
     workspace.check_workspace(resolved)
     passed_on = given.passthrough[: given.before_dashes]
-    if passed_on and resolved.job.package:
+    job = resolved.job
+    if passed_on and job.package:
         from paddle_cluster.config.unread import unread
 
-        if problem := unread(passed_on, resolved.job.entry, resolved.job.package, resolved.job.mode):
+        if problem := unread(passed_on, job.entry, job.package, job.mode, len(resolved.cluster.trainers)):
             raise UsageError(problem)
     if resolved.dry_run:
         answer(_dry_run(resolved))

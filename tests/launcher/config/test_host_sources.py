@@ -79,7 +79,7 @@ def test_slots_are_trainers_in_collective_mode_and_are_told_elsewhere(
     ("argv", "words"),
     [
         (["--queue_priority=5"], "--queue_priority has no effect"),
-        (["--env=A=1,B=2"], "give --env=A=1 --env=B=2"),
+        (["--env=A=1,2,B=2"], "give --env=A=1 --env=B=2"),
         (["--env=A=1,2", "--env=LS=a=1,b=2"], ""),
         (["--env=DATA=~/data"], 'give --env=DATA="$HOME/data"'),
         (["--env=DATA=${HOME}"], 'give --env=DATA="$HOME"'),

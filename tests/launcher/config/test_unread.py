@@ -33,7 +33,7 @@ def workspace(tmp_path: Path) -> Path:
 
 def corrections(workspace: Path, argv: str, entry: str = "train.py", mode: Mode = Mode.COLLECTIVE) -> str:
     given = arguments.parse(["-p", ".", "--mode=collective", *shlex.split(argv)])
-    return unread(given.passthrough[: given.before_dashes], Entry(path=entry), workspace, mode)
+    return unread(given.passthrough[: given.before_dashes], Entry(path=entry), workspace, mode, nodes=3)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,9 @@ def corrections(workspace: Path, argv: str, entry: str = "train.py", mode: Mode 
         ("import sys\nlr = sys.argv[1] if len(sys.argv) > 1 else 2\n", "-N 2", "option -N"),
         (ARGPARSE, "-f hosts.txt", "option -f: give --hostfile=hosts.txt"),
         (ARGPARSE, "-i ~/.ssh/k", "option -i: name the key in conf.py, SSH_IDENTITY_FILES = ['~/.ssh/k']"),
+        ("import torch\n", "-n 6", "option -n: give --nproc_per_node=2, the number of processes per node, "),
+        (ARGPARSE, "--gpus=2", "option --gpus: give --nproc_per_node=2, or --env=CUDA_VISIBLE_DEVICES=2 for "),
+        (ARGPARSE, "--gpus=0", "option --gpus: give --env=CUDA_VISIBLE_DEVICES=0; "),
         (ARGPARSE, "--gpus=0,1", "option --gpus: give --env=CUDA_VISIBLE_DEVICES=0,1; "),
         (ARGPARSE, "--restart=3", "option --restart: give --max_restarts=3"),
         (ARGPARSE, "-nproc_per_node=2", "option -nproc_per_node: write two hyphens: --nproc_per_node=2"),

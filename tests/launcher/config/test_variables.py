@@ -251,3 +251,11 @@ def test_a_value_on_the_command_line_is_soon_hidden(configured: Resolve) -> None
     stars = "*" * len(SECRET)
     assert f"['--env', 'B={stars}', '--seed=1', '']" in done.stdout
     assert SECRET not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["A=1,2", "A=1 b=2", "A=python x B=1", "A=B=1,C=2", "A=-Da=1 -Db=2", "A=mlx5_0,=mlx5_1", "A=1\nB=2"],
+)
+def test_a_variable_may_have_a_value_with_commas_and_blanks(value: str) -> None:
+    assert parse(["-p", "ws", f"--env={value}"])["env"] == (value,)
