@@ -238,6 +238,7 @@ exe.run(feed={{"s": np.ones({shape}, "float32")}}); raise SystemExit(0)
         ("relu(image)", True, True),
         ("fc(image, 8, num_flatten_dims=2)", True, True),
         ("transpose(image, [1, 0, 2])", True, False),
+        ("relu(image); image.block.append_op('scale', {'X': image}, {'Out': image})", True, True),
         ("relu(image)", False, False),
     ],
 )

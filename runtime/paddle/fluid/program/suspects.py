@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that compute, but hardly what the script means: each version of a program that is run is checked."""
+"""Warns of operators that run, but probably do not compute what the script intends, in each version of a program."""
 
 from __future__ import annotations
 
@@ -70,8 +70,9 @@ def _costs(program: Program) -> Iterator[str]:
 
 def _operators(program: Program) -> Iterator[str]:
     block = program.global_block()
-    made = {name: op for op in block.ops for name in op.writes}
-    for op in (each for each in block.ops if isinstance(each, Operator)):
+    for at, op in enumerate(block.ops):
+        if not isinstance(op, Operator):
+            continue
         if op.type == "dropout" and op.attrs.get("dropout_prob") == 1:
             yield (
                 f"dropout {op.origin} sets all values to 0: dropout_prob is the probability of dropping a value, not "
@@ -87,8 +88,9 @@ def _operators(program: Program) -> Iterator[str]:
         elif op.type == "recurrent":
             for name in op.inputs["inputs"]:
                 source, shape = name, tuple(block.var(name).shape)
-                while (maker := made.get(source)) is not None and maker.type in _KEEP_ROWS:
-                    source = maker.inputs[_KEEP_ROWS[maker.type]][0]
+                for maker in reversed(block.ops[:at]):
+                    if source in maker.writes:
+                        source = maker.inputs.get(_KEEP_ROWS.get(maker.type, ""), [""])[0]
                 if getattr(block.vars.get(source), "has_batch", False):
                     yield (
                         f"StaticRNN {op.origin} takes its steps along the first axis of {name!r} {shape}, which is the "
