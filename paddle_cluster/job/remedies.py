@@ -6,7 +6,7 @@ from __future__ import annotations
 from paddle_cluster.system.installation import COMMAND
 from paddle_node.contract.classes import regex
 
-_CONVERT = f"`2to3 -w train.py` rewrites most of a script for Python 2 (`{COMMAND} help v2-api`)"
+_CONVERT = f"`2to3 -w -n train.py` rewrites most of a script for Python 2 (`{COMMAND} help v2-api`)"
 
 REMEDIES = tuple(
     (regex(pattern), text)

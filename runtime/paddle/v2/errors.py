@@ -31,7 +31,7 @@ def python2_hint(error: Exception, file: str) -> str:
     """Return a hint, starting with ". ", on how to convert a Python 2 `file`; empty if `error` has another cause."""
     if not isinstance(error, SyntaxError) and not _OF_PYTHON_2.search(str(error)):
         return ""
-    return f". `2to3 -w {file}` converts most of a Python 2 script to Python 3"
+    return f". `2to3 -w -n {file}` converts most of a Python 2 script to Python 3"
 
 
 __all__ = [

@@ -224,8 +224,8 @@ def test_a_data_file_that_is_missing_is_named_with_its_list(workspace: Path) -> 
         ("int('x')", "reading.process failed on the data file '{}'"),
         (
             "xrange(3)",
-            "reading.process failed on the data file '{}'. `2to3 -w reading.py` converts most of a Python 2 script to "
-            "Python 3",
+            "reading.process failed on the data file '{}'. `2to3 -w -n reading.py` converts most of a Python 2 script "
+            "to Python 3",
         ),
     ],
 )

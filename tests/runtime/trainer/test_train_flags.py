@@ -229,10 +229,10 @@ def test_a_wrong_flag_is_named(workspace: Path, flags: list[str], why: str) -> N
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("print 'x'\n", r"cannot read the configuration .*`2to3 -w c.py`"),
+        ("print 'x'\n", r"cannot read the configuration .*`2to3 -w -n c.py`"),
         ("\nx = fc_layer(1)\n", "c.py, line 2: name 'fc_layer' is not defined$"),
-        ("{}.iteritems()\n", "c.py, line 1: .* has no attribute 'iteritems'. `2to3 -w c.py`"),
-        ("import cPickle\n", "c.py, line 1: No module named 'cPickle'. `2to3 -w c.py`"),
+        ("{}.iteritems()\n", "c.py, line 1: .* has no attribute 'iteritems'. `2to3 -w -n c.py`"),
+        ("import cPickle\n", "c.py, line 1: No module named 'cPickle'. `2to3 -w -n c.py`"),
         ("x = 1\n", r"never calls outputs\(...\)"),
         ("from paddle.trainer_config_helpers import *\noutputs(data_layer('x', 3))\n", "declares no data"),
     ],
