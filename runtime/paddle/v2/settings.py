@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from paddle.backend import Device
-from paddle.endpoints import endpoint_of, host_of
+from paddle.endpoints import endpoint_of, host_of, listed
 from paddle.env import JobEnvironment
 from paddle.errors import FlagError
 from paddle.flags import read_flags
-from paddle.graph.operator import warn_script
+from paddle.graph.operator import script_line, warn_script
 from paddle.ops.base.threads import COMPUTE
 from paddle.v2.errors import UsageError
 from paddle_node.contract.flags import INIT_FLAGS, Value
@@ -65,12 +65,14 @@ def resolve(given: Mapping[str, object], environment: JobEnvironment) -> Setting
 
     Raises:
         FlagError: a name is unknown or a value cannot be read.
-        UsageError: parallel_nn is requested, or IDs and counts contradict each other.
+        UsageError: parallel_nn is requested, or IDs and counts contradict each other or the launcher's job.
     """
     if given.get("parallel_nn"):
         raise UsageError("parallel_nn is not supported: a layer cannot be assigned its own device")
     from_env = _read_environment(environment)
     flags = read_flags(INIT_FLAGS, {**environment.init_flags, **given})
+    if environment.job_id:
+        flags = _of_job(flags, from_env, environment)
     for name, instead in _WITHOUT_EFFECT.items():
         if flags[name]:
             _log.warning("flag %s=%s has no effect: %s", name, flags[name], instead)
@@ -145,6 +147,39 @@ class _State:
 
 
 _state = _State()
+
+
+def _of_job(
+    flags: Mapping[str, Value], from_env: Mapping[str, Value], environment: JobEnvironment
+) -> dict[str, Value]:
+    """Return the flags, with the job's servers where the script gives the defaults of `init` for other ones.
+
+    Raises:
+        UsageError: arguments contradict the job.
+    """
+    decided = [
+        name for name in ("num_gradient_servers", "trainer_id", *_WHERE) if name in environment.init_flags
+    ]
+    job = {name: from_env[name] for name in decided}
+    other = [name for name in decided if _comparable(flags[name]) != _comparable(job[name])]
+    names = ", ".join(f"{name}=" for name in other)
+    values = ", ".join(f"{name} is {_short(job[name])}, not {flags[name]}" for name in other)
+    if any(name not in _WHERE or flags[name] != INIT_FLAGS[name].default for name in other):
+        raise UsageError(
+            f"paddle.init {script_line()}: leave out {names}, which the job sets: its {values}. To divide the data, "
+            "read PADDLE_INIT_TRAINER_ID and PADDLE_INIT_NUM_GRADIENT_SERVERS from os.environ"
+        )
+    if other:
+        warn_script(f"paddle.init: leave out {names}. The job's values are used: its {values}")
+    return {**flags, **job}
+
+
+def _comparable(value: Value) -> Value:
+    return value.replace(" ", "") if isinstance(value, str) else value
+
+
+def _short(value: Value) -> str:
+    return listed(str(value).split(","))
 
 
 def _read_environment(environment: JobEnvironment) -> dict[str, Value]:

@@ -69,6 +69,51 @@ def test_explicit_servers_beat_the_published_ones() -> None:
     assert found.sparse_endpoints == ("10.9.9.9:9002",)
 
 
+IN_A_JOB = {**LAUNCHED, "PADDLE_JOB_ID": "JOB20260101000000-abcdef"}
+
+
+def test_arguments_that_contradict_the_launchers_job_are_all_named_in_one_error() -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings(
+            IN_A_JOB, pservers="127.0.0.1", num_gradient_servers="1", trainer_id=0, port=7164, ports_num=2
+        )
+    said = str(caught.value)
+    assert f"paddle.init at {__file__}:" in said
+    for each in (
+        "leave out num_gradient_servers=, trainer_id=, pservers=,",
+        "its num_gradient_servers is 3, not 1, trainer_id is 1, not 0, pservers is 10.0.0.1, 10.0.0.2, not 127.0.0.1.",
+        "PADDLE_INIT_TRAINER_ID",
+    ):
+        assert each in said
+    assert "ports_num" not in said
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"pservers": "10.9.9.9"}, {"port": 9000}, {"ports_num_for_sparse": 3}, {"num_gradient_servers": 1}],
+)
+def test_no_trainer_of_a_job_uses_other_servers_or_numbers_of_trainers(given: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"leave out .* which the job sets"):
+        settings(IN_A_JOB, **given)
+
+
+def test_the_defaults_of_init_do_not_replace_the_servers_of_a_job() -> None:
+    with pytest.warns(UserWarning, match=r"leave out ports_num=, .*pservers=.* job's values are used"):
+        found = settings(IN_A_JOB, pservers="127.0.0.1", port=7164, ports_num=1, ports_num_for_sparse=0)
+    assert found == settings(IN_A_JOB)
+
+
+@pytest.mark.filterwarnings("error")
+def test_arguments_that_agree_with_the_job_are_accepted() -> None:
+    same = {"pservers": "10.0.0.1, 10.0.0.2", "port": "7164", "num_gradient_servers": 3, "trainer_id": 1}
+    assert settings(IN_A_JOB, **same) == settings(IN_A_JOB)
+
+
+def test_a_job_without_servers_can_use_those_of_its_user() -> None:
+    alone = {name: IN_A_JOB[name] for name in ("PADDLE_JOB_ID", "PADDLE_INIT_NUM_GRADIENT_SERVERS")}
+    assert settings(alone, pservers="10.9.9.9").endpoints == ("10.9.9.9:7164",)
+
+
 def test_endpoints_are_hosts_times_ports_and_sparse_ports_follow() -> None:
     found = settings({}, pservers="10.0.0.1, fe80::1", port=7164, ports_num=2, ports_num_for_sparse=1)
     assert found.endpoints == ("10.0.0.1:7164", "10.0.0.1:7165", "[fe80::1]:7164", "[fe80::1]:7165")
