@@ -86,6 +86,20 @@ _HABITS = tuple(
     )
 )
 """Pattern of a habit, pattern of what makes it harmless, anywhere in the script or its modules -> the warning."""
+MEANT = {
+    name: ours
+    for ours, names in {
+        "RANK": "SLURM_PROCID PMI_RANK PMIX_RANK MV2_COMM_WORLD_RANK",
+        "WORLD_SIZE": "SLURM_NTASKS SLURM_NPROCS PMI_SIZE MV2_COMM_WORLD_SIZE",
+        "LOCAL_RANK": "SLURM_LOCALID MPI_LOCALRANKID MV2_COMM_WORLD_LOCAL_RANK",
+        "LOCAL_WORLD_SIZE": "SLURM_NTASKS_PER_NODE MPI_LOCALNRANKS MV2_COMM_WORLD_LOCAL_SIZE",
+        "NODE_RANK": "SLURM_NODEID",
+        "MASTER_ADDR": "SLURM_JOB_NODELIST SLURM_NODELIST SLURM_LAUNCH_NODE_IPADDR",
+    }.items()
+    for name in names.split()
+}
+"""Variable of Slurm or an MPI, which no engine passes on to trainers -> the launcher's variable."""
+_EXPANDED = regex(rf"\$\{{?({'|'.join(MEANT)})(?!\w|:?[-=+?])")
 _OTHER_MAIN = regex(r"__name__ == ('(?!__(?:mp_)?main__')\w*main\w*')", re.IGNORECASE)
 _MAINS = ("main", "train", "run", "_main")
 _INERT = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef)
@@ -223,6 +237,21 @@ def _lost_codes(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
         found = [line for line in bare if pattern.match(line + "\n" * (line is not bare[-1]))]
         if found and not harmless.search(text):
             yield lines.index(found[0]) + 1, warning
+
+
+def empty_variables(entry: Entry, package: Path, known: Container[str]) -> Iterator[tuple[str, str]]:
+    """Yield "FILE:LINE" and a warning for each variable of another launcher that a shell script needs.
+
+    Args:
+        known: the variables that the user sets.
+    """
+    lines = entries.shell_lines(entry, package)
+    bare = [re.sub(r"(?:^|\s)#.*|.*\bsrun\b.*", "", line) for line in lines]
+    for name in dict.fromkeys(_EXPANDED.findall("\n".join(bare))):
+        # assigned, or tested
+        if name not in known and not re.search(rf"\b{name}(?:=|:?[-+?])|-[nzv] \W*{name}\b", "\n".join(bare)):
+            number = next(at for at, line in enumerate(bare, 1) if name in _EXPANDED.findall(line))
+            yield f"{package / entry.path}:{number}", f"{name} is empty in a job: use {MEANT[name]} instead"
 
 
 _COMMANDS = ("os.system", "subprocess.call", "subprocess.run")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from paddle_cluster.config.script_habits import MEANT
 from paddle_cluster.system.installation import COMMAND
 from paddle_node.contract.classes import regex
 
@@ -168,6 +169,13 @@ REMEDIES = tuple(
         (
             r"^AssertionError: Unknown backend type |: Distributed package doesn't have (?:MPI|UCC|XCCL) built in",
             'most builds of torch have the backends gloo, for CPUs, and nccl, for GPUs: init_process_group("gloo")',
+        ),
+        *(
+            (
+                rf"^KeyError: '({name})'",
+                f'no job has {{0}}: read os.environ["{ours}"], which the launcher sets',
+            )
+            for name, ours in MEANT.items()
         ),
         (
             r"^KeyError: '((?:SLURM|OMPI|PMI|PMIX|MPI)_\w+)'",

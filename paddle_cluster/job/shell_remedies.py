@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from paddle_cluster.config.script_habits import MEANT
 from paddle_cluster.system.installation import COMMAND
 from paddle_node.contract.classes import regex
 
+_UNSET = r"(?:unbound variable|parameter not set)$"
 _CR_LF = "the script's lines end in CR LF: sed -i 's/\\r$//'"
 
 SHELL_REMEDIES = tuple(
@@ -52,8 +54,12 @@ SHELL_REMEDIES = tuple(
             "{0} is not in PATH on that node, where a job has no login shell: install it there, or name its directory "
             "with --env=PATH=DIR:/usr/bin:/bin",
         ),
+        *(
+            (rf": ({name}): {_UNSET}", f"no job has {{0}}: use {ours} instead, which the launcher sets")
+            for name, ours in MEANT.items()
+        ),
         (
-            r": (\w+): (?:unbound variable|parameter not set)$",
+            rf": (\w+): {_UNSET}",
             f"processes get RANK, WORLD_SIZE, PADDLE_TRAINER_ID and others (`{COMMAND} help any-script`); another "
             "variable needs --env={0}=VALUE",
         ),

@@ -13,6 +13,7 @@ from paddle_cluster.config.options import Mode
 from paddle_cluster.config.script_habits import (
     ADDRESS,
     SAMPLES,
+    empty_variables,
     fixed_world_sizes,
     harmful,
     hidden_errors,
@@ -97,7 +98,10 @@ def _warnings(plan: Plan) -> Iterator[str]:
             f"WARNING: {place}: a job has no login shell, so `{command}` is probably not defined: before this line, "
             f"read the file that defines it, for example with `. {definition}`"
         )
-    for place, text in hidden_errors(job.entry, package):
+    for place, text in (
+        *hidden_errors(job.entry, package),
+        *empty_variables(job.entry, package, job.variables.names),
+    ):
         yield f"WARNING: {place}: {text}"
     if plan.mode is not Mode.V1 and (unused := unused_main(job.entry, package)):
         yield f"WARNING: {unused}, so the job probably does nothing"

@@ -142,3 +142,34 @@ def test_lines_of_a_shell_script_whose_failure_is_lost_are_warned_of(
     started = opening(planned(LOCAL, "--mode=collective", "--entry=run.sh"))
     lines = [line for line in started.splitlines() if "WARNING" in line]
     assert [warned in line for line in lines] == [True] * bool(warned)
+
+
+@pytest.mark.parametrize(
+    ("script", "argv", "warned"),
+    [
+        ("export RANK=$SLURM_PROCID\n", [], "run.sh:2: SLURM_PROCID is empty in a job: use RANK instead"),
+        ("\necho ${SLURM_NTASKS}x\n", [], "run.sh:3: SLURM_NTASKS is empty in a job: use WORLD_SIZE instead"),
+        ("R=$SLURM_PROCID\n", ["--env=SLURM_PROCID=0"], ""),
+        ("R=${SLURM_PROCID:-$RANK}\n", [], ""),
+        ("SLURM_PROCID=$RANK\necho $SLURM_PROCID\n", [], ""),
+        ('[ -n "$SLURM_PROCID" ] && RANK=$SLURM_PROCID\n', [], ""),
+        ("# $SLURM_PROCID\necho $SLURM_PROCID_X\n", [], ""),
+        ("srun sh -c 'echo $SLURM_PROCID'\n", [], ""),
+        ("R=$OMPI_COMM_WORLD_RANK\n", [], ""),
+    ],
+)
+def test_ranks_of_other_launchers_that_a_shell_script_expands_are_warned_of(
+    planned: Planned,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    argv: list[str],
+    warned: str,
+) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/run.sh").write_text(f"#!/bin/bash\n{script}")
+    (tmp_path / "ws/run.sh").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    started = opening(planned(LOCAL, "--mode=collective", "--entry=run.sh", *argv))
+    lines = [line for line in started.splitlines() if "WARNING" in line]
+    assert [warned in line for line in lines] == [True] * bool(warned)
