@@ -270,7 +270,8 @@ class Recovery:
             finished = [
                 one for one in self._roster.trainers() if one.left_at and one.process.name not in names
             ]
-            who = f"all {len(names)} trainers{' that have not finished' * bool(finished)}"
+            kind = "unfinished trainer" if finished else "trainer"
+            who = "all " * (len(names) > 1) + counted(len(names), kind)
         limit = f" of {self._policy.max_restarts}" if self._policy.max_restarts else ""
         text = f"{cause.headline()}; restarting {who} in {wait_s:.1f} s (restart {number}{limit})"
         self._roster.incidents.append(Incident(RESTART, text))

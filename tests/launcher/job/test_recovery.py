@@ -66,9 +66,20 @@ def test_a_trainer_that_has_finished_is_not_started_again(job: Job) -> None:
     job.finish(0)
     job.lose(1)
     job.recovery.absorb()
-    assert "restarting all 2 trainers that have not finished in" in job.roster.incidents[-1].text
+    assert "restarting all 2 unfinished trainers in" in job.roster.incidents[-1].text
     job.finish(2, is_ending=True)
     assert job.restart() == {"trainer-0": 2, "trainer-1": 3}
+
+
+def test_a_finished_node_that_is_lost_changes_no_restart_that_is_due(job: Job) -> None:
+    for node_id in (0, 2):
+        job.finish(node_id)
+    job.lose(1)
+    job.recovery.absorb()
+    assert "restarting 1 unfinished trainer in" in job.roster.incidents[-1].text
+    job.lose(0)
+    job.recovery.absorb()
+    assert job.restart() == {"trainer-0": 3}
 
 
 def test_nothing_is_started_again_if_all_trainers_that_remain_have_finished(job: Job) -> None:
