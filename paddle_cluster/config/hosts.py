@@ -283,7 +283,7 @@ def count_question(host: Host) -> str:
 
 def _refuse_dangerous(text: str) -> None:
     if not text:
-        raise HostError("a host must not be empty; two commas, or one at the start or end, are too many")
+        raise HostError("a host must not be empty; check for an extra comma")
     if len(text) > MAX_TEXT:
         raise HostError(f"a host may have at most {MAX_TEXT} characters, got {len(text)}")
     if text.startswith("-"):

@@ -325,7 +325,7 @@ class Variable(graph.Variable):
             return
         if self.spec != old.spec or self.persistable != old.persistable:
             raise FluidError(
-                f"the name {self.name!r} is already used by {old!r}, unlike {self!r}: choose another name or this shape"
+                f"the name {self.name!r} is already used by {old!r}, not {self!r}: choose another name, or that shape"
             )
         if self.type not in (VarType.LOD_TENSOR, old.type):
             raise FluidError(
