@@ -283,7 +283,7 @@ def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
         if name in LAUNCHER_FLAGS:
             raise UsageError(
                 f"--{name} is derived from the nodes, PSERVERS and TRAINERS and cannot be set; "
-                "to pass it to your script, put it after --"
+                f"your script can read it from PADDLE_INIT_{name.upper()}"
             )
         yield Flag(name, value)
 

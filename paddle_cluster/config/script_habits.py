@@ -168,6 +168,30 @@ def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:
                     yield f"{file}:{given.value.lineno}", value.value
 
 
+_OF_TRAINERS = (
+    ("trainer_id", 0, regex(r"['_](?:TRAINER_ID|NODE_ID|RANK)")),
+    ("num_gradient_servers", 1, regex(r"['_](?:NUM_GRADIENT|TRAINERS|WORLD_SIZE)")),
+)
+"""An option by which old scripts divide the data, its value without a job, the variables that can replace it."""
+
+
+def unset_ranks(entry: Entry, package: Path, given: Container[str]) -> Iterator[tuple[str, str]]:
+    """Yield "FILE:LINE" and a warning for each option about trainers that is not given and has a constant default."""
+    for name, alone, variables in _OF_TRAINERS:
+        for file, tree in _trees(entry, package, f"--{name}".encode()):
+            if name in given or variables.search(ast.unparse(tree)):
+                continue
+            for call in ast.walk(tree):
+                if isinstance(call, ast.Call) and f"'--{name}'" in map(ast.unparse, call.args):
+                    defaults = [one.value for one in call.keywords if one.arg == "default"]
+                    if all(isinstance(value, ast.Constant) for value in defaults):
+                        yield (
+                            f"{file}:{call.lineno}",
+                            f"--{name} has the same value in all trainers, so readers that use it do not divide the "
+                            f'data: write default=int(os.getenv("PADDLE_INIT_{name.upper()}", {alone}))',
+                        )
+
+
 def hidden_errors(entry: Entry, package: Path) -> Iterator[tuple[str, str]]:
     """Yield "FILE:LINE" and a warning for each statement that lets a script exit with code 0 after a failure."""
     for file, tree in _trees(entry, package, b"except"):

@@ -18,6 +18,7 @@ from paddle_cluster.config.script_habits import (
     harmful,
     hidden_errors,
     trains_alone,
+    unset_ranks,
     unused_main,
 )
 from paddle_cluster.config.workspace import hiding_files, unprepared_commands
@@ -105,6 +106,10 @@ def _warnings(plan: Plan) -> Iterator[str]:
         yield f"WARNING: {place}: {text}"
     if plan.mode is not Mode.V1 and (unused := unused_main(job.entry, package)):
         yield f"WARNING: {unused}, so the job probably does nothing"
+    if plan.mode in (Mode.V2, Mode.FLUID) and len(plan.trainer_nodes) > 1:
+        given = {token.lstrip("-").partition("=")[0] for token in job.passthrough}
+        for place, text in unset_ranks(job.entry, package, given):
+            yield f"WARNING: {place}: {text}"
     ranks = len(plan.trainer_nodes) if plan.mode is Mode.COLLECTIVE else 1
     if plan.mode is Mode.COLLECTIVE:
         for place, size in fixed_world_sizes(job.entry, package):

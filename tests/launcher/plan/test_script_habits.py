@@ -113,6 +113,31 @@ def test_statements_that_turn_a_failure_into_success_are_warned_of(
 @pytest.mark.parametrize(
     ("script", "warned"),
     [
+        ('parser.add_argument("--trainer_id", type=int, default=0)\n', "PADDLE_INIT_TRAINER_ID"),
+        ("add('-n', '--num_gradient_servers')\nBATCH_SIZE = 2\n", "PADDLE_INIT_NUM_GRADIENT_SERVERS"),
+        ("add('--trainer_id', default=int(os.getenv('PADDLE_INIT_TRAINER_ID', 0)))\n", ""),
+        ("add('--trainer_id', default=rank())\n", ""),
+        ("add('--trainer_id', default=0)\nif cluster: rank = os.environ['OMPI_COMM_WORLD_RANK']\n", ""),
+        ("add('--num_gradient_servers', default=1)\nsize = os.environ['PADDLE_TRAINERS_NUM']\n", ""),
+        ("print('--trainer_id is set')\n", ""),
+    ],
+)
+def test_options_about_trainers_that_no_trainer_gets_are_warned_of(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, warned: str
+) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/train.py").write_text(script)
+    monkeypatch.chdir(tmp_path)
+    lines = [line for line in opening(planned(LOCAL, "--mode=v2")).splitlines() if "WARNING" in line]
+    assert [warned in line and "ws/train.py:1: " in line for line in lines] == [True] * bool(warned)
+    given = ("--", "--trainer_id=0", "--num_gradient_servers", "3")
+    for options in (("--mode=v2", "--nnodes=1"), ("--mode=collective",), ("--mode=v2", *given)):
+        assert "WARNING" not in opening(planned(LOCAL, *options))
+
+
+@pytest.mark.parametrize(
+    ("script", "warned"),
+    [
         (
             "python3 train.py 2>&1 | tee log.txt\n",
             "run.sh:2: the exit code of this line is that of the last program",
