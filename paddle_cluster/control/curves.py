@@ -22,7 +22,7 @@ class Point(NamedTuple):
     """A point of a curve: a batch number, and the average of the values reported up to it.
 
     Attributes:
-        at: number of batches that the trainer had reported; if it has no passes, its step.
+        at: number of batches that the trainer had computed; if it has no passes, its step.
     """
 
     at: float
@@ -30,22 +30,21 @@ class Point(NamedTuple):
 
 
 class BatchCount:
-    """The number of batches that a trainer has reported since the job's start."""
+    """The number of batches that a trainer has computed since the job's start, by its own count."""
 
     def __init__(self) -> None:
-        self._last = (0, -1)  # pass, batch
-        self._batches = 0
+        self._own = self._batches = 0
 
     def add(self, step: Progress) -> int:
-        """Count a progress report; return the number of batches so far, which continues after restarts.
+        """Return the number of batches up to a progress report; where the own count goes back, counting continues.
 
         If the script has no passes, the step number is returned unchanged.
         """
         if step.pass_id is None:
             return step.batch_id
-        before, self._last = self._last, (step.pass_id, step.batch_id)
-        since = step.batch_id - before[1] if step.pass_id == before[0] else step.batch_id + 1
-        self._batches += max(1, since)
+        own = step.step or step.batch_id + 1
+        self._batches += own - self._own if own > self._own else 1
+        self._own = own
         return self._batches
 
 
@@ -80,28 +79,24 @@ class CostHistory:
 
     def __init__(self) -> None:
         self._curve = Curve(POINTS)
-        self._passes: dict[int, tuple[float, int]] = {}  # pass -> sum of its costs, number of reports
+        self._passes: dict[int, float] = {}  # pass -> mean cost, as the trainer reports it
         self._batches = BatchCount()
 
     def add(self, step: Progress) -> None:
-        """Add the cost in a trainer's progress report."""
+        """Add the cost and the means of passes in a trainer's progress report."""
         batches = self._batches.add(step)
-        if step.cost is None:
-            return
-        self._curve.add(batches, step.cost)
-        if step.pass_id is None:
-            return
-        total, reports = self._passes.pop(step.pass_id, (0.0, 0))
-        self._passes[step.pass_id] = (total + step.cost, reports + 1)
-        if len(self._passes) > PASSES:
-            del self._passes[next(iter(self._passes))]
+        if step.cost is not None:
+            self._curve.add(batches, step.cost)
+        self._passes.update(step.passes)
+        for early in sorted(self._passes)[:-PASSES]:
+            del self._passes[early]
 
     def as_json(self) -> dict[str, Any]:
         """Return the points and the mean cost of each pass, for status.json."""
         return {
             "process": TRAINER,
             "points": [list(point) for point in self._curve.points],
-            "passes": [[pass_id, total / reports] for pass_id, (total, reports) in self._passes.items()],
+            "passes": [list(one) for one in sorted(self._passes.items())],
         }
 
 

@@ -19,6 +19,7 @@ from paddle.env import JobEnvironment
 from paddle.threads import ServiceThread
 from paddle_node.contract.facts import (
     MAX_CURVES,
+    MAX_PASSES,
     MAX_TEXT,
     MAX_TITLE,
     Points,
@@ -46,7 +47,8 @@ class Reporter:
         """Take ownership of `descriptor`, which child processes then do not inherit; None reports nothing."""
         self._lock = threading.Lock()
         self._descriptor = descriptor
-        self._pending: bytes | None = None
+        self._pending: Progress | None = None
+        self._means: dict[int, float] = {}  # pass -> its mean cost; the last MAX_PASSES
         self._next_at = 0.0
         self._told_pushes: dict[int, tuple[int, int, int]] = {}
         self._told_unsaved = ""
@@ -78,12 +80,20 @@ class Reporter:
         with self._lock:
             self._write(_line("ready", Ready(tuple(endpoints), tuple(sparse_endpoints))), _READY_TIMEOUT_S)
 
-    def progress(self, progress: Progress) -> None:
-        """Report the progress of training, in at most four lines per second, with the newest values."""
+    def progress(self, progress: Progress, mean_cost: float | None = None) -> None:
+        """Report the progress of training, in at most four lines per second, with the newest values.
+
+        Args:
+            mean_cost: the mean cost of all samples of this pass so far; every line has the last one of each pass.
+        """
         with self._lock:
             if self._descriptor is None:
                 return
-            self._pending = _line("progress", progress)
+            self._pending = progress
+            if mean_cost is not None and progress.pass_id is not None:
+                self._means[progress.pass_id] = mean_cost
+                if len(self._means) > MAX_PASSES:
+                    del self._means[next(iter(self._means))]
             if time.monotonic() >= self._next_at:
                 self._write_pending(0.0)
 
@@ -167,7 +177,10 @@ class Reporter:
                 self._write(_ALIVE, 0.0)
 
     def _write_pending(self, timeout_s: float) -> None:
-        if self._pending is not None and self._write(self._pending, timeout_s):
+        if self._pending is None:
+            return
+        passes = tuple(each for each in self._means.items() if _finite(each[1]))
+        if self._write(_line("progress", self._pending._replace(passes=passes)), timeout_s):
             self._pending = None
             self._next_at = time.monotonic() + _MIN_INTERVAL_S
 

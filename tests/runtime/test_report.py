@@ -70,6 +70,7 @@ def test_progress_has_the_fields_of_the_contract(pipe: Pipe) -> None:
             "cost": 1.5,
             "samples": 256,
             "samples_per_s": 900.0,
+            "passes": [],
         }
     ]
 
@@ -85,6 +86,22 @@ def test_of_many_steps_few_are_told_and_the_last_one_with_flush(pipe: Pipe) -> N
     assert pipe.events()[-1]["step"] == 1000
     reporter.flush()
     assert pipe.events() == []
+
+
+def test_every_line_has_the_exact_means_of_the_last_passes(pipe: Pipe) -> None:
+    reporter = Reporter(pipe.theirs)
+    for pass_id in range(20):
+        for batch in range(3):
+            reporter.progress(Progress(batch, pass_id, 9.0, step=1 + batch), pass_id + batch / 8)
+    reporter.flush()
+    first, last = pipe.events()
+    assert first["passes"] == [[0, 0.0]]
+    assert last["passes"] == [[pass_id, pass_id + 0.25] for pass_id in range(4, 20)]
+
+
+def test_a_mean_that_is_not_finite_is_left_out(pipe: Pipe) -> None:
+    Reporter(pipe.theirs).progress(Progress(0, 0, 1.0), math.inf)
+    assert pipe.events()[0]["passes"] == []
 
 
 def test_at_most_four_lines_a_second_are_written(pipe: Pipe) -> None:

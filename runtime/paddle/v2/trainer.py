@@ -284,7 +284,8 @@ class SGD:
             samples += len(batch)
             cost = step.cost / len(batch)
             speed = samples / max(time.monotonic() - started, 1e-9)
-            self._reporter.progress(Progress(batch_id, pass_id, cost, speed, self._step, samples))
+            told = Progress(batch_id, pass_id, cost, speed, self._step, samples)
+            self._reporter.progress(told, None if self._settings.trainer_id else self._log.mean_cost)
             handler(events.EndIteration(pass_id, batch_id, cost, metrics.report, outputs))
         is_only = self._is_local or self._settings.num_trainers == 1
         may_be_empty = self._step and not pass_id  # a later call may find no new data

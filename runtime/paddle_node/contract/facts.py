@@ -31,6 +31,7 @@ MAX_ENDPOINTS = 4096
 MAX_CURVES = 100
 MAX_TITLE = 100  # characters
 MAX_TEXT = 1000
+MAX_PASSES = 16
 
 
 class Ready(NamedTuple):
@@ -51,6 +52,9 @@ class Progress(NamedTuple):
         batch_id: the batch within its pass; without passes, the step.
         pass_id: None for a script without passes.
         samples_per_s: 0 in a pass without samples.
+        step: the process's own count of batches or steps.
+        passes: (pass, mean cost of all its samples so far) of trainer 0's last passes: reports that are not forwarded
+            take none with them.
     """
 
     batch_id: Count
@@ -59,6 +63,7 @@ class Progress(NamedTuple):
     samples_per_s: Optional[Finite] = None
     step: Count = 0
     samples: Count = 0
+    passes: Tuple[Tuple[Count, Finite], ...] = ()
 
 
 class Numbers(NamedTuple):
@@ -133,6 +138,7 @@ REPORTS: Mapping[str, Type[Any]] = {
 _MOST: Mapping[str, Tuple[Tuple[str, int], ...]] = {
     "ready": (("endpoints", MAX_ENDPOINTS), ("sparse_endpoints", MAX_ENDPOINTS)),
     "points": (("points", MAX_CURVES),),
+    "progress": (("passes", MAX_PASSES),),
 }
 
 
@@ -266,8 +272,9 @@ def read_report(kind: object, fields: Fields, sender: str, faults: Optional[List
     if record is None:
         raise RecordError("%s: %.80r is not a kind of report" % (sender, kind))
     if record is Progress and faults is not None:
-        return read_fitting(Progress, fields, "progress", sender, faults)
-    found = read(record, fields, str(kind), sender)
+        found: Any = read_fitting(Progress, fields, "progress", sender, faults)
+    else:
+        found = read(record, fields, str(kind), sender)
     for name, limit in _MOST.get(str(kind), ()):
         if len(getattr(found, name)) > limit:
             raise RecordError("%s: %s.%s has more than %d entries" % (sender, kind, name, limit))

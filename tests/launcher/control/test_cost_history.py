@@ -21,30 +21,35 @@ def after(*steps: Progress) -> dict[str, object]:
     return history.as_json()
 
 
-def test_points_say_how_many_batches_were_made_and_passes_their_mean() -> None:
+def test_points_have_the_trainers_own_count_of_batches_and_passes_the_means_that_it_reports() -> None:
     steps = [
-        Progress(0, 0, 4.0, None),
-        Progress(3, 0, 2.0, None),
-        Progress(1, 1, 1.0, None),
-        Progress(2, 1, None, None),
+        Progress(0, 0, 4.0, step=1, passes=((0, 4.0),)),
+        Progress(3, 5, 2.0, step=69, passes=((0, 3.5), (4, 2.75), (5, 2.5))),
+        Progress(12, 9, 1.0, step=130, passes=((5, 2.25), (9, 1.5))),
+        Progress(12, 9, None, step=131),
     ]
     assert after(*steps) == {
         "process": "trainer-0",
-        "points": [[1, 4.0], [4, 2.0], [6, 1.0]],
-        "passes": [[0, 3.0], [1, 1.0]],
+        "points": [[1, 4.0], [69, 2.0], [130, 1.0]],
+        "passes": [[0, 3.5], [4, 2.75], [5, 2.25], [9, 1.5]],
     }
 
 
 def test_a_trainer_that_starts_again_goes_on_to_the_right() -> None:
-    points = after(Progress(9, 3, 1.0, None), Progress(4, 3, 1.0, None), Progress(0, 2, 1.0, None))["points"]
-    assert points == [[10, 1.0], [11, 1.0], [12, 1.0]]
+    steps = [Progress(batch, 3, 1.0, step=step) for batch, step in ((9, 1040), (4, 1035), (6, 1037))]
+    assert after(*steps)["points"] == [[1040, 1.0], [1041, 1.0], [1043, 1.0]]
+
+
+def test_a_trainer_without_a_count_of_its_own_has_batches_of_its_passes() -> None:
+    steps = [Progress(batch, pass_id, 1.0) for pass_id, batch in ((0, 0), (0, 3), (1, 0), (1, 2))]
+    assert after(*steps)["points"] == [[1, 1.0], [4, 1.0], [5, 1.0], [7, 1.0]]
 
 
 def test_a_long_job_keeps_a_bounded_curve_of_the_same_form() -> None:
     passes = 50 * PASSES
     curve = after(
         *(
-            Progress(batch, pass_id, float(pass_id), None)
+            Progress(batch, pass_id, float(pass_id), passes=((pass_id, float(pass_id)),))
             for pass_id, batch in itertools.product(range(passes), (0, 1))
         )
     )

@@ -73,13 +73,18 @@ class TrainingLog:
                 " Batch=%d samples=%d AvgCost=%g CurrentCost=%g Eval: %s CurrentEval: %s",
                 self._batches,
                 self._samples,
-                self._cost / self._samples,
+                self.mean_cost,
                 self._new_cost / self._new_samples,
                 _text(self.metrics.report()),
                 _text(self._new_metrics.report()),
             )
             self._new_samples, self._new_cost = 0, 0.0
             self._new_metrics = Metrics(self._evaluators)
+
+    @property
+    def mean_cost(self) -> float:
+        """The mean cost of all samples of this pass so far; NaN if there are none."""
+        return self._cost / self._samples if self._samples else math.nan
 
     def finish_pass(self, read: int) -> None:
         """Write the line for the pass; `read` is the number of batches that the reader yielded.
@@ -89,14 +94,13 @@ class TrainingLog:
         if not read:
             level = logging.WARNING if self._pass_id else logging.ERROR
             self._logger.log(level, "pass %d: %s", self._pass_id, NO_BATCH)
-        average = self._cost / self._samples if self._samples else math.nan
         text = _text(self.metrics.report())
         self._logger.info(
             " Pass=%d Batch=%d samples=%d AvgCost=%g Eval: %s",
             self._pass_id,
             self._batches,
             self._samples,
-            average,
+            self.mean_cost,
             text,
         )
 

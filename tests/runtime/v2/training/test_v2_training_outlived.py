@@ -240,6 +240,27 @@ def test_progress_reaches_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert last["cost"] > 0
 
 
+def test_means_of_fast_passes_are_those_of_all_their_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    monkeypatch.setenv("PADDLE_REPORT_FD", str(writing))
+    paddle.init()
+    _, cost = network()
+    trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), adagrad())
+    costs: dict[int, float] = {}
+
+    def handler(happened: object) -> None:
+        if isinstance(happened, event.EndIteration):
+            size = (16, 16, 8)[happened.batch_id]
+            costs[happened.pass_id] = costs.get(happened.pass_id, 0.0) + happened.cost * size / 40
+
+    trainer.train(batches(samples(40), 16), 10, handler)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        last = json.loads(pipe.readlines()[-1])
+    assert last["step"] == 30
+    assert dict(last["passes"]) == pytest.approx(costs, rel=1e-6)
+
+
 def test_housing_and_digits_scripts_run_as_printed(tmp_path: Path) -> None:
     out, cost = regression()
     parameters = paddle.parameters.create(cost)

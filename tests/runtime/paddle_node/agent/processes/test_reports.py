@@ -11,7 +11,15 @@ import pytest
 
 from tests.runtime.paddle_node.agent.driven_node import Node
 
-STEP = {"pass_id": 0, "batch_id": 7, "step": 8, "cost": 5.1, "samples": 256, "samples_per_s": 900.0}
+STEP = {
+    "pass_id": 0,
+    "batch_id": 7,
+    "step": 8,
+    "cost": 5.1,
+    "samples": 256,
+    "samples_per_s": 900.0,
+    "passes": [],
+}
 READY = {"event": "ready", "endpoints": ["10.0.0.1:7164"], "sparse_endpoints": []}
 REPORT = """
 import os, sys
@@ -65,6 +73,7 @@ def test_fields_that_a_script_leaves_out_have_defaults(node: Node) -> None:
         "cost": 0.3,
         "samples": 0,
         "samples_per_s": None,
+        "passes": [],
     }
 
 
@@ -115,6 +124,7 @@ def test_counts_of_as_many_trainers_as_a_server_takes_are_passed_on(node: Node) 
         {**READY, "sparse_endpoints": [1]},
         progress(batch_id=-1),
         progress(batch_id=1.5),
+        progress(passes=[[0, 1.5]] * 17),
         {"event": "pushes"},
         {"event": "pushes", "trainers": {"0": [1, 0]}},
         {"event": "queue", "missing": [65535]},

@@ -14,6 +14,7 @@ from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.processes import log_progress
 from paddle_node.agent.processes.report import ScriptProgress
 from paddle_node.contract.facts import Progress
+from paddle_node.contract.records import fields_of
 from tests.runtime.paddle_node.agent.driven_node import Node
 
 HANGS = r"^(a+)+b(?P<loss>\d)"
@@ -85,7 +86,7 @@ def test_numbers_on_the_report_pipe_are_passed_on(node: Node) -> None:
         "import os; fd = int(os.environ['PADDLE_REPORT_FD'])\n"
         'os.write(fd, b\'{"event": "numbers", "values": {"step": 3, "loss": 0.5, "f1": 0.25}}\\n\')'
     )
-    assert node.expect("progress").fields == {"proc": "trainer-0", **step(3, 0.5)._asdict()}
+    assert node.expect("progress").fields == {"proc": "trainer-0", **fields_of(step(3, 0.5))}
     assert node.expect("points").fields["points"] == [["f1", 3, 0.25]]
 
 
