@@ -14,7 +14,7 @@ from paddle.fluid.errors import FluidError, FluidTypeError, RunError
 from paddle.fluid.program.misuse import MISUSE
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program, default_main_program, default_startup_program
-from paddle.fluid.program.untrained import startup_of
+from paddle.fluid.program.untrained import unstarted
 from paddle.fluid.remote.distribution import SENDING, serving_operator
 from paddle.fluid.remote.switchboard import Switchboard
 from paddle.fluid.run.batch_queue import readers_named
@@ -181,7 +181,9 @@ class Executor:
             try:
                 found = self._core.run(program, values, fetch_list, scope, step)
             except NotInitializedError as error:
-                raise _naming_startup(error) from None
+                reason = unstarted(error.name, program, default_startup_program(), scope)
+                text = f"{error.name!r} has no value in the scope: {reason}" if reason else str(error)
+                raise NotInitializedError(error.name, text) from None
         if not goes_on:
             MISUSE.initialized(program, scope)
         return found
@@ -323,18 +325,6 @@ def as_numpy(tensor: Any) -> Any:
         return [as_numpy(each) for each in tensor]
     value = tensor.value() if isinstance(tensor, LoDTensor) else tensor
     return given(value, "the tensor", True)
-
-
-def _naming_startup(error: NotInitializedError) -> NotInitializedError:
-    """Return the error with the startup program of the parameter, if it is not the default one."""
-    where = startup_of(error.name, default_startup_program())
-    if not where:
-        return error
-    return NotInitializedError(
-        error.name,
-        f"{error.name!r} has no value in the scope: default_startup_program() does not initialize it. Run the startup "
-        f"program of the program_guard that was in effect {where}",
-    )
 
 
 def _listed(fetch_list: Sequence[Name] | None) -> list[Name]:

@@ -17,7 +17,7 @@ from paddle.backend import Array, Device, array_module
 from paddle.graph.binding import STEP, Call, Registers, Rooms, onto
 from paddle.graph.block import Block
 from paddle.graph.errors import ExecutionError, FedShapeError, FeedError, NotInitializedError
-from paddle.graph.failure import checked, expecting, failed
+from paddle.graph.failure import Declared, checked, exchanged, expecting, failed, fed_notes, shape_fits
 from paddle.graph.in_place import copied, owner
 from paddle.graph.lod import LoDArray, plain
 from paddle.graph.operator import EMPTY, Operator
@@ -65,10 +65,15 @@ class BoundPlan:
         self._rooms = rooms
         self._specs = specs
         self._fed_once = {name for name, each in variables.items() if getattr(each, "is_data", False)}
+        self._declared = {
+            name: Declared(specs[name], variables[name].origin, getattr(variables[name], "has_batch", False))
+            for name in {*plan.asked.feeds, *self._fed_once}
+        }
         self._batched = [
             name
             for name in (*plan.asked.feeds, *self._fed_once)
-            if name in plan.numbers and name not in plan.sequential and specs[name].shape[:1] == (-1,)
+            if name in plan.numbers and not specs[name].lod_level and name not in plan.sequential
+            if specs[name].shape[:1] == (-1,)
         ]
         self._misfits = _Misfits(specs, plan.ops)
         self._odd: dict[str, tuple[int, ...]] = {}  # shapes of this run that differ from their declarations
@@ -99,8 +104,14 @@ class BoundPlan:
             self._bind(scope)
         registers = self._blank.copy()
         registers[STEP] = step
-        for number, name, spec in self._feeds:
-            registers[number] = self._entered(name, feed[name], spec, "fed")
+        try:
+            for number, name, spec in self._feeds:
+                registers[number] = self._entered(name, feed[name], spec, "fed")
+        except FeedError as error:
+            arrays = {name: each for name, each in feed.items() if hasattr(each, "shape")}
+            if swap := exchanged(self._misfits.odd(arrays), self._declared):
+                raise FeedError(f"{error}; {swap}") from None
+            raise
         self._odd = {}
         self._check_shapes({name: registers[number] for number, name, _ in self._feeds}, registers)
         for number, name, cell in self._loads:
@@ -170,8 +181,8 @@ class BoundPlan:
             raise NotInitializedError(
                 name,
                 f"{name!r} {self._specs[name].shape} has no value in the scope: run the startup program in this "
-                "scope first, after all calls of minimize. minimize extends the startup program that is the default "
-                "when it is called, unless startup_program= names another",
+                "scope first, after all calls of minimize, or load saved values into this scope. minimize extends the "
+                "startup program that is the default when it is called, unless startup_program= names another",
             )
         if isinstance(cell.value, LoDArray) and name not in self._plan.sequential:
             raise UnexpectedLod(name)
@@ -188,7 +199,7 @@ class BoundPlan:
                 f"{name!r} {where}: expected an array {spec.shape} {spec.dtype}, got {type(value).__name__}"
             )
         free = where == "fed" or name in self._fed_once
-        if dtype != spec.dtype or not (free or _shape_fits(shape, spec.shape)):
+        if dtype != spec.dtype or not (free or shape_fits(shape, spec.shape)):
             step = f": pass it as .astype('{spec.dtype}')" if dtype != spec.dtype else ""
             raise FeedError(
                 f"{name!r} {where}: expected {spec.shape} {spec.dtype}, got {tuple(shape)} {dtype}{step}"
@@ -220,10 +231,12 @@ class BoundPlan:
     def _failure(self, at: int, registers: Registers, error: Exception) -> ExecutionError:
         position, op = self._plan.ops[at]
         numbers = self._plan.numbers
-        notes = [
-            f"{name!r} was fed with shape {shape}, but is declared {self._specs[name].shape}"
-            for name, shape in self._odd.items()
-        ]
+        fed = {
+            name: value
+            for name in self._declared
+            if name in numbers and (value := registers[numbers[name]]) is not None
+        }
+        notes = fed_notes(fed, self._odd, self._declared)
         rows = {name: len(value) for name in self._batched if (value := registers[numbers[name]]) is not None}
         if len(set(rows.values())) > 1:
             notes.append(
@@ -250,7 +263,7 @@ class _Misfits:
         return {
             name: tuple(value.shape)
             for name, value in values.items()
-            if not _shape_fits(value.shape, self._specs[name].shape)
+            if not shape_fits(value.shape, self._specs[name].shape)
         }
 
     def refusal(
@@ -290,14 +303,6 @@ class _Misfits:
             for names, specs in zip(op.outputs.values(), results, strict=True):
                 seen.update((name, spec) for name, spec in zip(names, specs, strict=True) if name != EMPTY)
         return None
-
-
-def _shape_fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    """Return whether the shape of a value matches the declared shape."""
-    return shape == declared or (
-        len(shape) == len(declared)
-        and all(want in (-1, got) for got, want in zip(shape, declared, strict=True))
-    )
 
 
 def _apart(changed: list[tuple[Cell, Any, bool]]) -> list[tuple[Cell, Any, bool]]:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of failed operators, with their position and inputs; NaN, infinity and values that costs do not expect."""
+"""Errors of failed operators, with their inputs and fed values; NaN, infinity and values that costs do not expect."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -13,9 +14,11 @@ from paddle.graph.errors import ExecutionError
 from paddle.graph.lod import lod_of, plain
 from paddle.graph.operator import Operator, warn_script
 from paddle.ops.base.errors import OpError, RowError
+from paddle.ops.base.registry import Spec
 from paddle.ops.base.segments import joined
 from paddle.ops.base.selected_rows import SelectedRows
 
+Shape: TypeAlias = tuple[int, ...]
 _RUNS, _ROUNDING = 3, 1e-3
 _warned: set[str] = set()  # lines of scripts
 
@@ -46,6 +49,75 @@ def failed(
         message += f"; created {op.origin}"
     message += "".join(f"; {note}" for note in notes)
     return ExecutionError(op.type, position, message)
+
+
+class Declared(NamedTuple):
+    """The declaration of a fed variable.
+
+    Attributes:
+        line: "at file:line" of the script, or "".
+        has_batch: whether `layers.data` has prepended the batch size to its shape.
+    """
+
+    spec: Spec
+    line: str
+    has_batch: bool
+
+
+def shape_fits(shape: Shape, declared: Shape) -> bool:
+    """Return whether the shape of a value matches the declared shape."""
+    return shape == declared or (
+        len(shape) == len(declared)
+        and all(want in (-1, got) for got, want in zip(shape, declared, strict=True))
+    )
+
+
+def fed_notes(
+    values: Mapping[str, Any], odd: Mapping[str, Shape], known: Mapping[str, Declared]
+) -> list[str]:
+    """Return what is wrong with fed values.
+
+    Args:
+        values: fed values that are not yet freed.
+        odd: fed shapes that differ from the declared ones.
+        known: declarations of all fed variables.
+    """
+    found = []
+    for name in {**odd, **values}:
+        spec, line, has_batch = known[name]
+        where = f" {line}" if line else ""
+        if line and spec.lod_level and name in values and not lod_of(values[name]):
+            shape = f"shape {odd[name]}" if name in odd else "an array without LoD"
+            found.append(
+                f"{name!r} was fed with {shape}, but is declared {spec.shape}{where} with lod_level={spec.lod_level}: "
+                "feed fluid.create_lod_tensor(data, [lengths], place), where data has the rows of all sequences, joined"
+            )
+        elif name in odd:
+            text = f"{name!r} was fed with shape {odd[name]}, but is declared {spec.shape}{where}"
+            found.append(text + _correction(odd[name], spec.shape, has_batch))
+    return found + [text for text in [exchanged(odd, known)] if text]
+
+
+def exchanged(odd: Mapping[str, Shape], known: Mapping[str, Declared]) -> str:
+    """Return which two variables were fed with each other's values, if that explains all shapes, or ""."""
+    for one, other in combinations(odd, 2) if len(odd) == 2 else ():
+        if shape_fits(odd[one], known[other].spec.shape) and shape_fits(odd[other], known[one].spec.shape):
+            return (
+                f"{one!r} and {other!r} were fed with each other's values: feed_list has the order of the fields of a "
+                "sample"
+            )
+    return ""
+
+
+def _correction(shape: Shape, declared: Shape, has_batch: bool) -> str:
+    if declared[-1:] == (1,) and shape_fits(shape, declared[:-1]):
+        return f": reshape it, as in .reshape{declared}"
+    if has_batch and shape == declared[1:] and len(shape) > 1:
+        return (
+            f": layers.data adds the batch size, so if this is {shape[0]}, declare shape={list(shape[1:])}, or pass "
+            f"append_batch_size=False; feed one sample as a batch {(1, *shape)}"
+        )
+    return f": feed a batch, as in .reshape{(1, *shape)}" if has_batch and shape == declared[1:] else ""
 
 
 def _sample(value: Any, row: int) -> str:

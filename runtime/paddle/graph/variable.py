@@ -26,6 +26,7 @@ class Variable:
         stop_gradient: whether the variable gets no gradient and passes none on; data variables should set it.
         lod_level: 0 for plain batches, 1 for sequences, 2 for sequences of sequences.
         elsewhere: the reason why no operator computes the variable, if other processes do.
+        origin: "at file:line" of the script, for inputs of programs.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Variable:
         self.persistable = persistable
         self.stop_gradient = stop_gradient
         self.lod_level = lod_level
-        self.elsewhere = ""
+        self.elsewhere = self.origin = ""
 
     @property
     def error_bounds(self) -> Mapping[str, float] | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -32,6 +32,7 @@ from paddle.fluid.files.tensor_file import (
 )
 from paddle.fluid.program.misuse import MISUSE
 from paddle.fluid.program.program import Program, default_main_program
+from paddle.fluid.program.untrained import renamed
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.fluid.run.scope import global_scope
 from paddle.graph.errors import NotInitializedError
@@ -343,15 +344,14 @@ def read_table_states(path: Path, name: str) -> tuple[SelectedRows, str]:
 
 
 def _only(path: Path, variable: Variable) -> Any:
-    with opened(path) as stream:
+    with opened(path, variable.block.vars) as stream:
         value = _read(stream, variable)
         _at_end(stream, path)
     return value
 
 
 def _at_end(stream: BinaryIO, path: Path) -> None:
-    rest = len(stream.read(1))
-    if rest:
+    if stream.read(1):
         raise ModelFileError(
             f"{path} has data after the last variable: the file belongs to a different program"
         )
@@ -372,7 +372,7 @@ def make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path, variables: Collection[str] = ()) -> Iterator[BinaryIO]:
     """Open a file for reading, as a context manager; a ModelFileError explains why it cannot be read."""
     try:
         stream = path.open("rb")
@@ -380,7 +380,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         folder = path.parent
         reason = error.strerror if folder.exists() else f"the directory {folder} does not exist"
         if isinstance(error, FileNotFoundError) and folder.exists():
-            reason = f"{folder} has no such file; load it into the program that saved the directory"
+            reason = f"{folder} has no such file; {renamed(path, variables)}"
         raise ModelFileError(f"cannot read {path}: {reason}") from error
     with stream:
         yield stream

@@ -24,6 +24,7 @@ from paddle.fluid.program.variable import Variable, VarType
 from paddle.fluid.reader import PyReader
 from paddle.fluid.run.places import Place
 from paddle.graph import unique_name
+from paddle.graph.operator import script_line
 
 __all__ = [
     "Preprocessor", "batch", "create_py_reader_by_data", "data", "double_buffer", "load", "open_files",
@@ -67,7 +68,7 @@ def data(
     variable = block.create_var(
         name, sizes, dtype, stop_gradient=stop_gradient, lod_level=lod_level, type=type, is_data=True
     )
-    variable.has_batch = has_batch
+    variable.has_batch, variable.origin = has_batch, script_line()
     return variable
 
 
@@ -124,6 +125,8 @@ def py_reader(
         )
         for at, (shape, dtype, level) in enumerate(zip(shapes, dtypes, levels, strict=True))
     ]
+    for variable in variables:
+        variable.origin = script_line()
     return _Unread(variables, capacity, known)
 
 

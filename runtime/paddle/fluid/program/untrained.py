@@ -4,6 +4,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
+from collections.abc import Collection
+from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, ref
 
@@ -17,6 +21,7 @@ _log = logging.getLogger(__name__)
 
 _RANDOM = frozenset({"uniform_random", "gaussian_random", "truncated_gaussian_random"})
 _INITIAL = _RANDOM | {"fill_constant"}
+_NUMBER = re.compile(r"\d+")
 
 
 class _Found(NamedTuple):
@@ -85,15 +90,52 @@ class Untrained:
             )
 
 
-def startup_of(name: str, default: Program) -> str:
-    """Return the line whose layer added a parameter to another startup program than the default one, or ""."""
-    found = {
-        each: op
+def initializers(name: str) -> dict[Program, str]:
+    """Return the startup programs that initialize a variable, with the lines of the script that made them do so."""
+    return {
+        each: op.origin
         for each in list(PROGRAMS)
         for op in each.global_block().ops
         if name in op.writes and not op.reads
     }
-    return "" if default in found else next((op.origin for op in found.values() if op.origin), "")
+
+
+def unstarted(name: str, program: Program, default: Program, scope: Scope) -> str:
+    """Return why a variable of a program has no value although a startup program seems to have been run, or ""."""
+    found = initializers(name)
+    where = found.get(default) or next((line for line in found.values() if line), "")
+    if not where:
+        return ""
+    if default not in found:
+        return (
+            "default_startup_program() does not initialize it. Run the startup program of the program_guard that was "
+            f"in effect {where}"
+        )
+    was_run = any(scope.has(each) for op in default.global_block().ops for each in op.writes)
+    if was_run or not any(each.persistable and scope.has(each.name) for each in program.list_vars()):
+        return ""
+    return (
+        f"default_startup_program() initializes it {where}, but was not run in this scope. If another startup program "
+        "was run, make this call within its program_guard, or pass it to minimize as startup_program=; otherwise run "
+        "default_startup_program() first"
+    )
+
+
+def renamed(path: Path, variables: Collection[str]) -> str:
+    """Return advice for a variable that has no file in a directory, given the names of its program's variables."""
+    pattern = _NUMBER.sub("#", path.name)
+    try:
+        names = [each for each in os.listdir(path.parent) if _NUMBER.sub("#", each) == pattern]
+    except OSError:
+        names = []
+    if not names or not {*names}.isdisjoint(variables):
+        return "load it into the program that saved the directory"
+    where = next((f" {line}" for line in initializers(path.name).values() if line), "")
+    return (
+        f"it has {min(names)!r}, because the network was built again{where}, with other generated names. Build each "
+        "network within `with fluid.unique_name.guard():`, name its parameters with ParamAttr(name=...), or use "
+        "clone(for_test=True)"
+    )
 
 
 def _look(program: Program) -> _Found:

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes in feeds, startup programs and saved names: messages have the cause, the script's line, the correction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle.fluid as fluid
+from paddle.errors import PaddleError
+
+_LINE = r"at .*test_fluid_corrections\.py:\d+"
+_SWAPPED = "'x' and 'y' were fed with each other's values: feed_list has the order"
+_Feed = dict[str, Any]
+
+
+def zeros(*shape: int, dtype: str = "float32") -> np.ndarray:
+    return np.zeros(shape, dtype)
+
+
+def regression(shape: list[int], batch: bool = True) -> fluid.framework.Variable:
+    x = fluid.layers.data("x", shape, append_batch_size=batch)
+    y = fluid.layers.data("y", [1])
+    return fluid.layers.mean(fluid.layers.square_error_cost(fluid.layers.fc(x, 1), y))
+
+
+def image() -> fluid.framework.Variable:
+    return fluid.layers.conv2d(fluid.layers.data("x", [1, 8, 8]), 2, 3)
+
+
+def classes() -> fluid.framework.Variable:
+    x, y = fluid.layers.data("x", [4]), fluid.layers.data("y", [1], dtype="int64")
+    return fluid.layers.mean(fluid.layers.cross_entropy(fluid.layers.fc(x, 3, act="softmax"), y))
+
+
+def words(pooled: bool = True) -> fluid.framework.Variable:
+    ids = fluid.layers.data("words", [1], dtype="int64", lod_level=1)
+    rows = fluid.layers.embedding(ids, [9, 6])
+    return fluid.layers.fc(fluid.layers.sequence_pool(rows, "sum") if pooled else rows, 2)
+
+
+def lstm() -> fluid.framework.Variable:
+    ids = fluid.layers.data("words", [1], dtype="int64", lod_level=1)
+    return fluid.layers.dynamic_lstm(fluid.layers.fc(fluid.layers.embedding(ids, [9, 6]), 8), 8)[0]
+
+
+_LOD = f"declared .* {_LINE} with lod_level=1: feed fluid.create_lod_tensor"
+
+
+def run(out: fluid.framework.Variable, feed: _Feed) -> list[Any]:
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    return exe.run(feed=feed, fetch_list=[out], return_numpy=False)
+
+
+@pytest.mark.parametrize(
+    ("build", "feed", "says"),
+    [
+        (
+            lambda: regression([32, 13]),
+            {"x": zeros(32, 13), "y": zeros(32, 1)},
+            rf"declared \(-1, 32, 13\) {_LINE}: layers.data adds the batch size, .* declare shape=\[13\], or pass",
+        ),
+        (image, {"x": zeros(1, 8, 8)}, r"feed one sample as a batch \(1, 1, 8, 8\)"),
+        (
+            lambda: regression([13]),
+            {"x": zeros(13), "y": zeros(1, 1)},
+            rf"{_LINE}: feed a batch, as in .reshape\(1, 13\)",
+        ),
+        (
+            lambda: regression([13]),
+            {"x": zeros(4, 13), "y": zeros(4)},
+            rf"'y' .* declared \(-1, 1\) {_LINE}: reshape it, as in .reshape\(-1, 1\)",
+        ),
+        (lambda: regression([13]), {"x": zeros(4, 1), "y": zeros(4, 13)}, _SWAPPED),
+        (classes, {"x": zeros(4, 1, dtype="int64"), "y": zeros(4, 4)}, _SWAPPED),
+        (words, {"words": zeros(3, 4, 1, dtype="int64")}, rf"fed with shape \(3, 4, 1\), but is {_LOD}"),
+        (words, {"words": zeros(12, 1, dtype="int64")}, f"fed with an array without LoD, but is {_LOD}"),
+        (lstm, {"words": zeros(3, 4, 1, dtype="int64")}, _LOD),
+    ],
+)
+def test_wrong_feeds_are_corrected(
+    build: Callable[[], fluid.framework.Variable], feed: _Feed, says: str
+) -> None:
+    with pytest.raises(PaddleError, match=says):
+        run(build(), feed)
+
+
+@pytest.mark.parametrize(
+    ("build", "feed"),
+    [
+        (lambda: regression([-1, 13], batch=False), {"x": zeros(4, 12), "y": zeros(4, 1)}),
+        (lambda: regression([13]), {"x": zeros(4, 12), "y": zeros(4, 1)}),
+        (lambda: regression([13]), {"x": zeros(4, 1), "y": zeros(4, 12)}),
+    ],
+)
+def test_other_shapes_get_no_wrong_correction(
+    build: Callable[[], fluid.framework.Variable], feed: _Feed
+) -> None:
+    with pytest.raises(PaddleError, match="but is declared") as caught:
+        run(build(), feed)
+    assert not any(
+        each in str(caught.value) for each in ("reshape", "layers.data adds", "each other's", "LoD")
+    )
+
+
+def test_words_without_lod_are_accepted_where_no_operator_needs_it() -> None:
+    assert run(words(pooled=False), {"words": zeros(12, 1, dtype="int64")})[0].shape() == [12, 2]
+
+
+def network() -> fluid.framework.Variable:
+    return fluid.layers.fc(fluid.layers.fc(fluid.layers.data("x", [4]), 3), 1)
+
+
+def test_minimize_outside_the_program_guard_is_corrected() -> None:
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup):
+        loss = fluid.layers.mean(network())
+    fluid.optimizer.Adam(0.1).minimize(loss)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(startup)
+    says = rf"default_startup_program\(\) initializes it {_LINE}, but .*within its program_guard, .*startup_program="
+    with pytest.raises(PaddleError, match=says):
+        exe.run(main, feed={"x": zeros(2, 4)}, fetch_list=[loss])
+    exe.run(fluid.default_startup_program())
+    exe.run(main, feed={"x": zeros(2, 4)}, fetch_list=[loss])
+
+
+def test_a_scope_without_values_can_also_be_loaded() -> None:
+    out = network()
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    with (
+        fluid.scope_guard(fluid.Scope()),
+        pytest.raises(PaddleError, match="or load saved values into this scope"),
+    ):
+        exe.run(feed={"x": zeros(2, 4)}, fetch_list=[out])
+
+
+@pytest.mark.parametrize("load", [fluid.io.load_persistables, fluid.io.load_params])
+def test_other_generated_names_are_explained(load: Callable[..., None], tmp_path: Path) -> None:
+    network()
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    fluid.io.save_persistables(exe, str(tmp_path))
+    again = fluid.Program()
+    with fluid.program_guard(again, fluid.Program()):
+        network()
+    says = rf"it has 'fc_0.w_0', because the network was built again {_LINE}, .*unique_name.guard"
+    with pytest.raises(PaddleError, match=says):
+        load(exe, str(tmp_path), main_program=again)
+
+
+def test_a_larger_network_was_not_built_again(tmp_path: Path) -> None:
+    out = network()
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    fluid.io.save_persistables(exe, str(tmp_path))
+    fluid.layers.fc(out, 2)
+    with pytest.raises(PaddleError, match="load it into the program that saved the directory"):
+        fluid.io.load_persistables(exe, str(tmp_path))
