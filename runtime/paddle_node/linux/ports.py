@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -85,9 +86,8 @@ def _covers(where: str, address: str) -> bool:
 def _links(folder: str) -> "set[str]":
     """Return the targets of a process's descriptors; empty if they are not visible."""
     found = set()
-    try:
+    with contextlib.suppress(OSError):  # it has ended, or is another user's
         for name in os.listdir(folder):
-            found.add(os.readlink(folder + "/" + name))
-    except OSError:  # it has ended, or closed one meanwhile
-        pass
+            with contextlib.suppress(OSError):  # closed in the meantime, as the listing of an own folder is
+                found.add(os.readlink(folder + "/" + name))
     return found

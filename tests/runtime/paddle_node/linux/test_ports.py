@@ -57,6 +57,14 @@ def test_a_process_that_listens_on_all_addresses_is_named_for_each(asked: str) -
         assert owner.pid == pid
 
 
+def test_a_descriptor_that_is_closed_during_the_search_hides_no_other() -> None:
+    with open(os.devnull) as first, socket.create_server(("127.0.0.1", 0)) as listener:
+        first.close()  # its number is that of the search's own listing, which ends before the link is read
+        owner = owner_of("127.0.0.1", listener.getsockname()[1])
+        assert owner is not None
+        assert owner.pid == os.getpid()
+
+
 def test_a_server_on_all_addresses_is_kept_from_its_port_by_any_of_them() -> None:
     with held("127.0.0.2") as (pid, port):
         assert owner_text(f"*:{port}").startswith(f": held by pid {pid} ")
