@@ -30,8 +30,9 @@ def _infer_increment(x: Spec, *, step: float) -> Spec:
 
 
 def _holding(x: Spec, *numbers: float) -> Spec:
-    if x.dtype.kind in "iu" and not all(float(number).is_integer() for number in numbers):
-        raise AttrError(f"X is {x.dtype}, so {numbers} would lose the fraction: cast X to 'float32' first")
+    for number in numbers if x.dtype.kind in "iu" else ():
+        if not float(number).is_integer():
+            raise AttrError(f"X is {x.dtype}, which cannot represent {number:g}: cast X to 'float32' first")
     return x
 
 
