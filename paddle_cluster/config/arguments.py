@@ -253,6 +253,11 @@ def _check_value(option: Option, value: str | None) -> str:
 def _check_job_options(given: Mapping[str, list[str]], loose: str, rest: Sequence[str]) -> None:
     if "job_dispatch_package" not in given and "job_workspace" not in given:
         for token, following in itertools.pairwise((*rest, "")):
+            if token in ("-f", "--file") and following.endswith((".yaml", ".yml", ".json", ".toml")):
+                raise UsageError(
+                    f"unknown option {token}: options, not a file, describe a job, such as -p DIR --entry=FILE; "
+                    "conf.py lists its hosts"
+                )
             if match := _PACKAGE.fullmatch(token):
                 meant = f"-p {match[2] or following or 'DIR'}"
                 raise UsageError(f"unknown option {match[1]}: to send a directory to the nodes, give {meant}")

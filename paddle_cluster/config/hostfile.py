@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses hostfiles of mpirun, DeepSpeed and Horovod (`host slots=N`), and Ansible inventories in INI format.
 
-From an inventory, the hosts of all groups are used, with address, user and port of the host or its groups. Other
-variables are ignored and reported.
+From an inventory, the hosts of all groups are used, with address, user, port and private key of the host or its groups.
+Other variables are ignored and reported.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -43,6 +44,21 @@ _ALL = "all"
 _LOGIN = {
     f"ansible_{prefix}{name}": name for name in ("host", "user", "port") for prefix in ("", "ssh_")
 }  # including the names from before 2.0
+_KEYS = ("ansible_ssh_private_key_file", "ansible_private_key_file")
+_INSTEAD = tuple(
+    (regex(pattern), advice)
+    for pattern, advice in (
+        (rf"(?:{'|'.join(_KEYS)})=(.*)", " ({0} does not exist)"),
+        (
+            r"ansible_ssh_\w+_args=.*(?:-J\s*|ProxyJump[=\s]\"?)([^\s\"']+).*",
+            " (set SSH_JUMP = '{0}' in conf.py)",
+        ),
+        (r"ansible_ssh_\w+_args=.*", " (write its options into ~/.ssh/config)"),
+        (r"ansible_python_interpreter=(/.*)", " (set PYTHON = '{0}' in conf.py)"),
+        (r".*", ""),
+    )
+)
+"""Variable of an inventory that is ignored -> what to do instead; {} is the group."""
 
 
 class _Line(NamedTuple):
@@ -179,10 +195,31 @@ def _inventory(path: Path, lines: list[str]) -> HostList:
     variables = {word: one for word, one in every.items() if one.get("slots") != "0"}
     wheres = {word: wheres[word] for word in variables}
     hosts = tuple(_login(word, where, variables[word]) for word, where in wheres.items())
-    named = {name for one in variables.values() for name in one}
+    unused = {
+        name: value
+        for one in variables.values()
+        for name, value in one.items()
+        if name not in (*_LOGIN, "slots") and not (name in _KEYS and _key({name: value}))
+    }
+    keys = {
+        at: key for at, one in enumerate(variables.values()) if (key := _key(one)) and not hosts[at].is_local
+    }
     slots = {at: int(v["slots"]) for at, v in enumerate(variables.values()) if v.get("slots", "").isdecimal()}
-    ignored = tuple(sorted(named - _LOGIN.keys() - {"slots"}))
-    return HostList(hosts, tuple(wheres.values()), str(path), slots, ignored=ignored)
+    ignored = tuple(name + _instead(f"{name}={value}") for name, value in sorted(unused.items()))
+    return HostList(hosts, tuple(wheres.values()), str(path), slots, keys, ignored=ignored)
+
+
+def _key(variables: Mapping[str, str]) -> Path | None:
+    """Return the private key that variables name; None if there is no such file."""
+    path = Path(
+        os.path.expanduser(next((variables[name] for name in _KEYS if name in variables), ""))
+    ).absolute()
+    return path if path.is_file() else None
+
+
+def _instead(text: str) -> str:
+    found = ((pattern.fullmatch(text), advice) for pattern, advice in _INSTEAD)
+    return next(advice.format(*match.groups()) for match, advice in found if match)
 
 
 def _login(word: str, where: str, variables: Mapping[str, str]) -> Host:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 
 from paddle_cluster.config.values import ValueMismatchError, mismatch, nearest, show
 from paddle_cluster.text.sizes import some
@@ -36,6 +37,7 @@ _COMMA = regex(r",(?![^\[]*\])")
 _NUMBERS = regex(r"([0-9]{1,9})(?:[-:]([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")
 _LETTERS = regex(r"([a-z])[-:]([a-z])|([A-Z])[-:]([A-Z])")
 _SPAN = regex(r"((?:[0-9]+\.){3})([0-9]+)-(?:(?:[0-9]+\.){3})?([0-9]+)")  # of addresses
+_RANGE = regex(r"([^\[]*)\[([0-9]+)[-:]([0-9]+)\]([^\[]*)")
 _NETWORK = regex(r"[0-9.]+/[0-9.]+|[0-9a-fA-F:]+/[0-9]+")
 _ZONE = regex(r"[A-Za-z0-9_.-]{1,15}")
 
@@ -80,6 +82,7 @@ class HostList:
         lines: location of each host in the source.
         source: the file or option that names them.
         slots: number of trainers by node ID, if given.
+        keys: private key of the login by node ID, if given.
         all_hosts: number of hosts including excluded ones; 0 means no host was excluded.
         ignored: settings of the source that have no effect.
         is_conf: whether the source is HOSTS of conf.py.
@@ -90,6 +93,7 @@ class HostList:
     lines: tuple[str, ...]
     source: str
     slots: Mapping[int, int] = field(default_factory=dict)
+    keys: Mapping[int, Path] = field(default_factory=dict)
     all_hosts: int = 0
     ignored: tuple[str, ...] = ()
     is_conf: bool = False
@@ -114,6 +118,7 @@ class HostList:
             hosts=tuple(self.hosts[one] for one in ids),
             lines=tuple(self.lines[one] for one in ids),
             slots={new: self.slots[one] for new, one in enumerate(ids) if one in self.slots},
+            keys={new: self.keys[one] for new, one in enumerate(ids) if one in self.keys},
             all_hosts=self.total,
         )
 
@@ -259,7 +264,8 @@ def own_address(value: object) -> str:
 
 
 def jump(value: object) -> str:
-    """Accept ssh's ProxyJump: hosts separated by commas, or an empty text."""
+    """Accept ssh's ProxyJump: hosts as a list or separated by commas, or an empty text."""
+    value = ",".join(map(str, value)) if isinstance(value, list | tuple) else value
     if not isinstance(value, str):
         raise mismatch("jump hosts as [user@]host[:port], separated by commas, or ''", value)
     for hop in value.split(",") if value else ():
@@ -362,14 +368,10 @@ def _name(text: str) -> str:
     if not _NAME.fullmatch(name) or len(name) > MAX_TEXT:
         raise HostError(
             f"{text!r} is not a host name: expected letters, digits, '-', '_' and single dots"
-            + ("; ranges belong in --hosts or a hostfile; conf.py can compute HOSTS" if "[" in text else "")
+            + (f"; {_computed(*match.groups())}" if (match := _RANGE.fullmatch(text)) else "")
         )
     if span := _SPAN.fullmatch(name):
-        first, last = span[2], span[3]
-        raise HostError(
-            f"write a range of addresses as {span[1]}[{first}-{last}] in --hosts or a hostfile; in conf.py: "
-            f"HOSTS = [f'{span[1]}{{i}}' for i in range({int(first)}, {int(last) + 1})]"
-        )
+        raise HostError(_computed(*span.groups()))
     if not name.strip("0123456789."):
         try:
             ipaddress.IPv4Address(name)
@@ -379,6 +381,13 @@ def _name(text: str) -> str:
                 f"{text!r} is not an IPv4 address: expected four numbers from 0 to 255{hint}"
             ) from None
     return name
+
+
+def _computed(before: str, first: str, last: str, after: str = "") -> str:
+    """Return advice for a range of hosts."""
+    form = f":0{len(first)}" if first.startswith("0") else ""
+    form = f"[f'{before}{{i{form}}}{after}' for i in range({int(first)}, {int(last) + 1})]"
+    return f"write a range as {before}[{first}-{last}]{after} in --hosts or a hostfile; in conf.py: HOSTS = {form}"
 
 
 def _ascii_form(text: str) -> str:

@@ -38,6 +38,10 @@ _LISTS = regex(
 )
 _CONFIG = regex(r"--?config(=|$)")
 _IN_CONF = frozenset(row.flag for row in BY_KEY.values())  # checked with the names in conf.py
+_NO_HOSTS = {
+    "all": "leave it out to use all hosts of conf.py",
+    "this": "for this machine, give --hosts=local",
+}
 _BARE = "; a flag without a value is True"
 _RESUME = regex(r"latest|auto|[0-9]+(\.[\w.-]+)?")
 MOST_A_MACHINE = 4096  # trainers
@@ -100,7 +104,9 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
         "cluster.own": own,
         "cluster.slots": slots,
         "ssh.host_keys": tuple(
-            (listed.hosts[node_id].describe(), one.key) for node_id, one in own.items() if one.key is not None
+            (listed.hosts[node_id].describe(), key)
+            for node_id, key in {**listed.keys, **{node_id: one.key for node_id, one in own.items()}}.items()
+            if key is not None
         ),
         "job.mode": arguments["mode"],
         "job.mode_is_explicit": "mode" in arguments.given,
@@ -158,6 +164,8 @@ def _hosts(layers: Layers, read: Mapping[str, Any]) -> HostList:
         return engine_hosts(NodeRequest(arguments["nnodes"], layers.environ, read, conf.where, given))
     hosts, origin = read["HOSTS"], layers.origins["HOSTS"]
     if origin == "--hosts":
+        if advice := _NO_HOSTS.get(hosts[0].text if len(hosts) == 1 else ""):
+            raise ConfError(origin, f"{advice}; for a host with this name, write user@{hosts[0].text}")
         if question := next(filter(None, map(count_question, hosts)), ""):
             raise ConfError(origin, question)
         return HostList(hosts, (origin,) * len(hosts), origin)

@@ -239,7 +239,7 @@ def root_dir(value: object) -> str:
 
 def python(value: object) -> str:
     """Accept a Python on the nodes: a command name, an absolute path, or empty for the default."""
-    expected = "a command such as 'python3.11' or a path on the nodes such as '/opt/conda/envs/x/bin/python'"
+    expected = "a command such as 'python3.11', without arguments, or a path such as '/opt/conda/bin/python'"
     is_command = isinstance(value, str) and (value.startswith("/") or not {*"/ "} & {*value})
     if not isinstance(value, str) or not is_command or not value.isprintable() or value[:1] in ("-", "~"):
         raise mismatch(expected, value)

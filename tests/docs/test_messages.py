@@ -10,6 +10,7 @@ import pytest
 
 from paddle_cluster.cli import commands
 from paddle_cluster.config.options import CONF_NAMES
+from paddle_cluster.config.script_habits import MEANT
 from tests.docs.option_tables import (
     FOR_INSTANCE,
     OF_OTHERS,
@@ -82,7 +83,7 @@ def test_variables_that_the_launcher_names_exist() -> None:
         f"{path}:{line}: {name}"
         for path, line, text in messages("paddle_cluster")
         for name in _VARIABLE.findall(text)
-        if name not in {*CONF_NAMES, *_OF_OTHERS, *written}
+        if name not in {*CONF_NAMES, *_OF_OTHERS, *MEANT, *written}
     ]
     assert wrong == []
 

@@ -76,6 +76,15 @@ def test_slots_are_trainers_in_collective_mode_and_are_told_elsewhere(
 
 
 @pytest.mark.parametrize(
+    ("hosts", "words"), [("all", "leave it out to use all hosts"), ("this", "give --hosts=local; for a host")]
+)
+def test_a_word_for_all_hosts_or_this_one_is_answered(configured: Resolve, hosts: str, words: str) -> None:
+    with pytest.raises(ConfError, match=words):
+        configured(HOSTS, "-p", "ws", f"--hosts={hosts}")
+    assert configured(HOSTS, "-p", "ws", f"--hosts=u@{hosts}").cluster.hosts[0].name == hosts
+
+
+@pytest.mark.parametrize(
     ("argv", "words"),
     [
         (["--queue_priority=5"], "--queue_priority has no effect"),

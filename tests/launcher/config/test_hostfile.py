@@ -83,7 +83,11 @@ def test_an_inventory_of_ansible_names_the_hosts_of_all_groups(tmp_path: Path) -
         ("db-b", "postgres@db-b:22"),
     ]
     assert found.slots == {3: 4}
-    assert found.ignored == ("ansible_python_interpreter", "ansible_ssh_private_key_file", "http_port")
+    assert found.ignored == (
+        "ansible_python_interpreter (set PYTHON = '/usr/bin/python3' in conf.py)",
+        "ansible_ssh_private_key_file (~/.ssh/gate does not exist)",
+        "http_port",
+    )
     assert found.lines[3] == f"{tmp_path}/hosts.ini:6"
 
 
@@ -91,7 +95,32 @@ def test_what_an_inventory_says_besides_is_named(configured: Resolve, tmp_path: 
     (tmp_path / "hosts.ini").write_text(INVENTORY)
     got = configured(HOSTS + "TRAINERS = ['gate', 'web01']\n", "-p", "ws", "--hostfile=hosts.ini")
     assert got.cluster.trainers == (1, 3)
-    assert any("hosts.ini: ignored: ansible_python_interpreter," in remark for remark in got.sources.remarks)
+    assert any("hosts.ini: ignored: ansible_python_interpreter " in remark for remark in got.sources.remarks)
+
+
+@pytest.mark.parametrize("name", ["ansible_ssh_private_key_file", "ansible_private_key_file"])
+def test_private_keys_of_an_inventory_are_used(configured: Resolve, tmp_path: Path, name: str) -> None:
+    for key in ("site", "b", "mine"):
+        (tmp_path / key).touch()
+    (tmp_path / "i").write_text(f"a\nb {name}={tmp_path}/b\nc\n[all:vars]\n{name}=site\n")
+    settings = "HOST_SETTINGS = {'c': {'key': 'mine'}}\n"
+    got = configured(settings, "-p", "ws", "--hostfile=i", "--exclude=a")
+    assert dict(got.ssh.host_keys) == {"b": tmp_path / "b", "c": Path("mine")}
+    assert not any("ignored" in remark for remark in got.sources.remarks)
+    assert dict(configured("", "-p", "ws", "--hostfile=i").ssh.host_keys)["a"] == tmp_path / "site"
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        ("'-o ProxyJump=u@gate -C'", "SSH_JUMP = 'u@gate'"),
+        ("'-J gate'", "SSH_JUMP = 'gate'"),
+        ("-C", "~/.ssh/config"),
+    ],
+)
+def test_ssh_options_of_an_inventory_are_answered(tmp_path: Path, value: str, advice: str) -> None:
+    (tmp_path / "i").write_text(f"a ansible_ssh_common_args={value}\n")
+    assert advice in read_hostfile(tmp_path / "i").ignored[0]
 
 
 def test_groups_that_contain_each_other_end(tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ ILLEGAL = [
     ("10.1.9.256", "IPv4"),
     ("12345", "IPv4"),
     ("10.0.0.1-3", "HOSTS = [f'10.0.0.{i}' for i in range(1, 4)]"),
+    ("n[1-4]", "HOSTS = [f'n{i}' for i in range(1, 5)]"),
+    ("u@n[08-11].x", "[f'n{i:02}.x' for i in range(8, 12)]"),
     ("10.0.0.8-10.0.0.11", "10.0.0.[8-11]"),
     ("10.0.0.0/24", "a network, not a host"),
     ("user@local", "embedded"),

@@ -59,7 +59,7 @@ WRONG = [
     ("HOSTS = ['u@a',\n'u@b'\n'u@c']", "conf.py:2: HOSTS: a comma is missing in 'u@bu@c'"),
     ("HOSTS = ['u@b' 'u@c']", "conf.py:1: HOSTS: a comma is missing in 'u@bu@c'"),
     (HOSTS + "root_dir = '/scratch'", "conf.py:2: root_dir has no effect; did you mean ROOT_DIR?"),
-    ("HOSTS = ['u@a[1-8]']", "ranges belong in --hosts"),
+    ("HOSTS = ['u@a[1-8]']", "in --hosts or a hostfile; in conf.py: HOSTS = [f'a{i}' for i in range(1, 9)]"),
     (HOSTS + "PADDLE_TRAINER_COUNT = 4", "conf.py:2: unknown name PADDLE_TRAINER_COUNT; write names"),
     (
         HOSTS + "ENGINE = 'slurm'",
@@ -203,6 +203,11 @@ WRONG = [
         "conf.py:2: SSH_IDENTITY_FILES: expected a list of private key files",
     ),
     (HOSTS + "SSH_JUMP = 'gate;id'", "conf.py:2: SSH_JUMP: the string 'gate;id' is not a host"),
+    (HOSTS + "SSH_JUMP = ['gate', 'a;id']", "conf.py:2: SSH_JUMP: the string 'a;id' is not a host"),
+    (
+        HOSTS + "PYTHON = 'conda run python'",
+        "conf.py:2: PYTHON: expected a command such as 'python3.11', without arguments",
+    ),
     (HOSTS + "SSH_JUMP = 'local'", "conf.py:2: SSH_JUMP: expected a jump host that ssh can reach"),
     (HOSTS + "TRAINERS = []", "conf.py:2: TRAINERS: expected at least one node"),
     (
