@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from paddle.endpoints import check_endpoints
-from paddle.errors import ConfigError
+from paddle.errors import ConfigError, did_you_mean
 from paddle_node.contract import names
 from paddle_node.contract.flags import parse_bool
 
@@ -56,7 +56,10 @@ def _one_of(*words: str) -> Callable[[Mapping[str, str], str], str | None]:
     def word(env: Mapping[str, str], name: str) -> str | None:
         text = env.get(name, "").strip()
         if text and text not in words:
-            raise ConfigError(f"environment variable {name}: expected {' or '.join(words)}, got {text!r}")
+            hint = did_you_mean(text.upper(), words)
+            raise ConfigError(
+                f"environment variable {name}: expected {' or '.join(words)}, got {text!r}{hint}"
+            )
         return text or None
 
     return word

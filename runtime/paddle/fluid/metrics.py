@@ -122,8 +122,12 @@ class Accuracy(MetricBase):
         self.value = 0.0
         self.weight = 0.0
 
-    def update(self, value: Any, weight: float) -> None:
-        """Add the accuracy of a minibatch of `weight` samples."""
+    def update(self, value: Any, weight: float | None = None) -> None:
+        """Add the accuracy of a minibatch of `weight` samples, which must be given."""
+        if weight is None:
+            raise FluidTypeError(
+                "Accuracy.update: weight is missing: pass the size of the batch, as in update(value, weight=len(batch))"
+            )
         if weight < 0:
             raise FluidError(f"Accuracy: weight must not be negative, got {weight}")
         self.value += float(np.asarray(value).reshape(-1)[0]) * weight

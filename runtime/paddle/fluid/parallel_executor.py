@@ -3,18 +3,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from paddle.fluid.compiler import check_loss, run_parallel
-from paddle.fluid.errors import FluidError
+from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.parallel.data_parallel import DataParallel
 from paddle.fluid.parallel.strategies import BuildStrategy, ExecutionStrategy
 from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.run.places import Place, cpu_places, cuda_places
 from paddle.fluid.run.scope import Scope, global_scope
 from paddle.graph.block import Name
+
+_C = TypeVar("_C", bound=Callable[..., Any])
+
+
+def _without_program(run: _C) -> _C:
+    """Return a `run` that refuses a program, which `Executor.run` takes, with the correction."""
+
+    @wraps(run)
+    def checked(self: object, *args: Any, **named: Any) -> Any:
+        if "program" in named or isinstance(next(iter(args), None), Program):
+            raise FluidTypeError(
+                "ParallelExecutor.run takes no program: its first argument is fetch_list, as in "
+                "run(fetch_list=[loss], feed=...); pass the program as ParallelExecutor(..., main_program=program)"
+            )
+        return run(self, *args, **named)
+
+    return checked  # type: ignore[return-value]
 
 
 class ParallelExecutor:
@@ -65,6 +83,7 @@ class ParallelExecutor:
         """The number of places."""
         return self._parallel.device_count
 
+    @_without_program
     def run(
         self, fetch_list: Sequence[Name], feed: Any = None, feed_dict: Any = None, return_numpy: bool = True
     ) -> list[Any]:

@@ -16,12 +16,13 @@ import numpy.typing as npt
 
 from paddle import graph
 from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.program.advice import of_shapes, swapped
 from paddle.fluid.program.descriptions import BlockDesc
 from paddle.fluid.program.operator import OP_ROLE, OP_ROLE_VAR, Operator
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.graph.block import Name
 from paddle.graph.operator import script_line
-from paddle.ops.base.errors import OpError
+from paddle.ops.base.errors import OpError, ShapeError
 from paddle.ops.base.registry import Spec
 
 Initializer = Callable[[Any, Any], Any]
@@ -197,20 +198,18 @@ class Block(graph.Block):
         Scripts that test a single operator declare all its variables with the same dtype. Therefore, a bare input that
         no other operator reads may become an integer variable if the operator needs integers.
         """
+        if text := swapped(op, self.reach, has_failed=False):
+            raise ShapeError(f"operator {op.describe()}: {text}")
         try:
             super().infer(op)
         except OpError as error:
             if any(self._inferred_with_numbers(op, name) for name in op.reads):
                 return
             inputs = [cast(Variable, self.reach(name)) for name in op.reads]
-            least = min((len(each.shape) for each in inputs), default=0)
-            for each in inputs:
-                if each.is_data and each.shape[0] == -1 and len(each.shape) > max(least, 2):
-                    raise type(error)(
-                        f"{error}; layers.data adds the size of the batch to the shape of {each.name!r}: declare the "
-                        f"shape of one sample, such as {list(each.shape[2:])}, or pass append_batch_size=False"
-                    ) from error
-            raise
+            text = swapped(op, self.reach, has_failed=True) or of_shapes(op, inputs)
+            if not text:
+                raise
+            raise type(error)(f"{error}; {text}") from error
 
     def _inferred_with_numbers(self, op: graph.Operator, name: str) -> bool:
         variable = cast(Variable, self.reach(name))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from paddle.fluid.program.advice import channels_last
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import PROGRAMS, Program
 from paddle.graph.operator import script_line
@@ -47,8 +48,6 @@ _KEEP_ROWS = {
     ),
 }
 """Operators whose output has the first axis of an input -> the slot of this input."""
-_COLORS = (1, 3)
-_SMALLEST = 8
 
 
 def warn_of_operators(program: Program) -> None:
@@ -97,12 +96,7 @@ def _operators(program: Program) -> Iterator[str]:
                         f"batch of {source!r}: transpose it, as in layers.transpose(x, {[1, 0, *range(2, len(shape))]})"
                     )
         elif op.type == "conv2d" and (image := block.vars.get(op.inputs["Input"][0])) is not None:
-            shape = tuple(image.shape)
-            if getattr(image, "is_data", False) and shape[1] == shape[2] >= _SMALLEST and shape[3] in _COLORS:
-                yield (
-                    f"conv2d {op.origin} reads {image.name!r} {shape} as (batch, channels, height, width): declare it "
-                    f"as {[shape[3], *shape[1:3]]}, and feed images.transpose(0, 3, 1, 2)"
-                )
+            yield from filter(None, [channels_last(f"conv2d {op.origin}", image)])
 
 
 def _warn_of_training_mode(program: Program) -> None:

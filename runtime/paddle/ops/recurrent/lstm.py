@@ -44,9 +44,12 @@ def check(x: Spec, weight: Spec, bias: Spec, out_width: int, use_peepholes: bool
     """
     width = weight.shape[1] // 4
     if len(x.shape) != 2 or not agree(x.shape[1], 4 * width) or weight.shape != (out_width, 4 * width):
+        size = x.shape[-1]
+        fitting = f"give the LSTM size={size} ({size // 4} units), or " if size > 0 and size % 4 == 0 else ""
         raise ShapeError(
             f"expected Input (rows, {4 * width}), for 4 gates of width {width}, and Weight ({out_width}, {4 * width}), "
-            f"got {x.shape} and {weight.shape}: give the fc before the LSTM size={4 * width}"
+            f"got {x.shape} and {weight.shape}. The size of an LSTM is 4 times the number of units: {fitting}"
+            f"give the fc before it size={4 * width} ({width} units)"
         )
     biases = (7 if use_peepholes else 4) * width
     if bias.shape != (1, biases):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import paddle.fluid as fluid
+from paddle.env import JobEnvironment
 from paddle.errors import PaddleError
 
 _LINE = r"at .*test_fluid_corrections\.py:\d+"
@@ -163,3 +164,122 @@ def test_a_larger_network_was_not_built_again(tmp_path: Path) -> None:
     fluid.layers.fc(out, 2)
     with pytest.raises(PaddleError, match="load it into the program that saved the directory"):
         fluid.io.load_persistables(exe, str(tmp_path))
+
+
+def scores(size: int = 3, level: int = 0) -> fluid.framework.Variable:
+    return fluid.layers.fc(fluid.layers.data("x", [4], lod_level=level), size, act="softmax")
+
+
+def label(level: int = 0, dtype: str = "int64") -> fluid.framework.Variable:
+    return fluid.layers.data("label", [1], dtype=dtype, lod_level=level)
+
+
+_L = fluid.layers
+_EXCHANGED = "input is the prediction, and label the data layer: exchange"
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: _L.cross_entropy(input=label(), label=scores()),
+        lambda: _L.cross_entropy(input=label(dtype="float32"), label=scores()),
+        lambda: _L.softmax_with_cross_entropy(logits=label(), label=scores()),
+        lambda: _L.bpr_loss(input=label(), label=scores()),
+        lambda: _L.accuracy(input=label(), label=scores()),
+        lambda: _L.auc(input=label(), label=scores(2)),
+        lambda: _L.hsigmoid(input=label(), label=scores(), num_classes=3),
+        lambda: _L.nce(input=label(), label=scores(), num_total_classes=3),
+        lambda: _L.linear_chain_crf(input=label(1), label=scores(3, 1)),
+        lambda: _L.warpctc(input=label(1), label=scores(3, 1)),
+    ],
+)
+def test_exchanged_predictions_and_labels_are_named(build: Callable[[], Any]) -> None:
+    with pytest.raises(PaddleError, match=_EXCHANGED):
+        build()
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: _L.cross_entropy(scores(), label()),
+        lambda: _L.cross_entropy(scores(), _L.cast(label(dtype="float32"), "int64")),
+        lambda: _L.cross_entropy(_L.data("p", [3]), _L.reshape(_L.argmax(scores(), 1), [-1, 1])),
+        lambda: _L.cross_entropy(_L.data("p", [3]), _L.one_hot(label(), 3), soft_label=True),
+        lambda: _L.accuracy(_L.data("p", [3]), label()),
+        lambda: _L.sigmoid_cross_entropy_with_logits(_L.data("p", [1]), _L.cast(label(), "float32")),
+    ],
+)
+def test_computed_labels_are_accepted(build: Callable[[], Any]) -> None:
+    assert build().shape[-1] == 1
+
+
+def gates(width: int) -> fluid.framework.Variable:
+    return _L.fc(_L.data("s", [6], lod_level=1), width)
+
+
+_NCHW = r"'img' \(-1, 28, 28, 1\) as \(batch, channels, height, width\): declare it as \[1, 28, 28\]"
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (
+            lambda: _L.dynamic_lstm(gates(64), 16),
+            r"4 times the number of units: give the LSTM size=64 \(16 units\)",
+        ),
+        (lambda: _L.dynamic_lstmp(gates(64), 16, 8), r"give the LSTM size=64 \(16 units\)"),
+        (
+            lambda: _L.dynamic_lstm(gates(18), 16),
+            r"number of units: give the fc before it size=16 \(4 units\)",
+        ),
+        (
+            lambda: _L.dynamic_lstm(gates(18), 18),
+            "4 times the number of units, got 18: for 18 units, pass 72",
+        ),
+        (
+            lambda: _L.dynamic_gru(gates(48), 48),
+            "needs width 144: pass size=16, or give the fc before it size=144",
+        ),
+        (lambda: _L.dynamic_gru(gates(16), 16), "needs width 48: give the fc before it size=48"),
+        (lambda: _L.gru_unit(gates(48), gates(16), 16), "3 times the number of units, got 16: .* pass 48"),
+        (lambda: _L.conv2d(_L.data("img", [28, 28, 1]), 20, 5), _NCHW),
+        (lambda: _L.pool2d(_L.data("img", [28, 28, 1]), 5), _NCHW),
+        (
+            lambda: fluid.nets.simple_img_conv_pool(_L.data("img", [28, 28, 1]), 20, 5, 2, 2),
+            "feed images.transpose",
+        ),
+    ],
+)
+def test_sizes_of_layers_are_corrected(build: Callable[[], Any], says: str) -> None:
+    with pytest.raises(PaddleError, match=says):
+        build()
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_parallel_executor_takes_no_program_in_run(named: bool) -> None:
+    loss = _L.mean(network())
+    exe = fluid.ParallelExecutor(use_cuda=False)
+    program = fluid.default_main_program()
+    args, more = ((), {"program": program}) if named else ((program,), {})
+    with pytest.raises(TypeError, match=r"its first argument is fetch_list, as in run\(fetch_list=\[loss\]"):
+        exe.run(*args, **more, fetch_list=[loss], feed={"x": zeros(2, 4)})  # type: ignore[misc, arg-type]
+
+
+def test_an_accuracy_asks_for_its_weight() -> None:
+    with pytest.raises(TypeError, match=r"weight is missing: .* update\(value, weight=len\(batch\)\)"):
+        fluid.metrics.Accuracy().update(0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("trainer", "did you mean 'TRAINER'"),
+        ("PSEVER", "did you mean 'PSERVER'"),
+        ("Trainners", "did you mean 'TRAINER'"),
+        ("worker", "expected TRAINER or PSERVER, got 'worker'$"),
+    ],
+)
+@pytest.mark.parametrize("variable", ["TRAINING_ROLE", "PADDLE_TRAINING_ROLE"])
+def test_misspelt_roles_get_the_nearest_one(variable: str, text: str, says: str) -> None:
+    with pytest.raises(PaddleError, match=f"environment variable {variable}: .*{says}"):
+        JobEnvironment.read({variable: text})

@@ -22,7 +22,9 @@ _NUMBERS = {"identity": 0, "sigmoid": 1, "tanh": 2, "relu": 3}
 
 def _part(size: int, parts: int) -> int:
     if size % parts:
-        raise FluidError(f"size: expected a multiple of {parts}, got {size}")
+        raise FluidError(
+            f"size: expected {parts} times the number of units, got {size}: for {size} units, pass {parts * size}"
+        )
     return size // parts
 
 
@@ -77,6 +79,17 @@ dynamic_lstmp = several(
 )
 
 
+def _gru_input(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    width, size = (-1, *given["input"].shape)[-1], given["size"]
+    if width not in (-1, 3 * size):
+        fitting = f"pass size={width // 3}, or " if width % 3 == 0 else ""
+        raise FluidError(
+            f"dynamic_gru: input {given['input'].name!r} has width {width}, but size={size}, the number of units, "
+            f"needs width {3 * size}: {fitting}give the fc before it size={3 * size}"
+        )
+    return {}
+
+
 dynamic_gru = layer(
     "dynamic_gru(input, size, param_attr=None, bias_attr=None, is_reverse=False, gate_activation='sigmoid', "
     "candidate_activation='tanh', h_0=None, origin_mode=False)",
@@ -93,6 +106,7 @@ dynamic_gru = layer(
         h_0: initial hidden states (sequences, D), zero if None.
         origin_mode: h = u h' + (1 - u) candidate instead of (1 - u) h' + u candidate""",
     "gru",
+    change=_gru_input,
     to="candidate_activation=activation h_0=H0 size=",
     learnt={
         "Weight": lambda given: (given["size"], 3 * given["size"]),
