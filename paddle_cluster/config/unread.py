@@ -22,6 +22,7 @@ _ADDS = "add_argument"
 _OF_PORTS = {"port", "ports_num", "ports_num_for_sparse"}
 _READS_WORDS = regex(rb"argv\[1\]|add_subparsers")
 _OPTION = regex(r"-(?![\d.]*$)")  # neither a negative number nor a hyphen alone
+_OPTION_STRING = regex(rb"[\"'](-[^\"'\s]*)")
 _SHORT_NUMBER = regex(r"-([A-Za-z])([0-9]+)")
 _READS_ANY = regex(  # a script that may read options which it does not name
     rb"(?<!len\(sys\.)(?:\b|_)argv\b(?!\[0\]|\[1\](?!\[|\.))|parse_known|REMAINDER|\.\.\.[\"']|parents=|prefix_chars|Hf\w*Pars"
@@ -89,14 +90,14 @@ class _Script:
 
 def _read(files: Mapping[Path, bytes], entry: Entry, package: Path) -> _Script:
     source = b"\n".join(files.values())
-    nodes = [node for text in files.values() for node in ast.walk(ast.parse(text))]
-    mentions = [one for one in nodes if _ADDS in [getattr(one, name, "") for name in ("attr", "id", "value")]]
+    parsed = [ast.parse(text) for text in files.values() if _ADDS.encode() in text]
+    nodes = [node for tree in parsed for node in ast.walk(tree)]
+    mentions = {one for one in nodes if _ADDS in [getattr(one, name, "") for name in ("attr", "id", "value")]}
     calls = [node for node in nodes if isinstance(node, ast.Call) and node.func in mentions]
     names = [getattr(one, "value", None) for call in calls for one in call.args]
     texts = [name for name in names if isinstance(name, str)]
     is_unclear = len(texts) < len(names) or len(calls) < len(mentions) or bool(_READS_ANY.search(source))
-    strings = (node.value for node in nodes if isinstance(node, ast.Constant))
-    options = frozenset(text for text in strings if isinstance(text, str) and text.startswith("-"))
+    options = frozenset(one.decode("utf-8", "replace") for one in _OPTION_STRING.findall(source))
     are_options = all(call.args for call in calls) and all(text.startswith("-") for text in texts)
     has_words = not are_options or _READS_WORDS.search(source) is not None
     return _Script(entry, package, source, is_unclear, options, has_words)

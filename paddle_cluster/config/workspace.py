@@ -11,6 +11,7 @@ PyTorch script in the default mode would get parameter servers that it never use
 from __future__ import annotations
 
 import ast
+import functools
 import glob
 import itertools
 import os
@@ -312,12 +313,12 @@ def sources(entry: Entry, package: Path) -> tuple[list[str], dict[Path, bytes]]:
             continue
         try:
             seen[file] = read_bounded(file, LIMIT)
-            tree = ast.parse(seen[file])
+            names = _imported(seen[file], file.parent.relative_to(package).parts)
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             return [], {}
         if len(seen) > _MOST_FILES:
             return [], {}
-        for name in _imported(tree, file.parent.relative_to(package).parts):
+        for name in names:
             top = name.partition(".")[0]
             found = [root for root in roots if (root / top).is_dir() or (root / f"{top}.py").is_file()]
             todo += [file for root in found for file in _files_of(root, name)]
@@ -346,15 +347,18 @@ def unprepared_commands(entry: Entry, package: Path) -> Iterator[tuple[str, str,
             yield f"{package / entry.path}:{number}", found[1], _FILES[found[1].split()[0]]
 
 
-def _imported(tree: ast.Module, folder: Sequence[str]) -> Iterator[str]:
+@functools.lru_cache(_MOST_FILES)  # several checks of a job need them
+def _imported(source: bytes, folder: Sequence[str]) -> list[str]:
     """Return the dotted names that a module imports; relative names start at the top of the workspace."""
-    for node in ast.walk(tree):
+    names = []
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             above = folder[: len(folder) - node.level + 1] if node.level else ()
             module = ".".join([*above, *([node.module] if node.module else [])])
-            yield from (f"{module}.{alias.name}" if module else alias.name for alias in node.names)
+            names += [f"{module}.{alias.name}" if module else alias.name for alias in node.names]
+    return names
 
 
 def _files_of(package: Path, name: str) -> Iterator[Path]:
