@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster that paddle.py runs jobs on. docs/configuration.md lists every name."""
+"""The cluster that the launcher runs jobs on. docs/configuration.md lists every name."""
 
 # The machines. The position of a host in this list is its node id. `local` is an embedded node: a directory
 # and an agent on this machine, without sshd. Three of them are enough to try things out. With real machines:
@@ -38,8 +38,8 @@ LD_LIBRARY_PATH = ""
 # PSERVERS = [0]
 # TRAINERS = [1, 2]
 
-# The Python of the nodes: 3.11 or newer, with numpy and pyzmq. "" is python3, and on local nodes the Python
-# that runs paddle.py.
+# The Python of the nodes. "" is python3, and on local nodes the Python that runs the launcher. Programs that use
+# `paddle` (v2, Fluid, paddle.pserver, paddle.collective) need 3.11 or newer, with numpy and pyzmq.
 PYTHON = ""
 
 # Settings that differ on single hosts: {"gpu-box": {"python": "/opt/py311/bin/python", "root_dir": "/scratch",

@@ -2,7 +2,7 @@
 # ruff: noqa: T201  scripts print their results
 """Plain JAX over several processes: each has a share of the samples, and the gradients are summed over all devices.
 
-`jax.distributed.initialize()` finds the other processes by itself, through variables that paddle.py sets.
+`jax.distributed.initialize()` finds the other processes by itself, through variables that the launcher sets.
 
     python paddle.py -p examples --entry=jax_allreduce.py --mode=collective --nproc_per_node=2
 """

@@ -20,6 +20,7 @@ from paddle_cluster.config.resolve import resolve
 from paddle_cluster.errors import ExitCode, UsageError, WorkspaceError
 from paddle_cluster.screen.writer import answer
 from paddle_cluster.system.installation import COMMAND, CONF_FILE, EXAMPLES_DIR, PROGRAM, TEMPLATE_DIR
+from paddle_node.contract.classes import regex
 
 USAGE = f"""\
 {PROGRAM} init [OPTION] DIR
@@ -76,6 +77,7 @@ SAMPLES: Mapping[str, Sample] = {
 }
 """Option -> its workspace."""
 _DEFAULT = "--v2"
+_EXAMPLE = regex(r"python paddle\.py -p examples\S*(?: --entry=\S+)?")
 
 
 def run(argv: Sequence[str]) -> ExitCode:
@@ -105,6 +107,8 @@ def run(argv: Sequence[str]) -> ExitCode:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(conf, workspace, sample)
+        command = shlex.join([*COMMAND.split(), *_next(conf, workspace)])
+        _name_command(workspace, command)
     except OSError as error:
         raise WorkspaceError(
             f"cannot write {error.filename or folder}: {error.strerror}; give a different directory"
@@ -113,7 +117,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         f"{conf}: the cluster, three embedded nodes on this machine ({PROGRAM} help "
         "configuration)\n"
         f"{workspace}: the workspace, with {sample.about}\n"
-        f"next: {shlex.join([*COMMAND.split(), *_next(conf, workspace), *sample.options])}"
+        f"next: {' '.join([command, *sample.options])}"
         + "".join(
             f"\nor your own {name}: {shlex.join([*COMMAND.split(), 'run', '-p', str(folder), f'--conf={conf}'])} "
             f"--entry={name} --mode=collective"
@@ -135,6 +139,14 @@ def _write(conf: Path, workspace: Path, sample: Sample) -> None:
             _prepare(new_workspace, resolve(Arguments({"conf": new_conf}), os.environ).num_trainers)
         new_workspace.rename(workspace)
         new_conf.rename(conf)
+
+
+def _name_command(workspace: Path, command: str) -> None:
+    """Replace the example's command in the files of the sample by the one that runs this workspace."""
+    for file in (workspace / name for name in ("train.py", "README.md")):
+        if file.exists():
+            text = file.read_text(encoding="utf-8")
+            file.write_text(_EXAMPLE.sub(lambda _: command, text), encoding="utf-8")
 
 
 def _prepare(workspace: Path, trainers: int) -> None:

@@ -60,7 +60,11 @@ def test_each_sample_is_a_job_that_can_begin(
     here: Path, capsys: pytest.CaptureFixture[str], option: str
 ) -> None:
     assert main.main(["init", option, "demo"]) == 0
-    command = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("next: "))
+    told = capsys.readouterr().out.splitlines()[-1].removeprefix("next: ")
+    texts = [(here / "demo/ws" / name).read_text() for name in SAMPLES[option].files]
+    assert any(told in text for text in texts) == (option != "--v2")  # whose README.md has both commands
+    assert not any("-p examples" in text for text in texts)
+    command = shlex.split(told)
     assert command[2:6] == ["run", "-p", "demo/ws", "--conf=demo/conf.py"]
     assert main.main([*command[2:], "--dry_run"]) == 0
     assert "trainer-2" in capsys.readouterr().out.replace("trainer 2", "trainer-2")
