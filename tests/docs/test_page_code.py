@@ -75,9 +75,10 @@ PROGRAMS = (
         "docs/tutorial-pytorch.md",
         _TORCH
         + "network = lambda: torch.nn.Linear(2, 2)\n<0>\n"
-        + f"for turn in range({TURNS}):\n    dist.barrier()\n    <2>\n"
+        + f"for step in range({TURNS}):\n    loss, batch = torch.ones(1), [step]\n    <2>\n"
+        + "    dist.barrier()\n    <3>\n"
         + "dist.barrier()\nassert set(torch.load(saved)) == set(model.state_dict())\ndist.destroy_process_group()\n",
-        ("model(torch.ones(1, 2)).sum().backward()",),
+        ("", "model(torch.ones(1, 2)).sum().backward()"),
         "torch",
         _TWO,
     ),

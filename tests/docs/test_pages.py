@@ -68,3 +68,11 @@ def test_a_change_is_one_short_line_of_the_changelog() -> None:
 @pytest.mark.parametrize("page", OUTSIDE, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_of_pages_outside_the_site_lead_somewhere(page: Path) -> None:
     assert list(dead_links(page)) == []
+
+
+def test_the_animation_starts_with_its_last_frame_and_stays_there_for_readers_who_avoid_motion() -> None:
+    drawn = (DOCS / "run.svg").read_text(encoding="utf-8")
+    last, resting = re.findall(r"transform: ?(translateY\(-\d+px\))", drawn)[-2:]
+    assert last == resting
+    assert re.search(r"animation-delay: -\d+ms", drawn)
+    assert re.search(r"prefers-reduced-motion: reduce\) \{\s*#screen_view \{animation: none\}", drawn)
