@@ -203,6 +203,7 @@ class Control:
 
     def _picture(self) -> None:
         self._requested = False
+        self._history.costs.measure(time.time(), self._roster.speeds())
         self._status = state.take(self._record.job_id, self._scrollback, self._roster, self._history)
 
 

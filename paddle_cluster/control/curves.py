@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from paddle_cluster.text.output_events import Event, Plotted, Progressed
@@ -75,10 +76,11 @@ class Curve:
 
 
 class CostHistory:
-    """The costs of trainer 0 since the job's start, and their mean over each pass."""
+    """The costs of trainer 0 since the job's start, their mean over each pass, and the speed of all trainers."""
 
     def __init__(self) -> None:
         self._curve = Curve(POINTS)
+        self._speeds = Curve(POINTS)
         self._passes: dict[int, float] = {}  # pass -> mean cost, as the trainer reports it
         self._batches = BatchCount()
 
@@ -91,11 +93,17 @@ class CostHistory:
         for early in sorted(self._passes)[:-PASSES]:
             del self._passes[early]
 
+    def measure(self, at: float, speeds: Collection[float]) -> None:
+        """Add the speeds of all running trainers, in samples/s, at a time in seconds since 1970."""
+        if speeds:
+            self._speeds.add(at, sum(speeds))
+
     def as_json(self) -> dict[str, Any]:
-        """Return the points and the mean cost of each pass, for status.json."""
+        """Return the points, the mean cost of each pass, and the total speeds, for status.json."""
         return {
             "process": TRAINER,
             "points": [list(point) for point in self._curve.points],
+            "speeds": [list(point) for point in self._speeds.points],
             "passes": [list(one) for one in sorted(self._passes.items())],
         }
 

@@ -232,6 +232,7 @@ def read_curve(value: object) -> dict[str, Any]:
     return {
         "process": str(value.get("process")) if isinstance(value.get("process"), str) else "",
         "points": _pairs(value.get("points"), POINTS),
+        "speeds": _pairs(value.get("speeds"), POINTS),
         "passes": _pairs(value.get("passes"), PASSES),
     }
 

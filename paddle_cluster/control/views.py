@@ -185,11 +185,11 @@ def _metric(title: str, one: Fact) -> str:
 
 
 def ago(seconds: float) -> str:
-    """Format a duration in the largest fitting unit, such as "12 s", "3 min", "2 h" or "5 d"."""
+    """Format a duration in its largest unit, rounded down, such as "12 s", "3 min", "2 h" or "5 d"."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * size or (unit != "min" and seconds >= size):
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{max(0.0, seconds) // 1:.0f} s"
 
 
 def state_text(one: Fact) -> str:

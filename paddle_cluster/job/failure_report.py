@@ -53,12 +53,14 @@ def write(
     conclusion: Conclusion,
     incidents: Sequence[Incident],
     stacks: Mapping[str, str],
+    advice: str = "",
 ) -> str:
     """Write failure.json; return an error message, or "".
 
     Args:
         incidents: restarts and losses that the job survived.
         stacks: process name -> its stacks at the time when a different process hung.
+        advice: what to do, which takes precedence over general advice.
     """
     content = {
         "schema_version": SCHEMA_VERSION,
@@ -68,6 +70,7 @@ def write(
             **_failure(conclusion.cause),
             "log_end": list(conclusion.cause.tail),
             "stacks": conclusion.cause.stacks,
+            "advice": advice or remedy(conclusion.cause),
         },
         "same": [_failure(failure) for failure in conclusion.same],
         "failed_too": [{**_failure(failure), "log_end": list(failure.tail)} for failure in conclusion.others],

@@ -273,6 +273,7 @@ def _explain(conclusion: Conclusion, roster: Roster, job_id: str, code: ExitCode
         conclusion=conclusion,
         incidents=roster.incidents,
         stacks={name: record.stacks for name, record in roster.processes.items() if record.stacks},
+        advice=advice,
     )
     lines = report(conclusion, [incident.text for incident in roster.incidents], advice)
     return [*lines, f"  {problem}" if problem else f"  details (JSON): {log_dir / failure_report.NAME}"]

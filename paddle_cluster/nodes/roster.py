@@ -14,13 +14,14 @@ from paddle_cluster.nodes.failure import Failure, FailureKind, Incident
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.plan.plan import Process, Role
-from paddle_node.contract.classes import dataclass, field
+from paddle_node.contract.classes import dataclass, field, regex
 from paddle_node.contract.facts import MAX_CURVES, Gradients, Life, Metrics, ProcessFacts, Progress
 from paddle_node.contract.records import RecordError
 from paddle_node.contract.text import visible
 
 _LINE_READ = 2048  # bytes of a process's newest lines
 _LINE_SHOWN = 300  # characters of its last line
+_GLOG = regex(r"^[IWEF]\d{4,8} \d\d:\d\d:\d\d\.\d+ +\d+ [^\s\]]+\] ")
 
 
 class ProcessState(Enum):
@@ -118,7 +119,8 @@ class ProcessRecord:
         if self.output is None:
             return self.facts.life
         line = self.output.rstrip().rpartition(b"\n")[2].decode("utf-8", "backslashreplace")
-        return self.facts.life._replace(last_line=visible(line.rpartition("\r")[2])[:_LINE_SHOWN])
+        text = _GLOG.sub("", visible(line.rpartition("\r")[2]))
+        return self.facts.life._replace(last_line=text[:_LINE_SHOWN])
 
     @property
     def has_samples(self) -> bool:
@@ -207,6 +209,11 @@ class Roster:
     def trainers(self) -> list[ProcessRecord]:
         """Return the records of all trainer processes, in rank order."""
         return [record for record in self.processes.values() if record.process.role is Role.TRAINER]
+
+    def speeds(self) -> list[float]:
+        """Return the samples/s of the running trainers that report them."""
+        reports = [one.facts.progress for one in self.trainers() if one.stage is Stage.RUNNING]
+        return [one.samples_per_s for one in reports if one and one.samples_per_s is not None]
 
     def known(self, node: NodeRecord, name: str) -> str:
         """Return the name of a process in a message from a node, after checking it.

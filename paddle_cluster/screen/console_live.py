@@ -34,11 +34,13 @@ class CostCurve:
 
     def __init__(self) -> None:
         self._points: list[float] = []
+        self._low, self._high = math.inf, -math.inf
         self._steps = 1  # per point
         self._open: list[float] = []
 
     def add(self, cost: float) -> None:
         """Add the cost of one step."""
+        self._low, self._high = min(self._low, cost), max(self._high, cost)
         self._open.append(cost)
         if len(self._open) < self._steps:
             return
@@ -49,13 +51,16 @@ class CostCurve:
             self._steps *= 2
 
     def lines(self, width: int) -> list[str]:
-        """Return CURVE_ROWS lines of at most `width` cells, with the highest and lowest cost; none for one point."""
+        """Return CURVE_ROWS lines of at most `width` cells; none for one point.
+
+        The labels are the highest and the lowest of all costs, also if points average several of them.
+        """
         points = self._points
         while len(points) > max(1, width - 9):
             points = _paired(points)
         if len(points) < 2 or not all(map(math.isfinite, points)):
             return []
-        low, high = min(points), max(points)
+        low, high = self._low, self._high
         scale = (CURVE_ROWS * 8 - 1) / (high - low) if high > low else 0.0
         levels = [1 + round((point - low) * scale) for point in points]
         labels = [f"{high:.4g}", *[""] * (CURVE_ROWS - 2), f"{low:.4g}"]
@@ -336,4 +341,8 @@ class LiveView(View):
         if room - len(lines) - len(table) >= CURVE_ROWS:
             lines += self._curve()
         lines += [row(line, widths) for line in table]
-        return [crop(line, width - 1) for line in lines[: height - 1]]
+        mark = "…" if self._has_blocks else "..."
+        return [
+            line if cells(line) < width else crop(line, width - 1 - len(mark)) + mark
+            for line in lines[: height - 1]
+        ]

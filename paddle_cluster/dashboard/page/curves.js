@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Curves of one job, drawn by uPlot: costs and metrics by rank, mean cost per pass, and speed since the page was opened.
+// Curves of one job, drawn by uPlot: costs and metrics by rank, mean cost per pass, and the speed of all trainers.
 // The curves of a second job can be added as dashed lines.
 
 import { apart, byId, element, isNumber, short } from "./words.js";
 
 const HEIGHT = 190;
-const SPEEDS = 600;
+const OUTLIER = 20; // values above so many times the median are cut off,
+const FEW = 0.2; // unless more than this share of them is
+const COLOURS = 8;
 const WHOLE = [...Array(12).keys()].flatMap((power) => [1, 2, 5].map((one) => one * 10 ** power)); // between ticks
 
 export class Curves {
   constructor() {
     this.plots = {};
-    this.times = [];
-    this.speeds = [];
     this.drawn = {};
     this.first = { process: "trainer-0", points: [] };
     this.others = [];
@@ -22,11 +22,12 @@ export class Curves {
     addEventListener("resize", () => this.resize());
   }
 
-  // curve: {process, points: [[batches, cost], ...], passes: [[pass, mean cost], ...]}
+  // curve: {process, points: [[batches, cost], ...], passes: [[pass, mean cost], ...], speeds: [[time, samples/s], ...]}
   cost(curve) {
     if (!curve) return;
     this.first = { passes: [], ...curve, points: curve.points ?? [] };
     this.costs();
+    this.draw("speed", apartFrom(curve.speeds ?? []), true);
   }
 
   // The costs of other ranks, and the curves that the scripts of all ranks draw or report: [{process, title, points}, ...]
@@ -81,22 +82,13 @@ export class Curves {
     return this.figures.get(title);
   }
 
-  speed(rows) {
-    const told = rows.filter((row) => row.state === "running" && isNumber(row.samples_per_s));
-    if (!told.length || Date.now() / 1000 - (this.times.at(-1) ?? 0) < 0.7) return; // what came with the page comes again
-    this.times.push(Date.now() / 1000);
-    this.speeds.push(told.reduce((sum, row) => sum + row.samples_per_s, 0));
-    if (this.times.length > SPEEDS) {
-      this.times.shift();
-      this.speeds.shift();
-    }
-    this.draw("speed", [this.times, this.speeds], true);
-  }
-
   draw(id, data, isTime, ranks = []) {
     this.drawn[id] = [data, isTime, ranks];
     if (data[0].length < (isTime ? 3 : 2)) return;
-    byId("curves").hidden = byId(`${id}-figure`).hidden = false;
+    const figure = byId(`${id}-figure`);
+    byId("curves").hidden = figure.hidden = false;
+    const [top, most] = isTime ? [] : topOf(data);
+    figure.querySelector("figcaption").dataset.cut = top < most ? `cut off at ${short(top)}; maximum ${short(most)}` : "";
     const names = ranks.length > 1 ? ranks : [];
     if (this.plots[id]?.series.length === data.length) this.plots[id].setData(data);
     else {
@@ -122,6 +114,21 @@ export class Curves {
 
 const apartFrom = (points) => [points.map(([at]) => at), points.map(([, value]) => value)];
 const LABELS = { cost: ["step", "cost"], pass: ["pass", "mean cost"], speed: ["time", "samples/s"] };
+
+// The top of the y axis and the largest value: a few outliers would make the rest of a curve flat.
+function topOf([, ...series]) {
+  const values = series.flat().filter(isNumber).sort((a, b) => a - b);
+  const most = values.at(-1);
+  const limit = OUTLIER * values[Math.floor((values.length - 1) / 2)];
+  const kept = values.filter((value) => value <= limit);
+  return [limit > 0 && kept.length >= (1 - FEW) * values.length ? kept.at(-1) : most, most];
+}
+
+function rangeOf(plot, least, most) {
+  const [top] = topOf(plot.data);
+  return top < most ? [least - (top - least) * 0.1, top + (top - least) * 0.1] : uPlot.rangeNum(least ?? 0, most ?? 1, 0.1, true);
+}
+
 const clock = (at) => new Date(at * 1000).toTimeString().slice(0, 8);
 
 function options(width, isTime, [across, up], ranks) {
@@ -133,14 +140,14 @@ function options(width, isTime, [across, up], ranks) {
     width: Math.max(200, width),
     height: HEIGHT,
     // the axis of speeds starts at 0; otherwise, noise would look like a change
-    scales: { x: { time: isTime }, y: isTime ? { range: (_, least, most) => [0, (most || 1) * 1.1] } : {} },
+    scales: { x: { time: isTime }, y: isTime ? { range: (_, least, most) => [0, (most || 1) * 1.1] } : { range: rangeOf } },
     cursor: { y: false },
     series: [
       { label: across, value: (plot, at) => place(at ?? plot.data[0].at(-1)) },
       ...(ranks.length ? ranks : [up]).map((label, at) => ({
         label,
         value: (plot, value) => short(value ?? plot.data[at + 1].findLast(isNumber)),
-        stroke: at ? `hsl(${(220 + 47 * at) % 360} 55% 50%)` : colour("--accent"),
+        stroke: colour(`--curve-${at % COLOURS}`),
         width: 1.6,
         dash: label.includes(" of ") ? [6, 4] : [],
         spanGaps: true,

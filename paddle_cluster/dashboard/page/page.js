@@ -162,7 +162,6 @@ const take = {
     processes.change(change);
     byId("processes-part").hidden = !processes.rows.size;
     fill(byId("who"), whoSpeaks(), () => element("option"), (option, name) => { if (option.value !== name) option.value = name; });
-    curves.speed([...processes.rows.values()]);
     drawJob();
   },
   nodes: (change) => nodes.change(change),
@@ -269,7 +268,7 @@ function drawFacts(job) {
   const end = job.ended_at ?? Date.now() / 1000;
   const facts = [
     ["phase", job.phase],
-    [job.ended_at ? "took" : "running for", span(end - job.submitted_at)],
+    [job.ended_at ? "took" : "running for", span(end - job.submitted_at, 2)],
     ["nodes", String(job.nodes)],
     ...ROLES.map((role) => [`${role}s`, states(rows.filter((row) => row.role === role))]),
     ["total samples/s", job.ended_at ? "" : trainers.some((row) => isNumber(row.samples_per_s)) ? speed(trainers.reduce((sum, row) => sum + (row.samples_per_s ?? 0), 0)) : ""],

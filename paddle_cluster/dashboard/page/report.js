@@ -14,6 +14,7 @@ export function drawReport(job, failure) {
   const parts = failure ? fromFile(failure) : fromStatus(job);
   byId("failure").hidden = parts.length === 0;
   byId("report").replaceChildren(...parts);
+  for (const pre of byId("report").querySelectorAll("details[open] pre")) pre.scrollTop = pre.scrollHeight; // the error is last
 }
 
 function fromStatus(job) {
@@ -26,6 +27,7 @@ function fromFile(failure) {
   const cause = failure.first_cause ?? {};
   const parts = [headline(cause)];
   if (cause.error) parts.push(element("p", cause.error));
+  if (cause.advice) parts.push(element("p", `Try: ${cause.advice}`));
   if (cause.stacks) parts.push(folded("Its stacks", cause.stacks, true));
   if (Array.isArray(cause.log_end) && cause.log_end.length) parts.push(folded("End of its log", cause.log_end.join("\n"), true));
   if (cause.log) parts.push(element("p", `Complete log: ${cause.log}`, "quiet"));

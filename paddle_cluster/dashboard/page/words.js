@@ -65,11 +65,18 @@ export const perSecond = (value) => (isNumber(value) ? `${bytes(Math.round(value
 
 export const ofAll = (used, there) => (there ? `${bytes(used)} of ${bytes(there)}` : bytes(used));
 
-export function span(seconds) {
-  for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) {
-    if (seconds >= 2 * size) return `${Math.round(seconds / size)} ${unit}`;
-  }
-  return `${Math.max(0, Math.round(seconds))} s`;
+const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+
+// A duration in its largest unit, rounded down as in `status`; or in its two largest: "1 min 26 s".
+export function span(seconds, parts = 1) {
+  let rest = Math.max(0, Math.floor(seconds));
+  const first = Math.max(0, UNITS.findIndex(([, size]) => rest >= size));
+  if (rest < 1) return "0 s";
+  return UNITS.slice(first, first + parts).map(([unit, size]) => {
+    const count = Math.floor(rest / size);
+    rest %= size;
+    return count ? `${count} ${unit}` : "";
+  }).filter(Boolean).join(" ");
 }
 
 export const ago = (at) => (isNumber(at) ? `${span(Date.now() / 1000 - at)} ago` : "");

@@ -389,7 +389,8 @@ def test_status_names_a_relative_package_by_its_absolute_path(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0 s"), (119, "119 s"), (125, "2 min"), (3700, "1 h"), (90000, "1 d")]
+    ("seconds", "text"),
+    [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (119, "1 min"), (7199, "1 h"), (90000, "1 d")],
 )
 def test_ages_are_short(seconds: float, text: str) -> None:
     assert ago(seconds) == text

@@ -31,8 +31,16 @@ def test_points_have_the_trainers_own_count_of_batches_and_passes_the_means_that
     assert after(*steps) == {
         "process": "trainer-0",
         "points": [[1, 4.0], [69, 2.0], [130, 1.0]],
+        "speeds": [],
         "passes": [[0, 3.5], [4, 2.75], [5, 2.25], [9, 1.5]],
     }
+
+
+def test_the_speed_of_all_trainers_is_kept_with_the_job() -> None:
+    history = CostHistory()
+    for at, speeds in ((100.0, []), (101.0, [10.0, 20.5]), (102.0, [11.0])):
+        history.measure(at, speeds)
+    assert history.as_json()["speeds"] == [[101.0, 30.5], [102.0, 11.0]]
 
 
 def test_a_trainer_that_starts_again_goes_on_to_the_right() -> None:
@@ -77,7 +85,12 @@ def test_points_that_are_none_are_left_out() -> None:
 
 def test_a_script_without_passes_has_its_own_steps_and_goes_back_to_its_checkpoint() -> None:
     steps = [Progress(at, None, cost) for at, cost in ((10, 4.0), (20, 3.0), (30, 2.0), (20, 2.5))]
-    assert after(*steps) == {"process": "trainer-0", "points": [[10, 4.0], [20, 2.5]], "passes": []}
+    assert after(*steps) == {
+        "process": "trainer-0",
+        "points": [[10, 4.0], [20, 2.5]],
+        "speeds": [],
+        "passes": [],
+    }
 
 
 def test_other_ranks_and_other_numbers_have_curves_of_their_own() -> None:

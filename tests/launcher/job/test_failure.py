@@ -333,6 +333,7 @@ def test_failure_json_holds_what_the_screen_says(tmp_path: Path) -> None:
         conclusion=judge([ECHO, cause]),
         incidents=[Incident(RESTART, "trainer 0 is started again", at=1_600_000_000.0)],
         stacks={"trainer-1": "Thread 0x1"},
+        advice="add memory",
     )
     assert problem == ""
     content = json.loads((tmp_path / "log" / "failure.json").read_text())
@@ -346,15 +347,14 @@ def test_failure_json_holds_what_the_screen_says(tmp_path: Path) -> None:
     )
     assert (first["what"], first["signal"], first["code"]) == ("signal 9 (SIGKILL)", 9, None)
     assert (first["time"], first["log_end"]) == ("2023-11-14T22:13:20.000+00:00", ["bye"])
-    assert first["log"] == "ws/log/node_2/server.log"
+    assert (first["log"], first["advice"]) == ("ws/log/node_2/server.log", "add memory")
     (secondary,) = content["echoes"]
     assert (secondary["process"], secondary["why"]) == (
         "trainer-1",
         "connection to 10.0.0.7:7164 (pserver 2 on node-c) lost",
     )
     assert secondary["error"] == "PserverLost: 10.0.0.7:7164 did not answer"
-    assert content["incidents"][0]["kind"] == "restart"
-    assert content["stacks"] == {"trainer-1": "Thread 0x1"}
+    assert (content["incidents"][0]["kind"], content["stacks"]) == ("restart", {"trainer-1": "Thread 0x1"})
 
 
 def test_a_log_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
