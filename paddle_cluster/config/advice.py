@@ -22,7 +22,7 @@ _ADVICE = {
     "config_file conf_file cluster cluster_conf cluster_config": "give --conf={FILE}",
     "host_file machinefile machine_file inventory": "give --hostfile={FILE}",
     "host hostlist nodelist nodes ips cluster_node_ips": _HOSTS,
-    "H": f"{_HOSTS}, and --nproc_per_node=N for its slots",
+    "H": f"{_HOSTS}{{SLOTS}}",
     "np num_processes": _IN_ALL,
     "nproc nprocs npernode ppn procs_per_node processes_per_node num_gpus gpus_per_node ntasks_per_node": _PER_NODE,
     "num_nodes num_machines max_nodes": "give --nnodes={N}",
@@ -176,9 +176,18 @@ def filled(advice: str, value: str, nodes: int = 0) -> str:
     """
     count = int(value) if value.isascii() and value.isdecimal() else 0
     share = count // nodes if nodes and not count % nodes else 0
-    pairs = [one.rpartition(":") for one in value.split(",")]  # HOST:SLOTS
-    hosts = ",".join(a if b.isdecimal() and int(b) in COUNTS else a + colon + b for a, colon, b in pairs)
-    texts = {"SHARE": share or "N", "FILE": value or "FILE", "HOSTS": hosts or "HOST[,HOST:PORT]"}
+    hosts = value.split(",")
+    slots = {
+        one: after for one in hosts if (after := one.partition(":")[2]).isdecimal() and int(after) in COUNTS
+    }
+    each = next(iter(slots.values())) if len({*slots.values()}) == 1 else "N"
+    texts = {
+        "SHARE": share or "N",
+        "FILE": value or "FILE",
+        "HOSTS": ",".join(one.partition(":")[0] if one in slots else one for one in hosts)
+        or "HOST[,HOST:PORT]",
+        "SLOTS": f", and --nproc_per_node={each} for its slots" * bool(slots),
+    }
     return advice.format(value or "...", N=count or "N", **texts)
 
 

@@ -183,7 +183,7 @@ def parse_host(text: str) -> Host:
     name, port = _bracketed(rest) if rest.startswith("[") else _plain(rest)
     if name == LOCAL:
         if port in COUNTS and not at:
-            raise HostError(f"`:{port}` is not a count: give --hosts={LOCAL} and --nproc_per_node={port}")
+            raise HostError(f"`:{port}` is not a count: write {LOCAL}, and give --nproc_per_node={port}")
         raise HostError(
             "'local' is the embedded node on this machine and takes no user or port. For a machine with that name, "
             "write its full DNS name or its address"

@@ -240,9 +240,9 @@ def test_an_option_that_scripts_really_have_is_passed_on(honest: str) -> None:
     [
         ("--machinefile=hosts.txt", "--hostfile=hosts.txt"),
         ("--host=a", "HOSTS in conf.py"),
-        ("-H", "--nproc_per_node=N for its slots"),
-        ("-np", "--nproc_per_node=N"),
-        ("-H=local:2,a:22", "--hosts=local,a:22 or"),
+        ("-H=a:4,b:4", "--hosts=a,b or --hostfile=FILE, or HOSTS in conf.py, and --nproc_per_node=4 for"),
+        ("-H=a:4,b:2", "--nproc_per_node=N for its slots"),
+        ("-H=local:2,a:22", "and --nproc_per_node=2 for its slots"),
         ("--num_gpus=2", "--nproc_per_node=2"),
         ("--ntasks-per-node=gpu", "--nproc_per_node=N"),
         ("--num_nodes=2", "--nnodes=2"),

@@ -87,7 +87,7 @@ ILLEGAL = [
     ("10.0.0.0/24", "a network, not a host"),
     ("user@local", "embedded"),
     ("local:22", "embedded"),
-    ("local:3", "`:3` is not a count: give --hosts=local and --nproc_per_node=3"),
+    ("local:3", "`:3` is not a count: write local, and give --nproc_per_node=3"),
     ("a\nb", "separate several with commas: --hosts=a,b"),
     ("☃.example", "not a host name"),
     ("xn--" + "ü" * 80, "DNS"),
