@@ -71,15 +71,17 @@ def resolve(given: Mapping[str, object], environment: JobEnvironment) -> Setting
         raise UsageError("parallel_nn is not supported: a layer cannot be assigned its own device")
     from_env = _read_environment(environment)
     flags = read_flags(INIT_FLAGS, {**environment.init_flags, **given})
-    if environment.job_id:
+    if environment.job_id and environment.endpoints:
         flags = _of_job(flags, from_env, environment)
     for name, instead in _WITHOUT_EFFECT.items():
         if flags[name]:
             _log.warning("flag %s=%s has no effect: %s", name, flags[name], instead)
     trainer_id, trainers = int(flags["trainer_id"]), int(flags["num_gradient_servers"])
     if trainer_id >= trainers:
+        source = "" if "trainer_id" in given else " from PADDLE_INIT_TRAINER_ID"
         raise UsageError(
-            f"trainer_id: expected 0 to {trainers - 1} with num_gradient_servers={trainers}, got {trainer_id}"
+            f"paddle.init {script_line()}: trainer_id: expected 0 to {trainers - 1} with num_gradient_servers="
+            f"{trainers}, got {trainer_id}{source}"
         )
     published = environment.endpoints and all(flags[name] == from_env[name] for name in _WHERE)
     if published:

@@ -111,7 +111,8 @@ def test_arguments_that_agree_with_the_job_are_accepted() -> None:
 
 def test_a_job_without_servers_can_use_those_of_its_user() -> None:
     alone = {name: IN_A_JOB[name] for name in ("PADDLE_JOB_ID", "PADDLE_INIT_NUM_GRADIENT_SERVERS")}
-    assert settings(alone, pservers="10.9.9.9").endpoints == ("10.9.9.9:7164",)
+    found = settings(alone, pservers="10.9.9.9", num_gradient_servers=1)
+    assert (found.endpoints, found.num_trainers) == (("10.9.9.9:7164",), 1)
 
 
 def test_endpoints_are_hosts_times_ports_and_sparse_ports_follow() -> None:
@@ -169,6 +170,8 @@ def test_unknown_names_are_errors_with_the_nearest_one() -> None:
 def test_contradictions_are_refused() -> None:
     with pytest.raises(ValueError, match=r"trainer_id: .* 0 to 2 .*, got 3"):
         settings({}, trainer_id=3, num_gradient_servers=3)
+    with pytest.raises(ValueError, match=r"trainer_id: .* got 1 from PADDLE_INIT_TRAINER_ID"):
+        settings({"PADDLE_INIT_TRAINER_ID": "1"}, num_gradient_servers=1)
     with pytest.raises(ValueError, match="parallel_nn"):
         settings({}, parallel_nn=True)
     with pytest.raises(ValueError, match="trainer_count"):
