@@ -15,7 +15,7 @@ from typing import Any
 
 from paddle_cluster.config.settings import MonitoringSettings
 from paddle_cluster.control.curves import BatchCount
-from paddle_cluster.control.views import NODES, PROCESSES, FactView
+from paddle_cluster.control.views import NODES, PROCESSES, FactView, running_speed
 from paddle_cluster.nodes.roster import ProcessState
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.queue_thread import QueueThread
@@ -104,7 +104,10 @@ def families(status: Mapping[str, Any]) -> Iterator[Any]:
     failures.add_metric([], len(status.get("failures", ())))
     yield failures
     processes, nodes = status.get("processes", ()), status.get("nodes", ())
-    labels = [(one, [one["name"], one["role"], one["node"]]) for one in processes]
+    labels = [
+        ({**one, "samples_per_s": running_speed(one)}, [one["name"], one["role"], one["node"]])
+        for one in processes
+    ]
     up = GaugeMetricFamily("paddle_process_up", "Whether a process is running.", labels=_PROCESS)
     for one, values in labels:
         up.add_metric(values, one["state"] == ProcessState.RUNNING.value)

@@ -104,7 +104,7 @@ def _summed_up(processes: Sequence[Mapping[str, Any]]) -> list[str]:
         steps = [one for one in found if _has_step(one)]
         if steps:
             last, first = (choose(steps, key=_step) for choose in (min, max))
-            speeds = [one["samples_per_s"] for one in steps if one.get("samples_per_s") is not None]
+            speeds = [speed for one in steps if (speed := views.running_speed(one)) is not None]
             line += (
                 f"; slowest: {last.get('name')} on {last.get('node')}, at {_step_text(last)}; fastest "
                 f"at {_step_text(first)}"

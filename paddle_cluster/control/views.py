@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
+from paddle_cluster.nodes.roster import ProcessState
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import size_text
 from paddle_cluster.text.wrapping import table
@@ -190,6 +191,11 @@ def ago(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"
     return f"{max(0.0, seconds) // 1:.0f} s"
+
+
+def running_speed(one: Fact) -> float | None:
+    """Return the samples/s of a process that is running: the last report of one that has exited is no speed."""
+    return one.get("samples_per_s") if one.get("state") == ProcessState.RUNNING.value else None
 
 
 def state_text(one: Fact) -> str:

@@ -265,13 +265,14 @@ function drawFacts(job) {
   const trainers = rows.filter((row) => isNumber(row.batch_id));
   const last = trainers.reduce((least, row) => (least && isBefore(least, row) ? least : row), null);
   const first = trainers.find((row) => row.name === "trainer-0") ?? trainers[0];
+  const fast = trainers.filter((row) => row.state === "running" && isNumber(row.samples_per_s));
   const end = job.ended_at ?? Date.now() / 1000;
   const facts = [
     ["phase", job.phase],
     [job.ended_at ? "took" : "running for", span(end - job.submitted_at, 2)],
     ["nodes", String(job.nodes)],
     ...ROLES.map((role) => [`${role}s`, states(rows.filter((row) => row.role === role))]),
-    ["total samples/s", job.ended_at ? "" : trainers.some((row) => isNumber(row.samples_per_s)) ? speed(trainers.reduce((sum, row) => sum + (row.samples_per_s ?? 0), 0)) : ""],
+    ["total samples/s", job.ended_at || !fast.length ? "" : speed(fast.reduce((sum, row) => sum + row.samples_per_s, 0))],
     [`cost of ${first?.name}`, first ? number(first.cost) : ""],
     ["slowest trainer", last && !job.ended_at && trainers.some((row) => !isBefore(row, last)) ? `${last.name}: ${stepOf(last)}` : ""],
     ["logs", job.logs],

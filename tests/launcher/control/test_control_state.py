@@ -328,7 +328,7 @@ def test_a_large_job_is_summed_up_with_what_is_wrong_and_told_whole_on_request(w
         "  256 nodes: 256 running\n",
         "  256 pservers: 256 running\n",
         "  256 trainers: 255 running; 1 exited, code 1; slowest: trainer-0 on node-0, at pass 1 batch 100; "
-        "fastest at pass 1 batch 355; 2,560 samples/s\n",
+        "fastest at pass 1 batch 355; 2,550 samples/s\n",
         "  last line of trainer-44: a line\n",
         "  details of each: paddle.py status JOB1 --all\n",
         "  failed: trainer-40 on node-40, trainer-41 on node-41, trainer-42 on node-42, trainer-43 on node-43 "

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster import dashboard
-from paddle_cluster.control.views import FORMS, NODES, PROCESSES, FactView, status_table
+from paddle_cluster.control.views import FORMS, NODES, PROCESSES, FactView, running_speed, status_table
 from paddle_node.contract.facts import PARTS, NodeFacts, ProcessFacts
 from paddle_node.contract.records import plan
 
@@ -52,6 +52,11 @@ def test_each_number_that_a_script_names_has_a_column_and_what_nobody_reports_ha
     assert head.split() == ["process", "node", "pid", "state", "step", "cost", "samples/s", "f1", "lr"]
     assert first.split() == ["trainer-0", "unknown", "7", "0.5", "0.25", "0.001"]
     assert second.split() == ["trainer-1", "unknown", "8", "2.5", "0.125"]
+
+
+def test_a_process_that_has_exited_has_no_speed() -> None:
+    states = {"running": 2.5, "exited": None}
+    assert {state: running_speed({"state": state, "samples_per_s": 2.5}) for state in states} == states
 
 
 def test_growing_tables_have_a_column_with_rows_bytes_hits_and_what_was_dropped() -> None:

@@ -338,3 +338,19 @@ def test_the_command_prints_the_address_and_serves_until_it_is_interrupted(bench
         child.kill()
         child.wait()
         child.stdout.close()
+
+
+def test_every_curve_can_be_read_on_a_light_and_on_a_dark_card() -> None:
+    def light(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    css = (Path(str(dashboard.__file__)).parent / "page" / "page.css").read_text()
+    cards = [code if len(code) == 6 else code * 2 for code in re.findall(r"--card: #(\w+);", css)]
+    curves = re.findall(r"--curve-\d: #(\w+);", css)
+    assert (len(cards), len(set(curves))) == (2, 16)
+    for card, colours in zip(cards, (curves[:8], curves[8:]), strict=True):
+        for colour in colours:
+            dark, bright = sorted((light(card), light(colour)))
+            assert (bright + 0.05) / (dark + 0.05) >= 4.5, (colour, card)
