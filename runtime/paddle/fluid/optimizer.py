@@ -161,7 +161,8 @@ class Optimizer(FixedRate):
         MISUSE.rule_out()
         if not params_grads:
             raise FluidError(
-                "the optimizer has no gradients to apply; check that at least one parameter is trainable"
+                "the optimizer has no gradients to apply; check that at least one parameter is trainable, and that "
+                "input and label of the cost are not exchanged"
             )
         for each, _ in params_grads:
             if not isinstance(each, Parameter):

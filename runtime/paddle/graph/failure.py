@@ -162,7 +162,9 @@ def expecting(call: Any, op: Operator, numbers: Mapping[str, int]) -> Any:
 
 def _logits(value: Any, op: Operator) -> str:
     least, most = float(value.min()), float(value.max())
-    if not op.origin.startswith("at ") or (least >= -_ROUNDING and most <= 1 + _ROUNDING):
+    if not op.origin.startswith("at ") or not (
+        least < -_ROUNDING or most > 1 + _ROUNDING
+    ):  # NaN has another cause
         return ""
     return (
         f"cross_entropy expects probabilities, but its input {op.inputs['X'][0]!r} has values from {least:.3g} to "

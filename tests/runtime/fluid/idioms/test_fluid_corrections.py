@@ -213,6 +213,12 @@ def test_computed_labels_are_accepted(build: Callable[[], Any]) -> None:
     assert build().shape[-1] == 1
 
 
+def test_a_cost_of_numbers_with_exchanged_arguments_has_no_gradient() -> None:
+    cost = _L.sigmoid_cross_entropy_with_logits(label(dtype="float32"), _L.fc(_L.data("x", [4]), 1))
+    with pytest.raises(PaddleError, match="input and label of the cost are not exchanged"):
+        fluid.optimizer.SGD(0.1).minimize(_L.mean(cost))
+
+
 def gates(width: int) -> fluid.framework.Variable:
     return _L.fc(_L.data("s", [6], lod_level=1), width)
 
