@@ -83,7 +83,8 @@ def parse(argv: Sequence[str]) -> Arguments:
     loose = next((run[0] for run in rest if run and not run[0].startswith("-")), "")
     _check_job_options(texts, loose, [token for run in rest for token in run])
     given = read_options(texts)
-    for text in filter(_SEVERAL.fullmatch, texts.get("env", ())):  # whose values may be secret
+    typed = () if "json" in texts else texts.get("env", ())  # a program, such as our API, means what it gives
+    for text in filter(_SEVERAL.fullmatch, typed):  # whose values may be secret
         names = [one.partition("=")[0] for one in text.replace(",", " ").split()]
         raise UsageError(
             f"--env sets one variable: give {' '.join(f'--env={name}=VALUE' for name in names)}. If all of it is the "

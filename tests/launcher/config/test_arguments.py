@@ -182,6 +182,10 @@ def test_a_wrong_option_is_refused_with_the_fix(argv: list[str], words: str) -> 
     assert words in refused(*argv)
 
 
+def test_a_program_may_set_a_variable_to_any_value() -> None:
+    assert parse(["--json", PACKAGE, "--env=A=1,B=2"])["env"] == ("A=1,B=2",)
+
+
 @pytest.mark.parametrize("argv", [["--include=a,", "b", "c"], ["--include=a", ",b"]])
 def test_the_rest_of_a_list_is_not_taken_for_an_argument_of_the_script(argv: list[str]) -> None:
     assert refused(PACKAGE, *argv).endswith("no spaces: --include=a,b")
