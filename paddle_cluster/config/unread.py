@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from paddle_cluster.config import workspace
+from paddle_cluster.config import shell_scripts, workspace
 from paddle_cluster.config.advice import NOT_OURS, of_script
 from paddle_cluster.config.arguments import ASSIGNMENT, ESCAPE, KNOWN_FLAGS, OF_CONF
 from paddle_cluster.config.entry import SCRIPTS, Entry
@@ -45,6 +45,8 @@ def unread(tokens: Sequence[str], entry: Entry, package: Path, mode: Mode, nodes
         nodes: the number of the job's nodes; 0 if unknown.
     """
     imported, files = workspace.sources(entry, package) if tokens and mode is not Mode.V1 else ([], {})
+    if mode is Mode.COLLECTIVE and shell_scripts.reads_no_arguments(entry, package):
+        files = {package / entry.path: b""}
     if not files or not _WITHOUT_ARGUMENTS.issuperset({*imported} - {"paddle"}):
         return ""
     script = _read(files, entry, package)

@@ -257,7 +257,16 @@ def _refuse_launcher(launcher: str, settings: Settings) -> None:
 
 def equivalent_options(settings: Settings) -> list[str]:
     """Return the options of paddle.py that start the same processes without the launcher that the script uses."""
-    given = [word for word in settings.job.passthrough if word != "--"]
+    return options_for(settings.job.passthrough, len(settings.cluster.trainers), settings.job.nproc_per_node)
+
+
+def options_for(line: Sequence[str], nodes: int, per_node: int = 1) -> list[str]:
+    """Return the options of paddle.py for the words that follow another launcher's name.
+
+    Args:
+        per_node: the number of processes per node if the words give none.
+    """
+    given = [word for word in line if word != "--"]
     found = (
         (at, word) for at, word in enumerate(given) if word.endswith(entries.SCRIPTS) or word in _IS_MODULE
     )
@@ -265,7 +274,7 @@ def equivalent_options(settings: Settings) -> list[str]:
     is_module = first in _IS_MODULE
     at += is_module
     script = given[at] if at < len(given) else entries.DEFAULT
-    count = _processes(given[:at], len(settings.cluster.trainers)) or settings.job.nproc_per_node
+    count = _processes(given[:at], nodes) or per_node
     arguments = given[at + 1 :]
     return [
         "--mode=collective",

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from paddle_cluster.config.entry import Entry
+from paddle_cluster.config.shell_scripts import started_launchers
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.job.causes import Conclusion, broken_line, last_error
 from paddle_cluster.job.remedies import REMEDIES
@@ -41,6 +42,7 @@ _INDENTED = regex(r"(?:\[rank\d+\]: ?)?    ")
 _FILE = regex(r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?:\./)?([^/'][^']*)'")
 _MODULE = regex(r"^ModuleNotFoundError: No module named '(\w+)'")
 _RELATIVE = "ImportError: attempted relative import "
+_IN_USE = "ddress already in use"
 _NO_PROGRAM = "could not be started: [Errno 2]"
 _LIBRARY = regex(r"/(?:site|dist)-packages/|/\.paddle/runtime/|/lib/python3\.\d+/|^<frozen ")
 
@@ -244,6 +246,8 @@ def local_advice(
             f"{found[1]} is in {folder}/ of the workspace, but a script starts in the job's directory: open "
             f"{folder}/{found[1]}, or os.path.join(os.path.dirname(__file__), {found[1]!r})"
         )
+    if package and _IN_USE in error and (starts := next(started_launchers(entry, package), None)):
+        return " ".join(starts)
     if error.startswith(_RELATIVE):
         how = f"run it as a module: --entry=-m{_dotted(entry.path)}" if folder else "import without the dot"
         return f"a script is not part of a package: {how}"

@@ -21,6 +21,7 @@ from paddle_cluster.config.script_habits import (
     unset_ranks,
     unused_main,
 )
+from paddle_cluster.config.shell_scripts import started_launchers
 from paddle_cluster.config.workspace import hiding_files, unprepared_commands
 from paddle_cluster.plan.environment import ADDED_ON_NODE, too_long_message
 from paddle_cluster.plan.plan import (
@@ -104,6 +105,9 @@ def _warnings(plan: Plan) -> Iterator[str]:
         *empty_variables(job.entry, package, job.variables.names),
     ):
         yield f"WARNING: {place}: {text}"
+    if len(plan.trainer_nodes) > 1:
+        for place, text in started_launchers(job.entry, package, len(plan.nodes)):
+            yield f"WARNING: {place} {text}"
     if plan.mode is not Mode.V1 and (unused := unused_main(job.entry, package)):
         yield f"WARNING: {unused}, so the job probably does nothing"
     if plan.mode in (Mode.V2, Mode.FLUID) and len(plan.trainer_nodes) > 1:

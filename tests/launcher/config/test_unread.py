@@ -169,6 +169,35 @@ def test_programs_modules_of_the_nodes_and_other_processes_may_read_any_argument
     assert "--x" in unread(["--num_passes", "5", "--x"], Entry(path="train.py"), workspace, Mode.V2)
 
 
+@pytest.mark.parametrize(
+    ("script", "argv", "words"),
+    [
+        ("echo $LR\n", "-e LR=0.1", "unknown option -e: give --env=LR=0.1 (To"),
+        ("python train.py\n", "--lr=0.1", "unknown option --lr: neither the launcher nor run.sh reads it"),
+        ("python train.py\n", "LR=0.1", "unknown argument 'LR=0.1': to set a variable, give --env=LR=0.1"),
+        ("python train.py\n", "-- --lr=0.1", ""),
+        ("python train.py $*\n", "--lr=0.1", ""),
+        ("python train.py --lr ${1:-0.1}\n", "0.2", ""),
+        ("python train.py --lr ${!#}\n", "0.2", ""),
+        ("while getopts e: name; do :; done\n", "-e LR=0.1", ""),
+        ("for one\ndo echo x\ndone\n", "-e LR=0.1", ""),
+        ("set -e\n[ -f a ] && . ./common.sh\n", "-e LR=0.1", ""),
+        ("source common.sh\n", "-e LR=0.1", ""),
+        ("if true; then source common.sh; fi\n", "-e LR=0.1", ""),
+        ('exec "$0" x\n', "-e LR=0.1", ""),
+        ('eval "$COMMAND"\n', "-e LR=0.1", ""),
+    ],
+)
+def test_arguments_of_a_shell_script_that_reads_none_are_refused(
+    workspace: Path, script: str, argv: str, words: str
+) -> None:
+    (workspace / "run.sh").write_text(f"#!/bin/bash\n{script}")
+    found = corrections(workspace, argv, entry="run.sh")
+    assert found.startswith(words)
+    assert bool(found) == bool(words)
+    assert corrections(workspace, argv, "run.sh", Mode.V2) == ""
+
+
 def test_the_packages_that_contain_a_module_are_read(workspace: Path) -> None:
     (workspace / "pkg" / "sub").mkdir(parents=True)
     (workspace / "pkg" / "sub" / "train.py").write_text("import os\n")

@@ -57,6 +57,12 @@ def test_files_of_this_machine_explain_a_failure(
     assert re.search(words, text)
 
 
+def test_a_port_in_use_is_explained_by_another_launcher_in_the_script(tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text("#!/bin/sh\ntorchrun --nnodes=2 train.py\n")
+    text = local_advice("DistNetworkError: EADDRINUSE, address already in use", read("job.sh"), tmp_path)
+    assert re.search(r"job.sh:2 starts torchrun, .* give --entry=train.py$", text)
+
+
 @pytest.mark.parametrize(
     ("name", "node"), [("init.pt", "node-a"), ("ckpt/", "node-a"), ("init.pt.part", ""), ("ck", "")]
 )

@@ -105,3 +105,48 @@ def test_a_script_that_calls_none_of_its_functions_is_reported(
     lines = opening(planned(LOCAL)).splitlines()[2:]
     assert len(lines) == bool(told)
     assert told in "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        (
+            "torchrun --nnodes=3 --nproc_per_node=1 train.py\n",
+            "run.sh:2 starts torchrun, but the launcher starts the processes itself: give --entry=train.py "
+            "--nproc_per_node=1",
+        ),
+        (
+            'cd src && exec torchrun --standalone \\\n  --nproc-per-node 2 train.py --lr 0.1 "$@"\n',
+            "run.sh:2 starts torchrun, so each node trains a model of its own, but the launcher starts the processes "
+            "itself: give --entry=train.py --nproc_per_node=2 -- --lr 0.1",
+        ),
+        (
+            '# start\n"$PADDLE_PYTHON" -u -m torch.distributed.run --nnodes=3 --nproc_per_node=$GPUS train.py\n',
+            "run.sh:3 starts torch.distributed.run, but the launcher starts the processes itself: give "
+            "--entry=train.py --nproc_per_node=N",
+        ),
+        ("OMP_NUM_THREADS=1 accelerate launch --num_machines 3 -m pkg.train\n", "give --entry=-mpkg.train"),
+        (
+            "srun ./a.out\n",
+            "run.sh:2 starts srun, but the launcher starts the processes itself: leave srun out",
+        ),
+        (
+            "torchrun --nnodes=$NNODES --node_rank=$NODE_RANK --master_addr=$MASTER_ADDR train.py\n",
+            "run.sh:2 NNODES is not set in a job",
+        ),
+        ("torchrun --nnodes=3 --node_rank=$PADDLE_TRAINER_ID --master_addr $MASTER_ADDR train.py\n", ""),
+        ("torchrun --nnodes=3 --rdzv_endpoint=$MASTER_ADDR:29400 train.py\n", ""),
+        ("if [ $NODE_RANK = 0 ]; then\n  mpirun -H a,b train.py\nfi\n", ""),
+        ("echo torchrun --nnodes=3 train.py\n# torchrun --nnodes=3 train.py\ntorchrun --version\n", ""),
+        ("cat <<END\ntorchrun --nnodes=3 train.py\nEND\n", ""),
+    ],
+)
+def test_a_shell_script_that_starts_another_launcher_is_reported(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, told: str
+) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws" / "run.sh").write_text(f"#!/bin/sh -e\n{script}")
+    monkeypatch.chdir(tmp_path)
+    lines = opening(planned(LOCAL, "--entry=run.sh", "--mode=collective")).splitlines()[2:]
+    assert [told in line for line in lines] == [True] * bool(told)
+    assert "starts" not in opening(planned(LOCAL, "--entry=run.sh", "--mode=collective", "--nnodes=1"))
