@@ -66,19 +66,8 @@ def test_an_option_of_the_script_takes_an_operator() -> None:
 
 
 def test_options_that_repeat_keep_their_order_and_bytes() -> None:
-    arguments = parse(
-        [
-            PACKAGE,
-            "--env=A=1",
-            "--env",
-            "B",
-            "--env_file=x",
-            "--env=A= 2=\udcff",
-            "--env_file",
-            "y",
-            "--nproc_per_node=4",
-        ]
-    )
+    first, last = "--env=A=1 --env B --env_file=x", "--env_file y --nproc_per_node=4"
+    arguments = parse([PACKAGE, *first.split(), "--env=A= 2=\udcff", *last.split()])
     assert arguments["env"] == ("A=1", "B", "A= 2=\udcff")
     assert arguments["env_file"] == (Path("x"), Path("y"))
     assert arguments["nproc_per_node"] == 4
