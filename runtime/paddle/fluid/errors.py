@@ -174,3 +174,10 @@ def _message(module: str, name: str) -> str:
     # Python itself asks each module for names such as __path__ at every import.
     hint = "" if name.startswith("__") else did_you_mean(name, [*known, *ABSENT])
     return f"module {module!r} has no attribute {name!r}{hint}"
+
+
+def untestable(name: str, statement: str) -> str:
+    """Return the message for a statement of Python that tests a variable of a program."""
+    loops = statement.lstrip().startswith("while")
+    word, layers = ("while", "layers.While") if loops else ("if", "layers.Switch or IfElse")
+    return f"`{word}` cannot test {name!r}: {OF_TENSORS['numpy']}; in the program, use {layers}"

@@ -4,7 +4,7 @@
 `a + b` appends an operator to the current block of the variable's program and returns its output, `tmp_<n>`. A number
 becomes a constant of shape [1] or, as the left operand of `-`, `/` or `**`, of the variable's shape. The result has the
 dtype of the left variable. `==` and `!=` with a variable or number also append an operator that compares values; with
-other objects, they compare identity. A variable is always true.
+other objects, they compare identity. A variable is true, except that scripts cannot test a condition.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle import graph
-from paddle.fluid.errors import OF_TENSORS, FluidError, FluidTypeError, no_attribute
+from paddle.fluid.errors import OF_TENSORS, FluidError, FluidTypeError, no_attribute, untestable
 from paddle.fluid.program.descriptions import VariableDesc
 from paddle.graph import unique_name
-from paddle.graph.operator import PACKAGE
+from paddle.graph.operator import PACKAGE, script_call
 from paddle.ops.base.dtypes import VarType
 
 if TYPE_CHECKING:
@@ -249,16 +249,15 @@ class Variable(graph.Variable):
     __array_ufunc__ = None  # numpy's numbers leave operators to this class
 
     def __bool__(self) -> bool:
-        """Return True; in a script, refuse a comparison, because it has no value while the program is built.
+        """Return True; in a script, refuse a condition, because it has no value while the program is built.
 
         Raises:
-            FluidTypeError: the variable is the result of the operator <, <=, > or >=.
+            FluidTypeError: an operator computes the variable; it compares with <, <=, > or >=, or a layer returns bool.
         """
-        is_comparison = self.op is not None and self.op.type in _ORDERS and self.name.startswith("tmp_")
-        if is_comparison and not sys._getframe(1).f_code.co_filename.startswith(PACKAGE):
-            raise FluidTypeError(
-                f"`if` cannot test {self.name!r}: {_NO_VALUE}; in the program, use layers.Switch or IfElse"
-            )
+        is_bool = self.dtype.kind == "b" and self.name[:4] != "tmp_"  # of ==, which `in` and lists also call
+        computed = self.op is not None and (is_bool or self.op.type in _ORDERS)
+        if computed and not sys._getframe(1).f_code.co_filename.startswith(PACKAGE):
+            raise FluidTypeError(untestable(self.name, script_call()))
         return True
 
     def __float__(self) -> float:

@@ -289,3 +289,44 @@ def test_an_accuracy_asks_for_its_weight() -> None:
 def test_misspelt_roles_get_the_nearest_one(variable: str, text: str, says: str) -> None:
     with pytest.raises(PaddleError, match=f"environment variable {variable}: .*{says}"):
         JobEnvironment.read({variable: text})
+
+
+def _loop(a: fluid.framework.Variable, b: fluid.framework.Variable) -> None:
+    while fluid.layers.less_than(a, b):
+        a = a * 2.0
+
+
+@pytest.mark.parametrize(
+    ("test", "says"),
+    [
+        (lambda a, b: bool(a > 0.5), "`if` cannot test 'tmp_1'.* no value .* layers.Switch or IfElse$"),
+        (lambda a, b: 1 if fluid.layers.less_than(a, b) else 2, "`if` cannot test 'less_than_0"),
+        (lambda a, b: not fluid.layers.equal(a, b), "cannot test 'equal_0"),
+        (
+            lambda a, b: fluid.layers.logical_not(fluid.layers.cast(a, "bool")) or b,
+            "cannot test 'logical_not_0",
+        ),
+        (lambda a, b: bool(fluid.layers.is_empty(a)), "cannot test 'is_empty_0"),
+        (
+            lambda a, b: bool(fluid.layers.less_than(a, b, cond=fluid.layers.create_tensor("bool"))),
+            "cannot test",
+        ),
+        (_loop, "`while` cannot test 'less_than_0.*; in the program, use layers.While$"),
+    ],
+)
+def test_python_tests_no_value_of_a_program(test: Callable[[Any, Any], Any], says: str) -> None:
+    a, b = fluid.layers.data("a", [1]), fluid.layers.data("b", [1])
+    with pytest.raises(TypeError, match=says):
+        test(a, b)
+
+
+def test_variables_that_may_be_missing_are_tested() -> None:
+    a, mask = fluid.layers.data("a", [1]), fluid.layers.data("mask", [1], dtype="bool")
+    out = fluid.layers.fc(a, 1)
+    assert a
+    assert out
+    assert mask
+    assert out in [a, out]
+    assert [mask, a].index(mask) == 0
+    step = fluid.layers.less_than(a, a)
+    assert step in (step, a)
