@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -234,6 +235,37 @@ def test_samples_without_a_batch_around_them_are_recognised() -> None:
             DataFeeder(TYPES)(batch)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="at least one"):
         DataFeeder(TYPES)([])
+
+
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [
+        (data_type.dense_vector(2), [1.0, 2.0]),
+        (data_type.dense_vector(2), (1, 2)),
+        (data_type.integer_value_sequence(5), [1, 4, 2]),
+        (data_type.sparse_binary_vector(5), [1, 3]),
+        (data_type.dense_vector_sequence(2), [[1.0, 2.0], [3.0, 4.0]]),
+    ],
+)
+def test_rows_that_are_not_in_tuples_are_recognised(kind: data_type.InputType, row: Sequence[object]) -> None:
+    feeder = DataFeeder([("s", kind)], advice="write (row,)")
+    with pytest.raises(
+        TypeError, match=r"got (list|tuple), itself a value of data layer 's'; write \(row,\)$"
+    ):
+        feeder([row, row])
+    assert feeder([(row,), (row,)])
+
+
+def test_a_column_without_its_sub_sequences_is_still_a_column() -> None:
+    feeder = DataFeeder([("s", data_type.integer_value_sub_sequence(5))])
+    with pytest.raises(ValueError, match=r"give \[1\], or declare the layer without _sub_sequence"):
+        feeder([([1, 2],), ([3],)])
+
+
+@pytest.mark.parametrize("sample", [([1, 2], 3), [[1, 2], 3]])
+def test_a_sample_in_place_of_a_batch_is_recognised(sample: Sequence[object]) -> None:
+    with pytest.raises(TypeError, match=r"got int; .* wrap it in paddle\.batch\(reader, 32\)"):
+        DataFeeder([("w", data_type.integer_value_sequence(5)), *TYPES[1:]])(sample)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("second", [5, {"x": 1}, None])

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from numbers import Number
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ from paddle.v2.data_type import NO_WORD, DataType, InputType, SequenceType
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.emitter import frame_of
 from paddle.v2.model import LayerConfig
-from paddle.v2.training.training_log import check_ids, check_image
+from paddle.v2.training.training_log import check_ids, check_image, no_sequence
 
 Feed: TypeAlias = dict[str, Any]
 Sample: TypeAlias = Sequence[Any]
@@ -73,26 +74,24 @@ class DataFeeder:
         if not batch:
             raise UsageError("a batch must contain at least one sample")
         if not isinstance(batch[0], (list, tuple)):
-            raise UsageTypeError(
-                f"a sample must be a tuple or list with one item per data layer, got {type(batch[0]).__name__}; "
-                f"{self._advice}"
-            )
+            raise self._no_columns(batch[0])
         feed: Feed = {}
         for name, kind, column in self._layers:
             try:
                 items = [sample[column] for sample in batch]
-            except (IndexError, KeyError, TypeError) as error:
+            except (IndexError, KeyError, TypeError):
                 at = next(i for i, sample in enumerate(batch) if not _has(sample, column))
+                if isinstance(batch[at], Number) and (isinstance(batch, tuple) or isinstance(batch[0], list)):
+                    raise self._no_columns(batch[at]) from None
                 raise UsageError(
                     f"sample {at} has no column {column} for data layer {name!r}; the data layers are "
                     f"{[layer for layer, _, _ in self._layers]}. {self._missing}"
-                ) from error
+                ) from None
             try:
-                flat = kind.seq_type == SequenceType.NO_SEQUENCE
-                _CONVERT[kind.type](feed, name, kind, items, _sample) if flat else _sequences(
-                    feed, name, kind, items
-                )
+                _convert(feed, name, kind, items)
             except UsageError as error:
+                if len(self._layers) == 1 and _are_items(name, kind, batch):
+                    raise self._no_columns(batch[0], f", itself a value of data layer {name!r}") from None
                 text = f"{error}{self._configs[name].created if name in self._configs else ''}"
                 if len(batch[0]) > self._width:
                     columns = {layer: at for at, (layer, _, _) in enumerate(self._layers, 1)}
@@ -105,6 +104,12 @@ class DataFeeder:
                 check_ids(feed, name, kind)
                 check_image(name, kind, batch[0][column], self._images)
         return feed
+
+    def _no_columns(self, sample: Any, why: str = "") -> UsageTypeError:
+        return UsageTypeError(
+            f"a sample must be a tuple or list with one item per data layer, got {type(sample).__name__}{why}; "
+            f"{self._advice}"
+        )
 
     def convert(self, dat: Sequence[Sample], argument: Feed | None = None) -> Feed:
         """Return the feed of a batch: name -> value. If `argument` is given, its contents are replaced by the feed."""
@@ -189,6 +194,22 @@ def _sample(at: int) -> str:
     return f"sample {at} of the batch"
 
 
+def _convert(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
+    if kind.seq_type == SequenceType.NO_SEQUENCE:
+        _CONVERT[kind.type](feed, name, kind, items, _sample)
+    else:
+        _sequences(feed, name, kind, items)
+
+
+def _are_items(name: str, kind: InputType, batch: Sequence[Sample]) -> bool:
+    """Return whether each sample of a batch is a value of a data layer, not a row of columns."""
+    try:
+        _convert({}, name, kind, list(batch))
+    except (ValueError, TypeError):
+        return False
+    return any(len(sample) > 1 for sample in batch)
+
+
 def _has(sample: Any, column: int) -> bool:
     return isinstance(sample, (list, tuple)) and len(sample) > column
 
@@ -223,7 +244,7 @@ def _sequences(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None
         try:
             lengths, inner = [len(item) for item in flat], list(chain.from_iterable(flat))
         except TypeError as error:
-            raise _no_sequence(name, kind, items, bool(levels)) from error
+            raise no_sequence(name, kind, items, bool(levels)) from error
         levels.append(lengths)
         flat = inner
     if not flat:
@@ -242,23 +263,6 @@ def _sequences(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None
     _CONVERT[kind.type](rows, name, kind, flat, place)
     for key, value in rows.items():
         feed[key] = value if key == f"{name}.columns" else LoDArray(value, offsets_of(levels))
-
-
-def _no_sequence(name: str, kind: InputType, items: list[Any], in_list: bool) -> UsageError:
-    """Return the error for a sample, or with `in_list` a sub-sequence, that is not a list although its type is one."""
-    found: list[tuple[int, Any, int | None]] = [(at, each, None) for at, each in enumerate(items)]
-    if in_list:
-        found = [(at, part, number) for at, each in enumerate(items) for number, part in enumerate(each)]
-    at, wrong, number = next((each for each in found if not isinstance(each[1], Sized)), found[0])
-    place = f"sample {at}" if number is None else f"item {number} of sample {at}"
-    expected = "a list (a sequence)" if number is None else "a list (a sub-sequence)"
-    suffix = "_sequence" if number is None else "_sub_sequence but with _sequence"
-    if number is None and kind.seq_type == SequenceType.SUB_SEQUENCE:
-        expected, suffix = "a list of lists (sub-sequences)", "_sub_sequence"
-    return UsageError(
-        f"data layer {name!r}: expected {expected}, got {wrong!r:.60} in {place}; "
-        f"give [{wrong!r:.60}], or declare the layer without {suffix}"
-    )
 
 
 def _dense(feed: Feed, name: str, kind: InputType, items: list[Any], place: Place) -> None:

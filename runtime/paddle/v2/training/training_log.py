@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from logging import Logger
 from typing import Any
 
@@ -21,8 +21,8 @@ from paddle.graph.operator import script_call, script_line
 from paddle.ops.base.lod import lod_of, plain
 from paddle.signatures import misfit
 from paddle.v2 import model
-from paddle.v2.data_type import DataType, InputType
-from paddle.v2.errors import UsageTypeError
+from paddle.v2.data_type import DataType, InputType, SequenceType
+from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.model import EvaluatorConfig
 from paddle.v2.network import Network
 from paddle.v2.training.metric import Metrics, Part
@@ -200,3 +200,20 @@ def warn_of_late_evaluators(network: Network) -> None:
 
 def _ignore(event: object) -> None:
     """Ignore the event: the default event handler."""
+
+
+def no_sequence(name: str, kind: InputType, items: list[Any], in_list: bool) -> UsageError:
+    """Return the error for a sample, or with `in_list` a sub-sequence, that is not a list although its type is one."""
+    found: list[tuple[int, Any, int | None]] = [(at, each, None) for at, each in enumerate(items)]
+    if in_list:
+        found = [(at, part, number) for at, each in enumerate(items) for number, part in enumerate(each)]
+    at, wrong, number = next((each for each in found if not isinstance(each[1], Sized)), found[0])
+    place = f"sample {at}" if number is None else f"item {number} of sample {at}"
+    expected = "a list (a sequence)" if number is None else "a list (a sub-sequence)"
+    suffix = "_sequence" if number is None else "_sub_sequence but with _sequence"
+    if number is None and kind.seq_type == SequenceType.SUB_SEQUENCE:
+        expected, suffix = "a list of lists (sub-sequences)", "_sub_sequence"
+    return UsageError(
+        f"data layer {name!r}: expected {expected}, got {wrong!r:.60} in {place}; "
+        f"give [{wrong!r:.60}], or declare the layer without {suffix}"
+    )
