@@ -36,6 +36,7 @@ _SYNONYMS = {
     "--version": "version",
 }
 """Command, or option -> its names in other programs."""
+_OF_A_JOB = ("status", "attach", "logs", "stop")
 _RESULTS = ("fetch", "download", "collect", "pull", "results", "output", "copy", "cp")
 _MEANT = {name: command for command, names in _SYNONYMS.items() for name in names.split()}
 
@@ -120,6 +121,8 @@ def named(argv: Sequence[str]) -> str | None:
         raise UsageError(f"unknown command {argument!r}: {whole}")
     meant = argv[1] if argument == "job" and argv[1:] else argument  # of Ray: job submit, job stop
     near = _MEANT.get(meant) or nearest(meant, tuple(COMMANDS))
+    if near in _OF_A_JOB and len(argv) > 1 and _is_known(argv[-1]):
+        raise UsageError(f"unknown command {argument!r}: give {PROGRAM} {near} {shlex.quote(argv[-1])}")
     hint = f"did you mean {near}?" if near else f"the commands are {', '.join(COMMANDS)}"
     if meant in ("resume", "restart"):
         hint += " Run the job's command again; --resume=latest continues from its checkpoints in --checkpoint_dir."
@@ -127,6 +130,13 @@ def named(argv: Sequence[str]) -> str | None:
         hint = "when a job ends, output/ of node 0, and files of --collect=PATTERN, are in output/ of the workspace."
     example = shlex.quote(argument) if os.path.isdir(argument) else "DIR"
     raise UsageError(f"unknown command {argument!r}: {hint} (A job needs --job_dispatch_package={example}.)")
+
+
+def _is_known(job: str) -> bool:
+    from paddle_cluster.control.store import find_or_none
+    from paddle_cluster.system.state_dir import places
+
+    return find_or_none(places(os.environ), job) is not None
 
 
 def perform(name: str, argv: Sequence[str]) -> ExitCode:

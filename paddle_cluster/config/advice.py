@@ -73,6 +73,15 @@ SYNONYMS = {
 
 # other launchers' names for options that have another name here, and the options to give instead
 EXPECTED = {name: advice for names, advice in _ADVICE.items() for name in names.split()}
+_OF_PROCESSES = """
+    paddle_trainers_num paddle_trainers paddle_trainer_id paddle_trainer_endpoints paddle_current_endpoint
+    paddle_pservers paddle_pservers_ip_port_list paddle_training_role training_role
+    trainers_num trainer_id world_size rank master_addr pod_ip
+"""
+IN_CONF = EXPECTED | dict.fromkeys(
+    _OF_PROCESSES.split(), "leave it out: the launcher sets it for every process"
+)
+"""Name in conf.py that is an option or a variable elsewhere, in lower case -> what to do instead."""
 OF_ENGINE = {
     "slurm": {name: advice for names, advice in _SLURM.items() for name in names.split()},
     "kubernetes": {
@@ -191,8 +200,13 @@ def filled(advice: str, value: str, nodes: int = 0) -> str:
     return advice.format(value or "...", N=count or "N", **texts)
 
 
+_INVENTORY = regex(r"(?:.*/)?(?:.*\.(?:ini|ya?ml)|(?:hosts?|inventory|machines?|hostfile)[\w.]*)")
+
+
 def of_script(name: str, value: str, nodes: int) -> str:
     """Return what to give instead of an option in NOT_OURS."""
+    if name == "i" and _INVENTORY.fullmatch(value):
+        return f"give --hostfile={value}"
     is_count = name in _OF_GPUS and value.isdecimal() and value != "0"
     return filled(_COUNT if is_count else NOT_OURS[name], value, nodes)
 

@@ -13,7 +13,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paddle_cluster.config.values import ValueMismatchError, inside, list_of, mismatch, nearest
@@ -106,8 +106,7 @@ def check(entry: Entry, package: Path) -> None:
         raise WorkspaceError(
             f"{package} has no file {entry.path}; "
             + (
-                f"did you mean --entry={shlex.quote(name)}?"
-                + " Arguments of the script follow the options, after --" * bool(words[2:])
+                f"did you mean --entry={shlex.quote(name)}{_after(words, name)}?"
                 if name
                 else "add it, or name a different file with --entry=FILE"
             )
@@ -116,6 +115,12 @@ def check(entry: Entry, package: Path) -> None:
         _check_program(file)
     else:
         _check_content(file)
+
+
+def _after(words: Sequence[str], name: str) -> str:
+    """Return the arguments that follow a script in a command line, as they are given to the launcher."""
+    at = next((at for at, word in enumerate(words) if word.rpartition("/")[2] == name), len(words))
+    return f" ... -- {' '.join(words[at + 1 :])}" * bool(words[at + 1 :])
 
 
 def shell_lines(entry: Entry, package: Path | None) -> list[str]:

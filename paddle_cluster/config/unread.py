@@ -18,6 +18,7 @@ from paddle_cluster.config.values import near_miss, nearest
 from paddle_cluster.system.installation import PROGRAM
 from paddle_node.contract.classes import dataclass, regex, replace
 
+_PYTHON = regex(r"(?:.*/)?python[\d.]*")
 _ADDS = "add_argument"
 _OF_PORTS = {"port", "ports_num", "ports_num_for_sparse"}
 _READS_WORDS = regex(rb"argv\[1\]|add_subparsers")
@@ -56,6 +57,15 @@ def unread(tokens: Sequence[str], entry: Entry, package: Path, mode: Mode, nodes
     )
     lines = [f"unknown {what}" for what in _problems(tokens, script)]
     return "\n".join([*lines[:-1], f"{lines[-1]}{ESCAPE}"]) if lines else ""
+
+
+def repeated(tokens: Sequence[str], entry: Entry) -> str:
+    """Return the correction of arguments after -- that begin with Python and the entry itself; "" for others."""
+    python, script, *_ = (*tokens, "", "")
+    if not (_PYTHON.fullmatch(python) and entry.path.endswith(".py")):
+        return ""
+    is_same = script.rpartition("/")[2] == entry.path.rpartition("/")[2]
+    return f"after -- come only the script's arguments: leave out {python} {script}" * is_same
 
 
 @dataclass(frozen=True)

@@ -289,6 +289,13 @@ def move_unreadable_aside(directory: Path) -> bool:
     return True
 
 
+def find_or_none(where: StatePlaces, word: str) -> KnownJob | None:
+    """Return the job with this ID or name, as `find` does; None if no job, or several, match."""
+    with contextlib.suppress(UsageError):
+        return find(where, word)
+    return None
+
+
 def find(where: StatePlaces, word: str) -> KnownJob:
     """Return the job with this ID or name, or whose ID begins or ends with this text.
 

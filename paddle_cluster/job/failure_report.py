@@ -36,13 +36,16 @@ LINE_LIMIT = 400
 ECHOES = 8
 NAMES = 3
 LAST_WORDS = 200
-_FRAME = regex(r'(?:\[rank\d+\]: ?)?  File "([^"]+)", line ')  # with PyTorch's prefix
+_FRAME = regex(r'(?:\[rank\d+\]: ?)?  File "([^"]+)", line (\d+)')  # with PyTorch's prefix
 _RANK_OF_NODE = regex(r"init_process_group\(.*\brank ?= ?[^,]*LOCAL_RANK")
 _INDENTED = regex(r"(?:\[rank\d+\]: ?)?    ")
 _FILE = regex(r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?:\./)?([^/'][^']*)'")
 _MODULE = regex(r"^ModuleNotFoundError: No module named '(\w+)'")
 _RELATIVE = "ImportError: attempted relative import "
 _IN_USE = "ddress already in use"
+_COLLECTIVE = regex(r"/torch/distributed/|/mpi4py/")
+_CLOSED = regex(r"Connection closed by peer|Connection reset by peer")
+_TOGETHER_S = 1.0  # between reports from different nodes
 _NO_PROGRAM = "could not be started: [Errno 2]"
 _LIBRARY = regex(r"/(?:site|dist)-packages/|/\.paddle/runtime/|/lib/python3\.\d+/|^<frozen ")
 
@@ -219,6 +222,23 @@ def _cut(text: str, limit: int) -> str:
 
 def _names(failures: Sequence[Failure]) -> str:
     return some([failure.name() for failure in failures], NAMES)
+
+
+def early_exits_advice(cause: Failure, left: Iterable[tuple[int, float]]) -> str:
+    """Return advice for a collective call that failed after other ranks had exited with code 0; "" for other failures.
+
+    Args:
+        left: rank of each trainer that exited with code 0, and when.
+    """
+    ranks = [f"trainer {rank}" for rank, at in left if at <= cause.at + _TOGETHER_S]
+    if not ranks or not _CLOSED.search(last_error(cause)) or not any(map(_COLLECTIVE.search, cause.tail)):
+        return ""
+    frames = [found.groups() for found in map(_FRAME.match, cause.tail) if found]
+    own = [f" ({path.rpartition('/')[2]}:{line})" for path, line in frames if not _LIBRARY.search(path)]
+    return (
+        f"{some(ranks, NAMES)} had ended with code 0: all ranks must call the same collectives{''.join(own[-1:])}. "
+        "One under `if rank == 0:`, or more batches on this rank, are common causes"
+    )
 
 
 def local_advice(

@@ -129,21 +129,21 @@ class Job:
         has_saved = any(record.traces.has_saved for record in self._roster.all())
         unnamed = self._plan.job_id if has_saved and not self._settings.job.saving.collect else ""
         hint = checkpoints.resume_hint(self._settings, unnamed)
+        job = self._settings.job
         if has_failed:  # the shutdown may report further failures
             conclusion = judge([*self._roster.failures, *self._roster.late])
             cause = failure_report.headline(conclusion.cause)
-            job = self._settings.job
             others = [each for each in self._roster.all() if each.name != conclusion.cause.node]
             written = [(name, each.name) for each in others for name in each.traces.uncollected]
             what = last_error(conclusion.cause) or conclusion.cause.what
-            advice = failure_report.local_advice(what, job.entry, job.package, written)
+            left = [(each.process.rank, each.left_at) for each in self._roster.trainers() if each.left_at]
+            advice = failure_report.early_exits_advice(conclusion.cause, left)
+            advice = advice or failure_report.local_advice(what, job.entry, job.package, written)
             lines = _explain(conclusion, self._roster, self._plan.job_id, code, advice)
             lines += [f"  {line}" for line in hint if code is ExitCode.LOST or unnamed]
         else:
             ended = [(one.process.name, one.last_lines) for one in self._roster.trainers() if one.left_at]
-            lines += hidden_errors(
-                ended, entries.shell_lines(self._settings.job.entry, self._settings.job.package)
-            )
+            lines += hidden_errors(ended, entries.shell_lines(job.entry, job.package))
             lines += [*_warnings(self._roster), *unmatched(self._roster, self._settings.monitoring.progress)]
             lines += unsaved(self._roster, self._settings)
             lines += _unmatched(self._collector.unmatched(self._settings.job.saving.collect))

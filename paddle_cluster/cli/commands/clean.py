@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 
 from paddle_cluster.cli import cluster_of, command_arguments
-from paddle_cluster.control import node_jobs
+from paddle_cluster.control import node_jobs, store
 from paddle_cluster.control.one_question import NodeAnswer
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.screen.writer import show
@@ -49,6 +49,11 @@ def run(argv: Sequence[str]) -> ExitCode:
     """
     given = command_arguments.read("clean", argv, USAGE)
     if given.job is not None:
+        job = store.find_or_none(places(os.environ), given.job)
+        if job is not None and job.is_live:
+            raise UsageError(
+                f"{job.title} is running: stop it with `{PROGRAM} stop {given.job}`, then run {PROGRAM} clean"
+            )
         raise UsageError(
             f"clean does not take a job, got {given.job!r}; it removes the directories of all ended jobs"
             + f"; did you mean --older_than={given.job}?" * (given.job[:-1].isdecimal())

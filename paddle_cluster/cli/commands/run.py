@@ -83,10 +83,11 @@ def run(argv: Sequence[str]) -> ExitCode:
     workspace.check_workspace(resolved)
     passed_on = given.passthrough[: given.before_dashes]
     job = resolved.job
-    if passed_on and job.package:
-        from paddle_cluster.config.unread import unread
+    if given.passthrough and job.package:
+        from paddle_cluster.config.unread import repeated, unread
 
-        if problem := unread(passed_on, job.entry, job.package, job.mode, len(resolved.cluster.trainers)):
+        problem = unread(passed_on, job.entry, job.package, job.mode, len(resolved.cluster.trainers))
+        if problem := problem or repeated(given.passthrough[given.before_dashes :], job.entry):
             raise UsageError(problem)
     if resolved.dry_run:
         answer(_dry_run(resolved))

@@ -81,7 +81,7 @@ def test_arguments_in_an_entry_are_sent_behind_the_options(tmp_path: Path) -> No
     made(tmp_path / "my train.py")
     assert "did you mean --entry='my train.py'?" in refused("my_train.py", tmp_path)
     assert "did you mean --entry=train.py?" in refused("-mtrain.py", tmp_path)
-    assert "--entry=train.py? Arguments of the script follow" in refused("python train.py --lr 1", tmp_path)
+    assert "did you mean --entry=train.py ... -- --lr 1?" in refused("python train.py --lr 1", tmp_path)
 
 
 def test_a_notebook_is_to_be_converted(tmp_path: Path) -> None:

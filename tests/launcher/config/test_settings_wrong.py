@@ -91,6 +91,10 @@ WRONG = [
         "conf.py:2: this line does not set HOSTS; write HOSTS = ... at the top",
     ),
     (HOSTS + "if __name__ == '__main__':\n  PYTHON = 'x'", "conf.py:3: this line does not set PYTHON"),
+    (
+        HOSTS + "PADDLE_TRAINERS_NUM = 2",
+        "conf.py:2: unknown name PADDLE_TRAINERS_NUM; leave it out: the launcher sets it",
+    ),
     (HOSTS + "PORT = 22", "conf.py:2: unknown name PORT; write sshd's port as host:port in HOSTS"),
     (
         HOSTS + "ROOT_DIR = /data",

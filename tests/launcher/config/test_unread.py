@@ -12,7 +12,7 @@ from paddle_cluster.cli.commands.run import run
 from paddle_cluster.config import arguments
 from paddle_cluster.config.entry import Entry
 from paddle_cluster.config.options import Mode
-from paddle_cluster.config.unread import unread
+from paddle_cluster.config.unread import repeated, unread
 from paddle_cluster.errors import ExitCode, UsageError
 
 ARGPARSE = (
@@ -43,6 +43,7 @@ def corrections(workspace: Path, argv: str, entry: str = "train.py", mode: Mode 
         ("import torch\n", "-N2", "option -N: give --nnodes=2 (To pass it to your script, put it after --.)"),
         (ARGPARSE, "-N 2", "option -N: give --nnodes=2"),
         ("import sys\nlr = sys.argv[1] if len(sys.argv) > 1 else 2\n", "-N 2", "option -N"),
+        (ARGPARSE, "-i a/inventory.ini", "option -i: give --hostfile=a/inventory.ini (To"),
         (ARGPARSE, "-f hosts.txt", "option -f: give --hostfile=hosts.txt"),
         (ARGPARSE, "-i ~/.ssh/k", "option -i: name the key in conf.py, SSH_IDENTITY_FILES = ['~/.ssh/k']"),
         ("import torch\n", "-n 6", "option -n: give --nproc_per_node=2, the number of processes per node, "),
@@ -196,6 +197,27 @@ def test_arguments_of_a_shell_script_that_reads_none_are_refused(
     assert found.startswith(words)
     assert bool(found) == bool(words)
     assert corrections(workspace, argv, "run.sh", Mode.V2) == ""
+
+
+@pytest.mark.parametrize(
+    ("argv", "entry", "words"),
+    [
+        (
+            "python train.py --lr 1",
+            "train.py",
+            "after -- come only the script's arguments: leave out python train.py",
+        ),
+        ("/usr/bin/python3 ws/train.py", "train.py", "leave out /usr/bin/python3 ws/train.py"),
+        ("python other.py", "train.py", ""),
+        ("python train.py", "run.sh", ""),
+        ("--lr 1", "train.py", ""),
+        ("python", "train.py", ""),
+    ],
+)
+def test_a_command_line_after_the_dashes_is_refused(argv: str, entry: str, words: str) -> None:
+    found = repeated(argv.split(), Entry(path=entry))
+    assert found.endswith(words)
+    assert bool(found) == bool(words)
 
 
 def test_the_packages_that_contain_a_module_are_read(workspace: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster.cli.commands import stop
+from paddle_cluster.cli.main import main
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.control.job_record import JobRecord, LoginRecord
 from paddle_cluster.errors import ExitCode
@@ -63,6 +64,38 @@ def test_a_job_that_ends_while_its_launcher_is_asked_is_over(
         assert stop.run([JOB]) == ExitCode.DONE
         thread.join(5)
     assert f"{JOB} has already ended: done (0)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "answer"),
+    [
+        (f"cancel {JOB}", f"unknown command 'cancel': give paddle.py stop {JOB}"),
+        ("job stop a1b2c3", "unknown command 'job': give paddle.py stop a1b2c3"),
+        (f"tail {JOB}", f"unknown command 'tail': give paddle.py logs {JOB}"),
+        (
+            "cancel other",
+            "unknown command 'cancel': did you mean stop? (A job needs --job_dispatch_package=DIR.)",
+        ),
+        (f"clean {JOB}", f"{JOB} is running: stop it with `paddle.py stop {JOB}`, then run paddle.py clean"),
+        (
+            "clean other",
+            "clean does not take a job, got 'other'; it removes the directories of all ended jobs",
+        ),
+    ],
+)
+def test_a_known_job_makes_the_correction_of_a_command_complete(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    line: str,
+    answer: str,
+) -> None:
+    monkeypatch.setenv("PADDLE_STATE_DIR", str(tmp_path))
+    directory = places(os.environ).jobs / JOB
+    directory.mkdir(mode=0o700)
+    write_json(directory / JOB_FILE, record(directory).as_json())
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err == f"paddle.py: {answer}\n"
 
 
 def test_a_silent_job_that_is_stopped_prints_where_its_trainers_are(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster.config.entry import read
-from paddle_cluster.job.failure_report import local_advice
+from paddle_cluster.job.failure_report import early_exits_advice, local_advice
+from paddle_cluster.nodes.failure import Failure, FailureKind
 
 NO_MODULE = "ModuleNotFoundError: No module named "
 RELATIVE = "ImportError: attempted relative import"
@@ -55,6 +56,36 @@ def test_files_of_this_machine_explain_a_failure(
     text = local_advice(error, read(entry), tmp_path / "ws")
     assert bool(text) == bool(words)
     assert re.search(words, text)
+
+
+CLOSED = (
+    "[rank0]: Traceback (most recent call last):\n",
+    '[rank0]:   File "/jobs/JOB1/train.py", line 4, in <module>\n',
+    '[rank0]:   File "/x/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 5, in barrier\n',
+    "[rank0]: RuntimeError: Connection closed by peer [127.0.0.1]:1\n",
+)
+
+
+@pytest.mark.parametrize(
+    ("tail", "left_at", "words"),
+    [
+        (
+            CLOSED,
+            9.0,
+            r"^trainer 1 had ended with code 0: all ranks must call the same collectives \(train.py:4\)",
+        ),
+        (CLOSED, 20.0, ""),
+        ((*CLOSED[:2], CLOSED[3]), 9.0, ""),  # the connection may be one to a database
+        ((*CLOSED[:3], "[rank0]: RuntimeError: shapes differ\n"), 9.0, ""),
+    ],
+)
+def test_a_collective_call_without_ranks_that_have_ended_is_explained(
+    tail: tuple[str, ...], left_at: float, words: str
+) -> None:
+    failure = Failure(FailureKind.EXIT, "node-a", "trainer-0", "exit code 1", at=10.0, code=1, tail=tail)
+    found = early_exits_advice(failure, [(1, left_at)])
+    assert bool(found) == bool(words)
+    assert re.search(words, found)
 
 
 def test_a_port_in_use_is_explained_by_another_launcher_in_the_script(tmp_path: Path) -> None:
