@@ -27,11 +27,13 @@ from paddle.fluid.files.variable_files import (
     save_params,
     save_vars,
 )
+from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.fluid.reader import DataLoader, PyReader
 from paddle.fluid.run.scope import global_scope
+from paddle.graph.errors import UnknownVariableError
 from paddle.reader import (
     batch,
     buffered,
@@ -44,7 +46,7 @@ from paddle.reader import (
     shuffle,
     xmap_readers,
 )
-from paddle.signatures import explained
+from paddle.signatures import advice, explained
 
 if TYPE_CHECKING:
     from paddle.fluid.transpiler.distributed_files import load_persistables, save_persistables
@@ -131,6 +133,7 @@ def save_inference_model(
     block = program.global_block()
     # Targets computed after an update must not depend on the gradients of that update.
     block.ops = [op for op in block.ops if not (isinstance(op, Operator) and op.role & OpRole.OPTIMIZE)]
+    _check_names(block, feeds, [each if isinstance(each, str) else each.name for each in targets])
     names = []
     for number, target in enumerate(targets):
         name = f"save_infer_model/scale_{number}"
@@ -203,6 +206,25 @@ def load_inference_model(
 
 def _column(op: object) -> int:
     return int(op.attrs["col"])  # type: ignore[attr-defined]
+
+
+def _check_names(block: Block, feeds: Sequence[str], targets: Sequence[str]) -> None:
+    for argument, names in (("feeded_var_names", feeds), ("target_vars", targets)):
+        for name in names:
+            if name not in block.vars:
+                known = [each for each in block.vars if names is targets or block.var(each).is_data]
+                raise UnknownVariableError(
+                    f"{argument}: no variable of the program is named {name!r}; a variable of Python has another name: "
+                    f"use x.name; {advice(name, known, 'the names')}"
+                )
+    if targets and all(block.var(name).is_data for name in targets):
+        computed = [name for name in feeds if not block.var(name).is_data]
+        step = (
+            f"{computed} are computed: exchange feeded_var_names and target_vars"
+            if computed
+            else "give predictions"
+        )
+        raise FluidError(f"target_vars: {list(targets)} are data layers; {step}")
 
 
 def _check_feeds(program: Program, feeds: Sequence[str]) -> None:

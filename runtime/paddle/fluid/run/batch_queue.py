@@ -15,6 +15,7 @@ import numpy as np
 from paddle.fluid.errors import RunError
 from paddle.graph.block import Block
 from paddle.graph.errors import NotInitializedError
+from paddle.graph.operator import script_line
 from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.errors import EndOfData
 from paddle.reader.channel import Channel, pump, running
@@ -44,7 +45,7 @@ class BatchQueue:
         self._lock = threading.Lock()
         self._ahead: Channel[list[Any]] | None = None
         self._batches: Iterator[list[Any]] | None = None
-        self._taken = 0
+        self._taken = self._ends = 0
         self._thread = ExitStack()
 
     def size(self) -> int:
@@ -61,7 +62,7 @@ class BatchQueue:
             if self._batches is not None:
                 raise RunError("the reader has already started: reset it first")
             self._ahead = ahead = Channel[list[Any]](self._capacity)
-            self._taken = 0
+            self._taken = self._ends = 0
             self._thread.enter_context(running([partial(pump, source, ahead)], [ahead]))
             self._batches = iter(ahead)
 
@@ -87,6 +88,13 @@ class BatchQueue:
             if not self._taken:
                 _log.warning("the reader returned no batch: there is nothing to train on")
                 self._taken = 1
+            self._ends += 1
+            if self._ends == 2 and threading.current_thread() is threading.main_thread():
+                _log.warning(
+                    "%s: a pass without batches, because the reader has not restarted: call its reset() and start() "
+                    "before each pass",
+                    script_line().removeprefix("at "),
+                )
         raise EndOfData(
             "the reader has no more batches: catch fluid.core.EOFException, reset the reader, and start it for another "
             "pass"

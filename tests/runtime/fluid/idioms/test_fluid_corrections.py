@@ -291,6 +291,32 @@ def test_misspelt_roles_get_the_nearest_one(variable: str, text: str, says: str)
         JobEnvironment.read({variable: text})
 
 
+@pytest.mark.parametrize(
+    ("feeds", "targets", "says"),
+    [
+        (
+            ["fc_0.tmp_1"],
+            ["x"],
+            r"\['x'\] are data layers; \['fc_0.tmp_1'\] are computed: exchange feeded_var_names",
+        ),
+        (["fc_0.tmp_1", "x"], ["x"], "exchange feeded_var_names and target_vars"),
+        (["x"], ["x"], r"\['x'\] are data layers; give predictions"),
+        (["xs"], ["fc_0.tmp_1"], "feeded_var_names: no variable .* named 'xs'.*: use x.name"),
+        (["x"], ["predict"], "target_vars: no variable .* named 'predict'.*: use x.name"),
+    ],
+)
+def test_wrong_names_of_an_inference_model_are_corrected(
+    feeds: list[str], targets: list[str], says: str, tmp_path: Path
+) -> None:
+    regression([4])
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    with pytest.raises(PaddleError, match=says):
+        fluid.io.save_inference_model(str(tmp_path), feeds, targets, exe)
+    assert not list(tmp_path.iterdir())
+    fluid.io.save_inference_model(str(tmp_path), ["x"], ["fc_0.tmp_1", "x"], exe)
+
+
 def _loop(a: fluid.framework.Variable, b: fluid.framework.Variable) -> None:
     while fluid.layers.less_than(a, b):
         a = a * 2.0

@@ -45,6 +45,31 @@ def test_a_reader_says_how_many_batches_are_queued() -> None:
     assert reader.queue.size() == 0
 
 
+def run_until_the_end(exe: fluid.Executor, mean: fluid.framework.Variable) -> None:
+    while True:
+        exe.run(fetch_list=[mean])
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_pass_of_a_reader_that_nobody_restarted_gets_one_warning(
+    restarts: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, mean = read_in_a_program()
+    reader.decorate_paddle_reader(batch(samples, 5))
+    exe = fluid.Executor(fluid.CPUPlace())
+    reader.start()
+    for _ in range(3):
+        with pytest.raises(fluid.core.EOFException):
+            run_until_the_end(exe, mean)
+        if restarts:
+            reader.reset()
+            reader.start()
+    reader.reset()
+    found = [each for each in caplog.messages if "has not restarted: call its reset() and start()" in each]
+    assert len(found) == (not restarts)
+    assert all("test_fluid_readers.py:" in each for each in found)
+
+
 def test_a_run_without_start_says_that_the_reader_has_not_started() -> None:
     reader, mean = read_in_a_program()
     reader.decorate_paddle_reader(batch(samples, 2))
