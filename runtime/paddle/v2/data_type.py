@@ -6,7 +6,7 @@ from __future__ import annotations
 import enum
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paddle.v2.errors import UsageError
 
@@ -65,14 +65,15 @@ class InputType:
 
     def described(self, by_cost: bool) -> str:
         """Return the declaration of a type that is not dense, and how a layer, or a cost, can read it, for messages."""
-        suffix = ("", "_sequence", "_sub_sequence")[self.seq_type]
-        name = {DataType.Index: "integer_value", DataType.SparseNonValue: "sparse_binary_vector"}.get(
-            self.type, "sparse_float_vector"
-        )
-        kind = f"{name}{suffix}({self.dim})"
         if self.type == DataType.Index and not by_cost:
-            return f"{kind}: put layer.embedding(input, size=N) in between"
-        return f"{kind}: declare it as dense_vector{suffix}({self.dim})"
+            return f"{self.declaration}: put layer.embedding(input, size=N) in between"
+        return f"{self.declaration}: declare it as {replace(self, type=DataType.Dense).declaration}"
+
+    @property
+    def declaration(self) -> str:
+        """The call that returns the type, such as `integer_value_sequence(9)`."""
+        name = ("dense_vector", "sparse_binary_vector", "sparse_float_vector", "integer_value")[self.type]
+        return f"{name}{('', '_sequence', '_sub_sequence')[self.seq_type]}({self.dim})"
 
 
 def whole_number(value: object, what: str) -> int:

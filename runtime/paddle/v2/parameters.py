@@ -278,7 +278,9 @@ class Parameters:
             given, wanted = found[name][0], self.config(name)
             if not given.has_layout_of(wanted):
                 raise UsageError(
-                    f"parameter {name!r} has shape {given.shape} in the tar; expected {wanted.shape}"
+                    f"parameter {name!r} has shape {given.shape} in the tar; expected {wanted.shape}: the tar was "
+                    "saved by a different network. Declare the same layers as in that network, or give this layer's "
+                    "parameter a different name"
                 )
         for name in loaded:
             self[name] = found[name][1].reshape(self.get_shape(name))

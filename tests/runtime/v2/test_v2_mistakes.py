@@ -99,6 +99,34 @@ def test_the_correction_and_the_line_are_named(
         _train(declare(), sample)
 
 
+def _pooled_rows(*others: LayerOutput) -> LayerOutput:
+    rows = layer.embedding(layer.data("title", data_type.integer_value(9)), 4)
+    return layer.last_seq(layer.addto([rows, *others], bias_attr=False))
+
+
+@pytest.mark.parametrize(
+    ("declare", "says"),
+    [
+        (
+            _pooled_rows,
+            r"data layer 'title' \(.*test_v2_mistakes\.py:\d+\) as integer_value_sequence\(9\); the",
+        ),
+        (
+            lambda: _pooled_rows(layer.fc(layer.data("user", data_type.dense_vector(2)), 4)),
+            "the data layers below it as sequences, such as",
+        ),
+        (
+            lambda: layer.img_conv(layer.data("x", data_type.dense_vector(784)), 5, 8),
+            r"give num_channels, .*'x' is not an image; 784 = 1 x 28 x 28: num_channel=1\?$",
+        ),
+        (lambda: layer.img_conv(layer.data("x", data_type.dense_vector(7)), 5, 8), "is not an image$"),
+    ],
+)
+def test_a_declaration_is_corrected(declare: Callable[[], LayerOutput], says: str) -> None:
+    with pytest.raises(PaddleError, match=says):
+        _train(layer.sum_cost(declare()), (0, [0.0, 0.0]))
+
+
 @pytest.mark.parametrize(
     ("schedule", "decays", "says"),
     [

@@ -40,7 +40,9 @@ def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
     require_layer(layer, who)
     count = channels or layer.num_filters
     if not count:
-        raise UsageError(f"{who}: give num_channels, because input {layer.name!r} is not an image")
+        fits = _other_channels(layer.size)
+        hint = f"; {fits}" if "=" in fits else ""
+        raise UsageError(f"{who}: give num_channels, because input {layer.name!r} is not an image{hint}")
     cells = layer.size // count
     side = math.isqrt(cells)
     if not (layer.height or layer.width) and count * side * side != layer.size:

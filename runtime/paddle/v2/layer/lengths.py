@@ -7,12 +7,14 @@ Lengths that are unknown before a batch arrives, such as those within the steps 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddle.ops.base.segments import joined
+from paddle.v2.data_type import SequenceType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.emitter import LAYERS, ONE_LEVEL
 from paddle.v2.model import LayerConfig
@@ -54,7 +56,9 @@ class Meeting(NamedTuple):
     created: str
 
 
-def origin_of(config: LayerConfig, known: Mapping[str, Origin | None]) -> Origin | None:
+def origin_of(
+    config: LayerConfig, known: Mapping[str, Origin | None], layers: Mapping[str, LayerConfig]
+) -> Origin | None:
     """Return the origin of a layer's lengths, given its inputs' origins; None if it is unknown before a batch.
 
     Raises:
@@ -70,8 +74,7 @@ def origin_of(config: LayerConfig, known: Mapping[str, Origin | None]) -> Origin
         if origin == ONE_A_SAMPLE:
             raise UsageError(
                 f"layer {config.name!r} ({called}) needs a sequence, but its input {inputs[place]!r} "
-                "has one row per sample: declare the underlying data layer as a sequence, such as "
-                f"dense_vector_sequence or integer_value_sequence{config.created}"
+                f"has one row per sample: {_declaration(inputs[place], layers)}{config.created}"
             )
         must_be_nested = goes_into_levels or (config.type in LAYERS and LAYERS[config.type].nested)
         if must_be_nested and origin is not None and origin.levels < 2:
@@ -89,12 +92,29 @@ def origin_of(config: LayerConfig, known: Mapping[str, Origin | None]) -> Origin
     return next(of_sequences, None if None in origins else ONE_A_SAMPLE)
 
 
+def _declaration(name: str, layers: Mapping[str, LayerConfig]) -> str:
+    """Return advice to declare the data layer from which a layer is computed as a sequence."""
+    reached: dict[str, LayerConfig] = {}
+    ahead = [name]
+    while ahead:
+        each = ahead.pop()
+        if each in layers and each not in reached:
+            reached[each] = layers[each]
+            ahead += _inputs(layers[each])
+    data = [(each, each.input_type) for each in reached.values() if each.input_type is not None]
+    if len(data) != 1:
+        return "declare the data layers below it as sequences, such as dense_vector_sequence or integer_value_sequence"
+    [(config, kind)] = data
+    wanted = replace(kind, seq_type=SequenceType.SEQUENCE).declaration
+    return f"declare data layer {config.name!r} ({config.origin.removeprefix('at ')}) as {wanted}"
+
+
 def meetings(layers: Mapping[str, LayerConfig]) -> list[Meeting]:
     """Return the pairs of origins whose sequence lengths must agree, because a layer combines their rows."""
     known: dict[str, Origin | None] = {}
     found: dict[tuple[Origin, Origin], Meeting] = {}
     for name, config in layers.items():
-        known[name] = origin_of(config, known)
+        known[name] = origin_of(config, known, layers)
         together = _together(config)
         if config.type == "group_output":
             together = _steps(layers, str(config.attrs["group_name"]))

@@ -389,7 +389,7 @@ def _check_layout(network: Network, parameters: Parameters) -> None:
         if name not in parameters:
             raise UsageError(
                 f"the network needs the parameter {name!r}, which the given parameters do not contain; create them "
-                f"from the same layers. They contain {parameters.names()}"
+                f"from the same layers: layers declared again have new names. They contain {parameters.names()}"
             )
         given = parameters.config(name)
         if not given.has_layout_of(wanted):
