@@ -179,7 +179,7 @@ def test_lines_of_a_shell_script_whose_failure_is_lost_are_warned_of(
         ("SLURM_PROCID=$RANK\necho $SLURM_PROCID\n", [], ""),
         ('[ -n "$SLURM_PROCID" ] && RANK=$SLURM_PROCID\n', [], ""),
         ("# $SLURM_PROCID\necho $SLURM_PROCID_X\n", [], ""),
-        ("srun sh -c 'echo $SLURM_PROCID'\n", [], ""),
+        ("srun sh -c 'echo $SLURM_PROCID'\n", [], "run.sh:2 starts srun, but"),
         ("R=$OMPI_COMM_WORLD_RANK\n", [], ""),
     ],
 )
