@@ -180,4 +180,7 @@ def untestable(name: str, statement: str) -> str:
     """Return the message for a statement of Python that tests a variable of a program."""
     loops = statement.lstrip().startswith("while")
     word, layers = ("while", "layers.While") if loops else ("if", "layers.Switch or IfElse")
-    return f"`{word}` cannot test {name!r}: {OF_TENSORS['numpy']}; in the program, use {layers}"
+    return (
+        f"`{word}` cannot test {name!r}: {OF_TENSORS['numpy']}; in the program, use {layers} (to test whether it is "
+        "given: `is not None`)"
+    )

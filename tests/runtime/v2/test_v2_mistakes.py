@@ -117,7 +117,7 @@ def _pooled_rows(*others: LayerOutput) -> LayerOutput:
         ),
         (
             lambda: layer.img_conv(layer.data("x", data_type.dense_vector(784)), 5, 8),
-            r"give num_channels, .*'x' is not an image; 784 = 1 x 28 x 28: num_channel=1\?$",
+            r"give num_channels, .*'x' is not an image; 784 = 1 x 28 x 28: num_channels=1 \(.*\?$",
         ),
         (lambda: layer.img_conv(layer.data("x", data_type.dense_vector(7)), 5, 8), "is not an image$"),
     ],

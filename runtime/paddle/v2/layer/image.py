@@ -64,11 +64,11 @@ def _other_channels(size: int) -> str:
     """Return advice with the numbers of channels of gray and color images that fit a size."""
     sides = {count: math.isqrt(size // count) for count in (1, 3)}
     fits = [
-        f"{size} = {n} x {side} x {side}: num_channel={n}?"
+        f"{size} = {n} x {side} x {side}: num_channels={n} (in networks, num_channel)?"
         for n, side in sides.items()
         if n * side**2 == size
     ]
-    return " or ".join(fits) or f"num_channel must divide {size}"
+    return " or ".join(fits) or f"num_channels must divide {size}"
 
 
 def made_of_image(input: LayerOutput, image: Geometry, result: Geometry, attrs: Attrs) -> Made:

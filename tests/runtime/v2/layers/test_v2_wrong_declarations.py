@@ -80,14 +80,14 @@ def test_wrong_types_are_named(declare, says: str) -> None:  # type: ignore[no-u
             lambda x: layer.img_conv(
                 layer.data("p", data_type.dense_vector(3072), height=32, width=32), 3, 8, num_channels=1
             ),
-            "32x32 pixels; 3072 = 3 x 32 x 32: num_channel=3",
+            "32x32 pixels; 3072 = 3 x 32 x 32: num_channels=3",
         ),
         (lambda x: layer.square_error_cost(x, dense("y", 5)), "same size"),
         (lambda x: layer.img_conv(x, 3, 3), "num_channels"),
         (lambda x: layer.img_conv(dense("y", 12), 2, 3, num_channels=1), "not a square image of 1 channels"),
         (
             lambda x: layer.img_conv(dense("y", 784), 5, 3, num_channels=3),
-            "not a square image of 3 channels; 784 = 1 x 28 x 28: num_channel=1",
+            "not a square image of 3 channels; 784 = 1 x 28 x 28: num_channels=1",
         ),
         (lambda x: layer.scaling(x, x), "expected 1"),
         (lambda x: layer.img_pool(x, 2, num_channels=1, pool_type=paddle.pooling.Sum()), "Max, Avg"),
