@@ -231,12 +231,13 @@ def _settle(keeper: int, order: Mapping[str, Any], output: int, report: int | No
 
 
 def _reap(ends: dict[int, int]) -> None:
-    while ends:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if not pid:
-            return
-        os.write(ends[pid], b"%d" % os.waitstatus_to_exitcode(status))
-        os.close(ends.pop(pid))
+    """Report the exit codes of processes that have ended; only then are their IDs free for others."""
+    look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    while ends and (found := os.waitid(os.P_ALL, 0, look)):
+        code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        os.write(ends[found.si_pid], b"%d" % code)
+        os.close(ends.pop(found.si_pid))
+        os.waitpid(found.si_pid, 0)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,9 @@ def conf(tmp_path: Path) -> Path:
 def workspace(tmp_path: Path) -> Path:
     made = tmp_path / "ws"
     made.mkdir()
-    (made / "train.py").write_text("import os\nos.mkdir('deep')\nos.symlink('/etc', 'deep/link')\n")
+    (made / "train.py").write_text(
+        "import os, sys\nos.mkdir('deep')\nos.symlink('/etc', 'deep/link')\nprint(sys.argv)\n"
+    )
     return made
 
 

@@ -31,7 +31,7 @@ def test_a_directory_that_another_process_holds_is_refused_with_its_name(tmp_pat
         assert holder.stdin is not None
         assert holder.stdout.readline() == "held\n"
         with (
-            pytest.raises(UsageError, match=rf"JOB1 \(pid {holder.pid}\) is collecting") as refused,
+            pytest.raises(UsageError, match=rf"JOB1 \(pid {holder.pid}\) is running in") as refused,
             locked(tmp_path, "JOB2"),
         ):
             pass
