@@ -12,6 +12,7 @@ from paddle_cluster.system.installation import PROGRAM
 from paddle_node.contract.classes import dataclass, field, regex
 
 _OPTION = regex(r"(?<![\w-])(--[a-z]\w*=?|-[a-z]\b(?: (?=[A-Z]))?)")
+_PROCESS = regex(r"(?:trainer|pserver)-\d+")
 _SYNONYMS = {
     "--tail": "--lines",
     "-n": "--lines",
@@ -109,6 +110,8 @@ def read(command: str, argv: Sequence[str], usage: str) -> CommandArguments:
     alone = next((name for name in _OF_NODES if name in given), "") if "--nodes" in known.keys() - on else ""
     if alone and (command, alone) != ("stop", "--conf"):  # which stop queries for a job unknown here
         raise UsageError(f"{command}: {alone} has no effect without --nodes, which queries these nodes")
+    if len(jobs) > 1 and "--proc" in known and _PROCESS.fullmatch(jobs[1]):
+        raise UsageError(f"{jobs[1]} is a process: give {PROGRAM} {command} {jobs[0]} --proc={jobs[1]}")
     if len(jobs) > 1:
         each = "; ".join(f"{PROGRAM} {command} {job}" for job in jobs)
         raise UsageError(f"{command} takes a single job, got {' '.join(jobs)}; run it for each one: {each}")

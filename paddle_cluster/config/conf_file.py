@@ -323,9 +323,9 @@ class Layers:
                 rests = tuple(one.partition("_")[2] for one in CONF_NAMES if one.startswith(f"{prefix}_"))
                 if near and len(rests) > 1 and not values.nearest(rest, rests):
                     hint = f"`{COMMAND} help configuration` lists the names that begin with {prefix}_"
-                from paddle_cluster.config.advice import IN_CONF
+                from paddle_cluster.config.advice import IN_CONF, filled
 
-                hint = _MEANT.get(name.lower()) or IN_CONF.get(name.lower(), hint)
+                hint = _MEANT.get(name.lower()) or filled(IN_CONF.get(name.lower(), hint), "")
                 if name.lower() in LONG:
                     hint = f"it is an option of the command line: --{name.lower()}"
                     hint += f"={self.conf.values[name]}" if type(self.conf.values[name]) is int else ""

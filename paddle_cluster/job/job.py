@@ -324,7 +324,7 @@ def _left_on_nodes(roster: Roster) -> list[str]:
     )
     return [
         f"WARNING: not copied back: {some(names, _MOST_LISTED)}. Only node 0's output/ and files that match --collect "
-        f"are: {step}. The job directories, such as {place}, stay there until later jobs replace them"
+        f"are: {step}. The job directories, such as {place}, stay there until later jobs or `clean` remove them"
     ] * bool(names)
 
 

@@ -95,6 +95,8 @@ WRONG = [
         HOSTS + "PADDLE_TRAINERS_NUM = 2",
         "conf.py:2: unknown name PADDLE_TRAINERS_NUM; leave it out: the launcher sets it",
     ),
+    ("HOST = ['local']\n" + HOSTS, "conf.py:1: unknown name HOST; did you mean HOSTS?"),
+    (HOSTS + "NPROC = 2", "give --nproc_per_node=N"),
     (HOSTS + "PORT = 22", "conf.py:2: unknown name PORT; write sshd's port as host:port in HOSTS"),
     (
         HOSTS + "ROOT_DIR = /data",

@@ -124,6 +124,11 @@ def test_a_commands_wrong_arguments_are_told(argv: list[str], words: str) -> Non
         read("status", argv, "status [--json] [--conf=FILE]")
 
 
+def test_a_process_beside_a_job_is_named_with_its_option() -> None:
+    with pytest.raises(UsageError, match=r"give \S+(?: \S+)? logs a --proc=trainer-1$"):
+        read("logs", ["a", "trainer-1"], "logs [--proc=NAME]")
+
+
 def test_lines_that_came_just_before_a_log_was_rotated_are_shown(tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("one\ntw")
