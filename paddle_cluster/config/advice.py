@@ -78,12 +78,8 @@ _OF_PROCESSES = """
     paddle_pservers paddle_pservers_ip_port_list paddle_training_role training_role
     trainers_num trainer_id world_size rank master_addr pod_ip
 """
-IN_CONF = (
-    EXPECTED
-    | dict.fromkeys(_OF_PROCESSES.split(), "leave it out: the launcher sets it for every process")
-    | dict.fromkeys(
-        ["host", "hostlist", "nodelist", "nodes", "ips", "cluster_node_ips"], "did you mean HOSTS?"
-    )
+IN_CONF = EXPECTED | dict.fromkeys(
+    _OF_PROCESSES.split(), "leave it out: the launcher sets it for every process"
 )
 """Name in conf.py that is an option or a variable elsewhere, in lower case -> what to do instead."""
 OF_ENGINE = {

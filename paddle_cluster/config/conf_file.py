@@ -36,6 +36,7 @@ _MEANT = {
     name: advice
     for names, advice in {
         "port ssh_ports": "write sshd's port as host:port in HOSTS; PADDLE_PORT is the port of the pservers",
+        "host hostlist nodelist cluster_node_ips": "did you mean HOSTS?",
         "user username login ssh_username": "write user@host in HOSTS",
         "key keyfile key_file ssh_keys pem identity": "give SSH_IDENTITY_FILES, a list of private keys",
         "gpus ngpus slots procs": "give --nproc_per_node=N; a hostfile gives each host its own slots=N",

@@ -194,7 +194,7 @@ def ago(seconds: float) -> str:
 
 
 def running_speed(one: Fact) -> float | None:
-    """Return the samples/s of a process that is running: the last report of one that has exited is no speed."""
+    """Return the samples/s of a process that is running; one that has exited has no speed."""
     return one.get("samples_per_s") if one.get("state") == ProcessState.RUNNING.value else None
 
 

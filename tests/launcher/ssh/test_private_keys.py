@@ -148,11 +148,11 @@ def test_a_refused_key_is_named_and_no_password_is_requested(
     client: Client, server: LoginServer, tmp_path: Path
 ) -> None:
     client.knows(server)
-    stranger = make_key(tmp_path / "stranger")
-    error = client.error(url(server), identity_files=(stranger,))
+    refused_key = make_key(tmp_path / "refused_key")
+    error = client.error(url(server), identity_files=(refused_key,))
     assert f"authentication refused for {server.user}@127.0.0.1" in error.reason
-    assert str(stranger) in error.reason
-    assert f"ssh-copy-id -i {stranger} -p {server.port} " in str(error)
+    assert str(refused_key) in error.reason
+    assert f"ssh-copy-id -i {refused_key} -p {server.port} " in str(error)
     assert error.outcome == "login refused"
 
 
