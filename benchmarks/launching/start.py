@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from benchmarks.launching.our_jobs import PATIENCE, OurJobs
 from benchmarks.launching.rivals import Rivals, lacking
@@ -133,23 +132,35 @@ def whole(cluster: Cluster, run: Run, **conf: object) -> Callable[[int], float]:
     return lambda turn: jobs.run(workspace, f"--entry={TRUE}", root=root).wall_s
 
 
-def _agents(cluster: Cluster, run: Run, imports: list[float], used: list[float]) -> float:
+def agents(cluster: Cluster, run: Run) -> dict[str, float]:
+    """Start our agents on every host, and return what `our_agents` prints."""
     conf = cluster.write_conf(run.scratch / "start_conf.py", **PATIENCE)
-    reported = _measured(cluster, run, "our_agents", str(conf), str(run.workspace("start")))
+    return _measured(cluster, run, "our_agents", str(conf), str(run.workspace("start")))
+
+
+def bare_logins(cluster: Cluster, run: Run) -> float:
+    """Log in to every host with paramiko alone; return the CPU time per host in seconds."""
+    names = [host.name for host in cluster.hosts]
+    files = str(cluster.known_hosts), str(cluster.identity)
+    return _measured(cluster, run, "bare_logins", *files, *names)["cpu_s"]
+
+
+def _agents(cluster: Cluster, run: Run, imports: list[float], used: list[float]) -> float:
+    reported = agents(cluster, run)
     imports.append(reported["import_s"])
     used.append(reported["cpu_s"])
-    return float(reported["start_s"])
+    return reported["start_s"]
 
 
 def _bare(cluster: Cluster, run: Run, used: list[float]) -> float:
     begun = time.monotonic()
-    names = [host.name for host in cluster.hosts]
-    files = str(cluster.known_hosts), str(cluster.identity)
-    used.append(_measured(cluster, run, "bare_logins", *files, *names)["cpu_s"])
+    used.append(bare_logins(cluster, run))
     return time.monotonic() - begun
 
 
-def _measured(cluster: Cluster, run: Run, program: str, *args: str) -> Any:
+def _measured(cluster: Cluster, run: Run, program: str, *args: str) -> dict[str, float]:
     """Run a program of this package on the launcher's side, and return the object that it prints."""
     argv = [sys.executable, "-m", f"benchmarks.launching.{program}", *args]
-    return json.loads(cluster.run(["env", f"PYTHONPATH={run.root}", *argv], timeout_s=LIMIT_S).stdout)
+    done = cluster.run(["env", f"PYTHONPATH={run.root}", *argv], timeout_s=LIMIT_S)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found

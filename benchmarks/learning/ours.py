@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.learning import images, sentences, work
+from benchmarks.learning import ctc, images, sentences, work
 
 
 def _word2vec(batch: int) -> Callable[[int], float]:
@@ -65,7 +65,8 @@ if __name__ == "__main__":
     sides: dict[str, Callable[[], Callable[[int], float]]] = {
         "word2vec": lambda: _word2vec(int(sys.argv[2])),
         "operators": _operators,
+        "ctc": ctc.network,
         **{name: functools.partial(images.network, name) for name in work.PICTURES},
-        **{name: functools.partial(sentences.network, name) for name in work.LENGTHS},
+        **{name: functools.partial(sentences.network, name) for name in ("lstm", "decoder")},
     }
     work.take_turns(sides[sys.argv[1]]())

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from benchmarks.learning import torch_images, torch_sentences, work
+from benchmarks.learning import torch_ctc, torch_images, torch_sentences, work
 
 
 def _word2vec(batch: int) -> Callable[[int], float]:
@@ -61,6 +61,7 @@ if __name__ == "__main__":
     sides: dict[str, Callable[[], Callable[[int], float]]] = {
         "word2vec": lambda: _word2vec(int(sys.argv[2])),
         "operators": _operators,
+        "ctc": torch_ctc.network,
         **{
             name: functools.partial(torch_images.network, name, "--compile" in sys.argv)
             for name in work.PICTURES

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks of `sentences` in PyTorch, eager: sentences are padded to the longest one of their batch."""
+"""The networks of `sentences` and `v2_recurrent` in PyTorch, eager: sentences are padded to the longest of a batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def network(name: str) -> Callable[[int], float]:
     """Return a function that takes one step of training and returns the cost."""
     torch.manual_seed(work.SEED)
     table = nn.Embedding(work.VOCABULARY, work.WORD_WIDTH, sparse=True)
-    cost, layers = {"lstm": _lstm, "decoder": _decoder}[name](table)
+    cost, layers = {"lstm": _lstm, "recurrent": _recurrent, "decoder": _decoder}[name](table)
     parameters = [*table.parameters(), *(each for layer in layers for each in layer.parameters())]
     optimizer = torch.optim.Adagrad(parameters, lr=work.RATE, eps=1e-6)
     batches = []
@@ -44,6 +44,20 @@ def _lstm(table: nn.Embedding) -> tuple[Callable[..., Any], list[nn.Module]]:
         return nn.functional.cross_entropy(scores(greatest), torch.arange(len(words)) % 2)
 
     return cost, [lstm, scores]
+
+
+def _recurrent(table: nn.Embedding) -> tuple[Callable[..., Any], list[nn.Module]]:
+    of_word, of_state = nn.Linear(work.WORD_WIDTH, work.STATE), nn.Linear(work.STATE, work.STATE, bias=False)
+    scores = nn.Linear(work.STATE, 2)
+
+    def cost(words: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
+        vectors, state = table(words), torch.zeros(len(words), work.STATE)
+        for at in range(words.shape[1]):
+            following = torch.tanh(of_word(vectors[:, at]) + of_state(state))
+            state = torch.where(there[:, at, None], following, state)
+        return nn.functional.cross_entropy(scores(state), torch.arange(len(words)) % 2)
+
+    return cost, [of_word, of_state, scores]
 
 
 def _decoder(table: nn.Embedding) -> tuple[Callable[..., Any], list[nn.Module]]:

@@ -22,8 +22,10 @@ PAIRS, LENGTH = 150, 8
 PICTURES = {"lenet": (128, (1, 28, 28)), "resnet20": (128, (3, 32, 32)), "vgg16": (32, (3, 32, 32))}
 PICTURE_RATE = 1e-2
 # Lengths of sentences in words, evenly distributed; words in the table, and the width of word and state.
-LENGTHS = {"lstm": (20, 100), "decoder": (10, 30)}
+LENGTHS = {"lstm": (20, 100), "recurrent": (20, 100), "decoder": (10, 30)}
 VOCABULARY, WORD_WIDTH, STATE, SENTENCES = 1000, 64, 128, 32
+# CTC: sequences in a batch, the longest one in time steps, classes with the blank one, which is 0, and labels.
+SEQUENCES, TIMES, CLASSES, LABELS, CTC_BATCHES = 16, 300, 40, 60, 4
 SEED = 20261121
 ON_GPU = "--gpu" in sys.argv
 
@@ -46,6 +48,24 @@ def sentences(name: str) -> list[list[list[int]]]:
     return [
         [drawn.choices(range(VOCABULARY), k=drawn.randint(*LENGTHS[name])) for _ in range(SENTENCES)]
         for _ in range(BATCHES)
+    ]
+
+
+def heard() -> list[list[tuple[list[list[float]], list[int]]]]:
+    """Return batches of (scores of all classes at each time step, labels) for CTC."""
+    drawn = random.Random(SEED)
+    return [
+        [
+            (
+                [
+                    [drawn.gauss(0.0, 1.0) for _ in range(CLASSES)]
+                    for _ in range(drawn.randint(TIMES // 2, TIMES))
+                ],
+                drawn.choices(range(1, CLASSES), k=LABELS),
+            )
+            for _ in range(SEQUENCES)
+        ]
+        for _ in range(CTC_BATCHES)
     ]
 
 

@@ -87,6 +87,23 @@ def _lines(work: Work) -> Iterator[Sides]:
         ]
 
 
+@contextmanager
+def _before_connecting(work: Work) -> Iterator[Sides]:
+    """Yield the side that measures the launcher's CPU time until its first connection, with imports and conf.py."""
+    with _cluster(work, 3) as cluster:
+        yield [Contender("ours", lambda turn: 1e3 * start.agents(cluster, work.run())["before_cpu_s"])]
+
+
+@contextmanager
+def _logins(work: Work) -> Iterator[Sides]:
+    """Yield the sides that measure the launcher's CPU time per host, until the agent has answered."""
+    with _cluster(work, 16) as cluster:
+        yield [
+            Contender("ours", lambda turn: 1e3 * start.agents(cluster, work.run())["cpu_s"]),
+            Contender("paramiko", lambda turn: 1e3 * start.bare_logins(cluster, work.run())),
+        ]
+
+
 def _command(count: int, turns: int) -> Row:
     return Row(
         f"whole_{count}",
@@ -120,6 +137,24 @@ ROWS = (
     _command(3, 9),
     _command(16, 5),
     _command(64, 3),
+    Row(
+        "launcher_start",
+        "CPU time of the launcher until its first connection, with imports",
+        "ms",
+        _before_connecting,
+        at_most={"ours": 220.0},
+        turns=9,
+        why="imports, of which paramiko and its cryptography need two thirds",
+    ),
+    Row(
+        "launcher_host",
+        "CPU time of the launcher per host (16 hosts), from the first connection until the agent has answered",
+        "ms",
+        _logins,
+        (Versus("ours", "paramiko"),),
+        {"ours": 7.0},
+        turns=9,
+    ),
     _sent(
         "cold_2MB",
         "send 200 files (2 MB) to 16 hosts that have none of them",

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import resource
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,12 +14,28 @@ from benchmarks import scaling
 from benchmarks.learning import clicks
 from benchmarks.learning import work as networks
 from benchmarks.rows.row import Lacking, Row, Sides, Versus, Work
+from benchmarks.serving.sides import environment
 from benchmarks.timing import Contender
 from benchmarks.training import Child
 
-_BATCHES = 800
+_BATCHES, _IMPORT_S = 800, 60.0
 _COMPILED = ("resnet20", "lenet")  # torch.compile takes minutes for more of them
-_STEPS = {"lenet": 20, "resnet20": 5, "vgg16": 2, "lstm": 20, "decoder": 20, "word2vec": 200}
+_STEPS = {
+    "lenet": 20,
+    "resnet20": 5,
+    "vgg16": 2,
+    "lstm": 20,
+    "recurrent": 20,
+    "decoder": 20,
+    "word2vec": 200,
+    "ctc": 50,
+}
+_BATCH_OF = {
+    **{name: batch for name, (batch, _) in networks.PICTURES.items()},
+    **dict.fromkeys(networks.LENGTHS, networks.SENTENCES),
+    "ctc": networks.SEQUENCES,
+}
+_IMPORTS_MS = {"paddle.v2": 280.0, "paddle.fluid": 320.0}
 
 
 @contextmanager
@@ -25,8 +43,9 @@ def _steps(work: Work, name: str, batch: int, threads: int, compiled: bool) -> I
     """Yield the sides that measure a network's training, in samples per second."""
     steps = 1 if work.is_quick else _STEPS[name]
     program = [name, *([str(batch)] if name == "word2vec" else [])]
+    ours = ["v2_recurrent"] if name == "recurrent" else ["ours", *program]
     ways: Mapping[str, tuple[str, Sequence[str]]] = {
-        "ours": (sys.executable, ["ours", *program]),
+        "ours": (sys.executable, ours),
         "torch": (work.peers_python, ["torch_peer", *program]),
         **(
             {"torch_compiled": (work.peers_python, ["torch_peer", *program, "--compile"])} if compiled else {}
@@ -72,6 +91,20 @@ def _clicks(work: Work) -> Iterator[Sides]:
 
 
 @contextmanager
+def _imports(work: Work) -> Iterator[Sides]:
+    """Yield the sides that measure the CPU time of a Python process that imports a package."""
+
+    def run(package: str, turn: int) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        argv = [sys.executable, "-P", "-c", f"import {package}"]
+        subprocess.run(argv, env=environment(), check=True, timeout=_IMPORT_S)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return 1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+    yield [Contender(package, partial(run, package)) for package in (*_IMPORTS_MS, "numpy")]
+
+
+@contextmanager
 def _job(work: Work) -> Iterator[Sides]:
     """Yield the sides of word2vec from workspace_template: a whole job, one process without a server, PyTorch."""
     batches = 40 if work.is_quick else _BATCHES
@@ -86,14 +119,13 @@ def _job(work: Work) -> Iterator[Sides]:
 
 
 def _network(name: str, what: str, reach: float, threads: int, why: str = "") -> Row:
-    batch = networks.PICTURES[name][0] if name in networks.PICTURES else networks.SENTENCES
     compiled = name in _COMPILED
     of = f"{threads} threads" if threads > 1 else "one thread"
     return Row(
         name,
         f"{what}, {of}",
         "samples/s",
-        partial(_steps, name=name, batch=batch, threads=threads, compiled=compiled),
+        partial(_steps, name=name, batch=_BATCH_OF[name], threads=threads, compiled=compiled),
         (Versus("ours", "torch", reach), *([Versus("ours", "torch_compiled")] if compiled else [])),
         turns=5,
         why=why,
@@ -101,6 +133,15 @@ def _network(name: str, what: str, reach: float, threads: int, why: str = "") ->
 
 
 ROWS = (
+    Row(
+        "imports",
+        "CPU time of a process that imports a package",
+        "ms",
+        _imports,
+        (Versus("paddle.v2", "numpy"), Versus("paddle.fluid", "numpy")),
+        _IMPORTS_MS,
+        turns=9,
+    ),
     Row(
         "job_3_trainers",
         "the job in README: 3 trainers and 3 servers on one machine",
@@ -123,6 +164,8 @@ ROWS = (
         1,
         "fresh memory: 4,200 page faults per step",
     ),
+    _network("recurrent", "training a plain recurrent_group (PyTorch: a loop) on 32 sentences", 1.0, 1),
+    _network("ctc", "CTC costs and gradients of 16 sequences of up to 300 steps", 1.0, 1),
     _network("decoder", "training the book's decoder in a DynamicRNN", 1.0, 1),
     Row(
         "word2vec",

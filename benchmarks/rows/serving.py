@@ -13,11 +13,13 @@ from functools import partial
 from benchmarks.collectives.sides import Ranks, installed
 from benchmarks.rows.loopback import own_loopback
 from benchmarks.rows.row import Lacking, Row, Sides, Versus, Work
+from benchmarks.serving import memory
 from benchmarks.serving.measuring import goodput_of, latency_of
 from benchmarks.serving.sides import KEY, Processes, ours, peer, raw
 from benchmarks.timing import Contender
 from paddle.sealing import CALLER, LAST, OVERHEAD, PIECE, TOKEN_BYTES, Opener, Sealer
 
+_MODEL = 400_000_000
 _SIZES = {"4KB": 4 << 10, "1MB": 1 << 20, "40MB": 40_000_000}
 _SMALL = 64 << 10
 _TURN_BYTES, _MOST_STEPS = 400_000_000, 500
@@ -29,13 +31,21 @@ def _steps(work: Work, size: int) -> int:
 
 
 @contextmanager
-def _pushes(work: Work, name: str, trainers: int, ways: Sequence[str]) -> Iterator[Sides]:
-    """Yield the sides of a step of `trainers` trainers with one server: each pushes a gradient and pulls all
-    values."""
+def _pushes(
+    work: Work, name: str, trainers: int, ways: Sequence[str], is_pinned: bool = False
+) -> Iterator[Sides]:
+    """Yield the sides of a step of `trainers` trainers with one server: each pushes a gradient and pulls all values.
+
+    Args:
+        is_pinned: whether each process has a core of its own, as in a job that computes between its pushes.
+    """
     size = _SIZES[name]
     starts: Mapping[str, Callable[[], Processes]] = {
         "sealed": partial(ours, [size], trainers, key=KEY, within_node=False),
         "plain": partial(ours, [size], trainers, within_node=False),
+        "plain_1_trainer": partial(ours, [size], 1, within_node=False),
+        "sealed_2_ports": partial(ours, [size], trainers, key=KEY, within_node=False, ports=2),
+        "plain_2_ports": partial(ours, [size], trainers, within_node=False, ports=2),
         "node": partial(ours, [size], trainers, in_place=True),
         "sockets": partial(raw, size, trainers, work.congestion),
         "checked_sockets": partial(raw, size, trainers, work.congestion, "checked"),
@@ -59,8 +69,8 @@ def _pushes(work: Work, name: str, trainers: int, ways: Sequence[str]) -> Iterat
                 sides.append(Lacking(way, f"{package} is not installed in {python}"))
                 continue
             side = stack.enter_context(starts[way]())
-            if size < _SMALL and trainers == 1:
-                side.part()  # like those of a job that computes between its pushes
+            if is_pinned:
+                side.part()
             sides.append(Contender(way, partial(measured, side)))
         yield sides
 
@@ -101,18 +111,47 @@ def _sums(work: Work, name: str, ranks: int, ways: Sequence[str]) -> Iterator[Si
 _PYTHON = "several dozen Python calls per message at each end, compared with one in C"
 
 
-def _push(name: str, trainers: int, versus: Sequence[Versus], why: str = "", turns: int = 5) -> Row:
+def _push(
+    name: str,
+    trainers: int,
+    versus: Sequence[Versus],
+    why: str = "",
+    suffix: str = "",
+    detail: str = "",
+    is_pinned: bool = False,
+) -> Row:
     ways = tuple(dict.fromkeys(side for one in versus for side in (one.ours, one.theirs)))
     who = "1 trainer" if trainers == 1 else f"{trainers} trainers"
     return Row(
-        f"push_{name}_w{trainers}",
-        f"push and pull {name[:-2]} {name[-2:]}, {who}, one server",
+        f"push_{name}_w{trainers}{suffix}",
+        f"push and pull {name[:-2]} {name[-2:]}, {who}, one server{detail}",
         "µs" if _SIZES[name] < _SMALL else "GB/s",
-        partial(_pushes, name=name, trainers=trainers, ways=ways),
+        partial(_pushes, name=name, trainers=trainers, ways=ways, is_pinned=is_pinned),
         tuple(versus),
-        turns=turns,
+        turns=5,
         why=why,
     )
+
+
+@contextmanager
+def _memory(work: Work) -> Iterator[Sides]:
+    """Yield the sides that measure a trainer's memory beyond its values and gradients, over encrypted TCP."""
+
+    def beyond(
+        start: Callable[[int], Processes], sizes: tuple[int, int], model: Callable[[int], int], turn: int
+    ) -> float:
+        return max(0.001, memory.copies(start, sizes, model).steps)
+
+    size = max(int(_MODEL * work.scale), 1 << 20) // 4096 * 4096
+    width = memory.WIDTH // 4 if work.is_quick else memory.WIDTH
+    client = partial(beyond, lambda size: ours([size], 1, key=KEY, within_node=False), (size, 4096), int)
+    yield [Contender("client", client)] + [
+        Contender(
+            face,
+            partial(beyond, partial(memory.trainer, face, KEY), (width, memory.TINY_WIDTH), memory.bytes_of),
+        )
+        for face in ("v2", "fluid")
+    ]
 
 
 def _sum(name: str, ranks: int, versus: Sequence[Versus], what: str, why: str = "") -> Row:
@@ -136,50 +175,50 @@ _LARGE = (
     Versus("plain", "gloo"),
     Versus("node", "sockets"),
 )
-_MIDDLE = (
-    Versus("plain", "ps_lite", 1.0),
+_SOCKETS = (
     Versus("plain", "sockets", 0.8),
     Versus("plain", "checked_sockets"),
-    Versus("sealed", "plain"),
+    Versus("sealed", "plain", 0.7),
     Versus("sealed", "cipher"),
+)
+_MIDDLE = (Versus("plain", "ps_lite", 1.0), *_SOCKETS)
+_LITTLE = (
+    Versus("sealed", "ps_lite", 1.0),
+    Versus("plain", "ps_lite", 1.0),
+    Versus("sealed", "sockets"),
+    Versus("plain", "sockets"),
+    Versus("node", "sockets"),
 )
 _SEALED = "AES-GCM at both ends, and 8 µs of Python per message"
 ROWS = (
+    _push("40MB", 1, _LARGE, _SEALED),
+    _push("40MB", 2, _LARGE, _SEALED),
     _push(
         "40MB",
-        1,
-        _LARGE,
-        _SEALED,
+        8,
+        (Versus("plain", "plain_1_trainer", 1.0), Versus("plain", "sockets"), Versus("node", "sockets")),
+        "nine processes on these cores displace each other's data from the caches",
     ),
-    _push(
-        "40MB",
-        2,
-        _LARGE,
-        _SEALED,
-    ),
-    _push(
-        "1MB",
-        1,
-        _MIDDLE,
-        _PYTHON,
-    ),
+    *(_push("1MB", trainers, _MIDDLE, _PYTHON) for trainers in (1, 2)),
+    *(_push("1MB", trainers, _SOCKETS, _PYTHON) for trainers in (4, 8)),
     _push(
         "1MB",
         2,
-        _MIDDLE,
-        _PYTHON,
+        (Versus("plain_2_ports", "plain", 1.0), Versus("sealed_2_ports", "sealed", 1.0)),
+        "a second port is a second message for each trainer, on the same cores",
+        "_ports",
+        " with two ports instead of one",
     ),
-    _push(
-        "4KB",
-        1,
-        (
-            Versus("sealed", "ps_lite", 1.0),
-            Versus("plain", "ps_lite", 1.0),
-            Versus("sealed", "sockets"),
-            Versus("plain", "sockets"),
-            Versus("node", "sockets"),
-        ),
-        _PYTHON,
+    _push("4KB", 1, _LITTLE, _PYTHON, detail=", each with a core of its own", is_pinned=True),
+    _push("4KB", 1, _LITTLE, _PYTHON, "_free", ", on any core, as in jobs"),
+    Row(
+        "trainer_memory",
+        "memory of a trainer beyond its values and gradients (400 MB), encrypted TCP, copies of the model",
+        "copies",
+        _memory,
+        at_most={"client": 0.1, "v2": 0.1, "fluid": 0.1},
+        turns=1,
+        warm_up=False,
     ),
     _sum(
         "40MB",

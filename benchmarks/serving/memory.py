@@ -19,7 +19,7 @@ STEPS = 5
 _OWN = 2  # copies: values and gradients
 _MODEL = 400_000_000
 _TINY = 4096
-_WIDTH, _TINY_WIDTH, _BATCH = 6900, 64, 32
+WIDTH, TINY_WIDTH, _BATCH = 6900, 64, 32
 _RESET_PEAK = "5"
 
 
@@ -77,15 +77,19 @@ def measure(plan: Plan) -> None:
                 start = partial(client, count=count, key=key, apart=apart)
                 size = plan.size(_MODEL)
                 _add(plan, f"{name}_{count}_arrays_{call}", start, (size, count * _TINY), int)
-    width = _WIDTH if plan.scale == 1.0 else _WIDTH // 4
+    width = WIDTH if plan.scale == 1.0 else WIDTH // 4
     for face in ("v2", "fluid"):
         for name, key in (("plain", None), ("sealed", KEY)):
-            start = partial(_trainer, face, key)
-            sizes = width, _TINY_WIDTH
-            _add(plan, f"{name}_{face}", start, sizes, lambda width: 4 * width * (784 + 2 * width + 10))
+            _add(plan, f"{name}_{face}", partial(trainer, face, key), (width, TINY_WIDTH), bytes_of)
 
 
-def _trainer(face: str, key: str | None, width: int) -> Processes:
+def bytes_of(width: int) -> int:
+    """Return the size of the model of `trainer`."""
+    return 4 * width * (784 + 2 * width + 10)
+
+
+def trainer(face: str, key: str | None, width: int) -> Processes:
+    """Return a server and one trainer, of v2 or Fluid, whose model has three layers of this width."""
     return trained(face, 1, key=key, width=width, batch=_BATCH, apart=True)
 
 
