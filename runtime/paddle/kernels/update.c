@@ -8,6 +8,16 @@
 #include "kernel.h"
 #include <math.h>
 
+#define AHEAD 8
+
+/* Prefetch the row that the loop reaches AHEAD steps later; of wide rows, the processor fetches the rest itself. */
+INLINE void fetch_next(const float *table, const int64_t *rows, ptrdiff_t k, ptrdiff_t count, ptrdiff_t width) {
+    if (k + AHEAD >= count) return;
+    const float *row = table + rows[k + AHEAD] * width;
+    PREFETCH(row);
+    PREFETCH(row + width - 1);
+}
+
 INLINE void adapt(float *restrict w, const float *restrict g, float *restrict s, ptrdiff_t n, float eta, float epsilon) {
     for (ptrdiff_t i = 0; i < n; i++) {
         s[i] += g[i] * g[i];
@@ -25,18 +35,44 @@ void KERNEL(adagrad_rows)(float *w, const int64_t *rows, const float *g, float *
                           float eta, float epsilon) {
     /* Rows without a gradient are neither read nor written, so the cost of a step depends on the batch, not on the
      * table. */
-    for (ptrdiff_t k = 0; k < count; k++)
+    for (ptrdiff_t k = 0; k < count; k++) {
+        fetch_next(w, rows, k, count, width);
+        fetch_next(s, rows, k, count, width);
         adapt(w + rows[k] * width, g + k * width, s + rows[k] * width, width, eta, epsilon);
+    }
+}
+
+struct decay {
+    float beta1, beta2, rest1, rest2;
+};
+
+INLINE void advance(float *restrict w, const float *restrict g, float *restrict m, float *restrict v, ptrdiff_t n,
+                    float alpha, struct decay by, float epsilon) {
+    for (ptrdiff_t i = 0; i < n; i++) {
+        m[i] = m[i] * by.beta1 + by.rest1 * g[i];
+        v[i] = v[i] * by.beta2 + by.rest2 * (g[i] * g[i]);
+        w[i] -= alpha * m[i] / (sqrtf(v[i]) + epsilon);
+    }
 }
 
 /* m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= alpha m / (sqrt(v) + epsilon). The rests are 1 - b, rounded
  * from float64 as in the plain form: 1 - float32(b) is another number. */
-void KERNEL(adam)(float *restrict w, const float *restrict g, float *restrict m, float *restrict v, ptrdiff_t n,
-                  float alpha, float beta1, float beta2, float rest1, float rest2, float epsilon) {
-    for (ptrdiff_t i = 0; i < n; i++) {
-        m[i] = m[i] * beta1 + rest1 * g[i];
-        v[i] = v[i] * beta2 + rest2 * (g[i] * g[i]);
-        w[i] -= alpha * m[i] / (sqrtf(v[i]) + epsilon);
+void KERNEL(adam)(float *w, const float *g, float *m, float *v, ptrdiff_t n, float alpha, float beta1, float beta2,
+                  float rest1, float rest2, float epsilon) {
+    advance(w, g, m, v, n, alpha, (struct decay){beta1, beta2, rest1, rest2}, epsilon);
+}
+
+/* The same for distinct rows of w, m and v (rows, width), with g (count, width). */
+void KERNEL(adam_rows)(float *w, const int64_t *rows, const float *g, float *m, float *v, ptrdiff_t count,
+                       ptrdiff_t width, float alpha, float beta1, float beta2, float rest1, float rest2,
+                       float epsilon) {
+    struct decay by = {beta1, beta2, rest1, rest2};
+    for (ptrdiff_t k = 0; k < count; k++) {
+        ptrdiff_t at = rows[k] * width;
+        fetch_next(w, rows, k, count, width);
+        fetch_next(m, rows, k, count, width);
+        fetch_next(v, rows, k, count, width);
+        advance(w + at, g + k * width, m + at, v + at, width, alpha, by, epsilon);
     }
 }
 

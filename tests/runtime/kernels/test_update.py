@@ -65,18 +65,23 @@ def test_a_step_gives_the_same_bits(name: str, size: int) -> None:
 @needs_library
 @pytest.mark.usefixtures("level")
 @pytest.mark.parametrize("width", SIZES)
-@pytest.mark.parametrize("count", [0, 1, 5])
-def test_rows_get_the_same_bits(count: int, width: int) -> None:
-    w, s, g = (drawn(20 * width, seed).reshape(20, width) for seed in (1, 2, 3))
-    s, g, rows = abs(s), g[:count].copy(), np.random.default_rng(7).permutation(20)[:count]
-    after, kept = w.copy(), s.copy()
-    some, state = w[rows], {"s": s[rows]}
+@pytest.mark.parametrize("count", [0, 1, 5, 19])
+@pytest.mark.parametrize("name", ["adagrad", "adam"])
+def test_rows_get_the_same_bits(name: str, count: int, width: int) -> None:
+    rule, keeps, numbers = RULES[name]
+    w, g = (drawn(20 * width, seed).reshape(20, width) for seed in (1, 3))
+    state = {key: abs(drawn(20 * width, 2).reshape(20, width)) for key in keeps}
+    g, rows = g[:count].copy(), np.random.default_rng(7).permutation(20)[:count]
+    after, kept = w.copy(), {key: each.copy() for key, each in state.items()}
+    some, own = w[rows], {key: each[rows] for key, each in state.items()}
     with np.errstate(all="ignore"):
-        take_step(FluidAdagrad(epsilon=1e-6), some, g, state, 0.1)
-    after[rows], kept[rows] = some, state["s"]
-    kernels.adagrad_rows(w, rows, g, s, 0.1, 1e-6)
-    np.testing.assert_array_equal(w, after)
-    np.testing.assert_array_equal(s, kept)
+        take_step(rule, some, g, own, np.float32(0.1))
+    after[rows] = some
+    for key, each in own.items():
+        kept[key][rows] = each
+    getattr(kernels, f"{name}_rows")(w, rows, g, *state.values(), 0.1, *numbers)
+    for one, other in zip((w, *state.values()), (after, *kept.values()), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @needs_library
@@ -109,6 +114,9 @@ def test_arrays_that_do_not_fit_are_refused_before_a_loop_sees_them() -> None:
     for rows in ([-1], [4]):
         with pytest.raises(IndexError, match="rows from 0 to 3"):
             kernels.adagrad_rows(w.reshape(4, 2), np.array(rows), g[:2], w.reshape(4, 2).copy(), 0.1, 1e-6)
+        table, numbers = w.reshape(4, 2), RULES["adam"][2]
+        with pytest.raises(IndexError, match="rows from 0 to 3"):
+            kernels.adam_rows(table, np.array(rows), g[:2], table.copy(), table.copy(), 0.1, *numbers)
     assert not kernels.are_served(w.astype(float))
     assert not kernels.are_served(np.zeros((4, 4), "float32").T)
     assert not kernels.are_served(unaligned(16))
@@ -132,6 +140,9 @@ def test_a_read_only_array_is_not_changed() -> None:
         lambda w, s: kernels.adagrad(w, one, s, 0.1, 1e-6),
         lambda w, s: kernels.adagrad_rows(w, np.arange(4), one, s, 0.1, 1e-6),
         lambda w, s: kernels.adam(w, one, s, one.copy(), 0.1, (0.9, 0.9), (0.1, 0.1), 1e-6),
+        lambda w, s: kernels.adam_rows(
+            w, np.arange(4), one, s, one.copy(), 0.1, (0.9, 0.9), (0.1, 0.1), 1e-6
+        ),
         lambda w, s: kernels.momentum(w, one, s, 0.1, 0.9, False),
         lambda w, s: kernels.add_scaled(one, s, 0.1, w),
     )

@@ -17,6 +17,7 @@ KERNELS = Kernels(
     adagrad="pppnff",
     adagrad_rows="ppppnnff",
     adam="ppppnffffff",
+    adam_rows="pppppnnffffff",
     momentum="pppnffi",
     add_scaled="ppfpn",
     add_segments="pnpnpnp",
@@ -51,11 +52,9 @@ def adagrad(w: Array, g: Array, s: Array, eta: float, epsilon: float) -> None:
 
 def adagrad_rows(w: Array, rows: Array, g: Array, s: Array, eta: float, epsilon: float) -> None:
     """Apply `adagrad` to the distinct rows (k,) int64 of w and s (n, width), with g (k, width)."""
-    if len(rows) and not (rows.min() >= 0 and rows.max() < len(w)):
-        raise IndexError(f"expected rows from 0 to {len(w) - 1}, got {rows.min()} to {rows.max()}")
-    at, count, width = address(rows, _I64), len(rows), w.shape[1]
+    at, g_at = _row_addresses(w, rows, g)
     w_at, s_at = _written(w, s)
-    KERNELS.loaded.adagrad_rows(w_at, at, address(g, _F32, count * width), s_at, count, width, eta, epsilon)
+    KERNELS.loaded.adagrad_rows(w_at, at, g_at, s_at, len(rows), w.shape[1], eta, epsilon)
 
 
 def adam(
@@ -68,6 +67,24 @@ def adam(
     w_at, m_at, v_at = _written(w, m, v)
     g_at = address(g, _F32, w.size)
     KERNELS.loaded.adam(w_at, g_at, m_at, v_at, w.size, alpha, *betas, *rests, epsilon)
+
+
+def adam_rows(
+    w: Array,
+    rows: Array,
+    g: Array,
+    m: Array,
+    v: Array,
+    alpha: float,
+    betas: Any,
+    rests: Any,
+    epsilon: float,
+) -> None:
+    """Apply `adam` to the distinct rows (k,) int64 of w, m and v (n, width), with g (k, width)."""
+    at, g_at = _row_addresses(w, rows, g)
+    w_at, m_at, v_at = _written(w, m, v)
+    count, width = len(rows), w.shape[1]
+    KERNELS.loaded.adam_rows(w_at, at, g_at, m_at, v_at, count, width, alpha, *betas, *rests, epsilon)
 
 
 def momentum(w: Array, g: Array, v: Array, eta: float, mu: float, nesterov: bool) -> None:
@@ -98,6 +115,12 @@ def add_segments(values: Array, order: Array, starts: Array, out: Array) -> None
         len(starts),
         address(out, _F32, len(starts) * width),
     )
+
+
+def _row_addresses(w: Array, rows: Array, g: Array) -> tuple[int, int]:
+    if len(rows) and not (rows.min() >= 0 and rows.max() < len(w)):
+        raise IndexError(f"expected rows from 0 to {len(w) - 1}, got {rows.min()} to {rows.max()}")
+    return address(rows, _I64), address(g, _F32, len(rows) * w.shape[1])
 
 
 def _written(*arrays: Array) -> list[int]:
