@@ -8,7 +8,7 @@ that are never read.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FunctionType
@@ -19,7 +19,7 @@ import numpy as np
 from paddle import backend
 from paddle.graph.backward import allowed
 from paddle.graph.block import Block
-from paddle.graph.body import CompiledBody, Derivation
+from paddle.graph.body import CompiledBody, Derivation, Place
 from paddle.graph.in_place import NOT_EXPOSED, Exposed, copying, unsharing
 from paddle.graph.lod import sharing
 from paddle.graph.operator import EMPTY, Operator
@@ -141,8 +141,19 @@ def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
     bounded = {name: block.reach(name).error_bounds for name in smooth}
     bounds = {name: each for name, each in bounded.items() if each is not None}
     tables = block.tables_within(block.ops)
-    derivation = Derivation(smooth, partial(_by_name, seed=seed, xp=xp), bounds, tables)
+    make_gradient = partial(_over_registers, seed=seed, xp=xp)
+    derivation = Derivation(_places(block.ops, numbers), smooth, make_gradient, bounds, tables)
     return CompiledBody(calls, numbers, tuple(reads), tuple(written), tuple(block.ops), derivation)
+
+
+def _places(ops: Sequence[Operator], numbers: Mapping[str, int]) -> tuple[Place, ...]:
+    places, later = [], set[str]()
+    for op in reversed(ops):
+        is_replaced = not later.isdisjoint(op.writes) or not later.union(op.writes).isdisjoint(op.reads)
+        reads, writes = (tuple(numbers[name] for name in names) for names in (op.reads, op.writes))
+        places.append(Place(op, reads, writes, is_replaced))
+        later.update(op.writes)
+    return tuple(places[::-1])
 
 
 def with_keywords(kernel: Callable[..., Any], keywords: Mapping[str, Any]) -> Callable[..., Any]:
@@ -183,21 +194,11 @@ def _room_of(op: Operator, rooms: Rooms) -> Callable[[str], Any]:
     return lambda slot: rooms.get(op.outputs[slot][0])
 
 
-def _by_name(op: Operator, seed: int, xp: Any) -> Callable[[Mapping[str, Any], int], dict[str, Any]]:
-    """Compile an operator without a body to a function of (values by name, step)."""
+def _over_registers(op: Operator, seed: int, xp: Any) -> tuple[Call, Mapping[str, int]]:
+    """Compile an operator without a body to a call over registers of its own; return it and the registers."""
     names = dict.fromkeys((*op.reads, *op.writes))
     numbers = {name: number + 3 for number, name in enumerate(names)}
-    call = Binder(Program(), numbers, numbers, ALL, frozenset(), seed, xp).call(op, (), NOT_EXPOSED)
-
-    def run(values: Mapping[str, Any], step: int) -> dict[str, Any]:
-        registers: Registers = [None] * (len(numbers) + 3)
-        registers[STEP] = step
-        for name in op.reads:
-            registers[numbers[name]] = values[name]
-        call(registers)
-        return {name: registers[numbers[name]] for name in op.writes}
-
-    return run
+    return Binder(Program(), numbers, numbers, ALL, frozenset(), seed, xp).call(op, (), NOT_EXPOSED), numbers
 
 
 def _looping(kernel: Callable[..., Any], body: CompiledBody) -> Callable[..., Any]:

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiled bodies of operators (blocks that loops and conditionals run over named values), and their tapes.
 
-A tape records what the operators of a body read and wrote in one run, and propagates gradients back through it. Each
-run has its own values, so a body may assign a variable repeatedly, as loops do. A gradient always belongs to the value
-that the variable had at that point of the run.
+A tape has the values that the operators of a body read and wrote in one run, and propagates gradients back through it.
+A body may assign a variable repeatedly, as loops do. A gradient always belongs to the value that the variable had at
+that point of the run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from paddle.backend import array_module, within
 from paddle.graph.errors import BackwardError, ExecutionError
@@ -30,18 +31,37 @@ _AFTER = "@AFTER"  # the value that an operator gave to a variable that it also 
 
 
 class Maker(Protocol):
-    """The interface of functions that turn a gradient operator into a call over named values."""
+    """The interface of functions that turn a gradient operator into a call over registers."""
 
-    def __call__(self, op: Operator) -> Any:
-        """Return a function of (values by name, step) that returns the outputs by name."""
+    def __call__(self, op: Operator) -> tuple[Callable[[list[Any]], None], Mapping[str, int]]:
+        """Return the call and the register of each variable; register 0 holds the step."""
 
 
-class Entry(NamedTuple):
-    """One executed operator, with the values of its inputs and outputs in the order of their names."""
+class Place(NamedTuple):
+    """An operator of a body, and where its values are after it has run.
+
+    Attributes:
+        reads: the registers that it reads.
+        writes: the registers that it writes.
+        is_replaced: whether this operator or a later one replaces such a value, so that a tape must copy the values.
+    """
 
     op: Operator
-    before: tuple[Any, ...]
-    after: tuple[Any, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    is_replaced: bool
+
+    def values(self, registers: list[Any], before: list[Any]) -> list[Any]:
+        """Return the values for a tape: the registers, or `before` and the values that the operator wrote."""
+        return [*before, *[registers[number] for number in self.writes]] if self.is_replaced else registers
+
+    @property
+    def known(self) -> dict[str, int]:
+        """The index of each variable in `values`."""
+        numbers = (*self.reads, *self.writes)
+        indices = range(len(numbers)) if self.is_replaced else numbers
+        names = (*self.op.reads, *(_new(self.op, name) for name in self.op.writes))
+        return dict(zip(names, indices, strict=True))
 
 
 @dataclass(frozen=True)
@@ -49,109 +69,156 @@ class Derivation:
     """The gradient calls of a body's operators, cached with the body so that each is created only once.
 
     Attributes:
+        places: the operators of the body.
         smooth: the variables that can have gradients.
         make: makes the calls.
         bounds: the `Variable.error_bounds` of the variables that have them.
         tables: the variables that bodies of the operators read only in sparse lookups.
     """
 
+    places: tuple[Place, ...]
     smooth: frozenset[str]
     make: Maker
     bounds: Mapping[str, Mapping[str, float]]
     tables: frozenset[str]
-    known: dict[Any, Any] = field(default_factory=dict)
+    known: dict[frozenset[str], list[_Back]] = field(default_factory=dict)
 
-    def required(self, ops: Sequence[Operator], wanted: frozenset[str]) -> set[str]:
-        """Return the variables through which gradients reach the wanted ones."""
+    def backs(self, wanted: frozenset[str]) -> list[_Back]:
+        """Return the gradient calls of the operators that lead to the wanted variables, the last operator first."""
         found = self.known.get(wanted)
         if found is None:
-            found, size = set(wanted), -1
-            while len(found) > size:  # the next iteration of a loop reads the last write of this one
-                size = len(found)
-                for op in ops:
-                    if not found.isdisjoint(op.reads):
-                        found.update(self.smooth.intersection(op.writes))
-            self.known[wanted] = found
+            required = self._required(wanted)
+            found = self.known[wanted] = [_Back(place, required, self) for place in reversed(self.places)]
         return found
 
-    def steps(self, op: Operator, arrived: frozenset[str], required: frozenset[str]) -> list[_Step]:
-        """Return the calls that compute the gradients of an operator's inputs from the output gradients that exist."""
-        key = (op.type, id(op), arrived, required)
-        found = self.known.get(key)
-        if found is None:
-            steps = (_step(each, required, self.make) for each in _rules(op, arrived, required, self.tables))
-            found = self.known[key] = [step for step in steps if step.writes]
-            if not found:
-                raise BackwardError(
-                    f"operator {op.describe()} has no gradient with respect to the requested variables: set "
-                    "stop_gradient on its inputs if that is intended"
-                )
-        return found
+    def _required(self, wanted: frozenset[str]) -> frozenset[str]:
+        """Return the variables through which gradients reach the wanted ones."""
+        found, size = set(wanted), -1
+        while len(found) > size:  # the next iteration of a loop reads the last write of this one
+            size = len(found)
+            for op, *_ in self.places:
+                if not found.isdisjoint(op.reads):
+                    found.update(self.smooth.intersection(op.writes))
+        return frozenset(found)
 
 
 class _Step(NamedTuple):
-    call: Any
-    reads: tuple[str, ...]
-    optional: frozenset[str]
-    writes: tuple[tuple[str, str], ...]  # (name of the output, gradient that it contributes to)
+    """A call that computes gradients, over `size` registers.
+
+    Attributes:
+        given: (register, index) of the operator's values that it reads.
+        arrived: (register, index) of the gradients that it reads.
+        zeros: (register, index) of the values whose gradients are absent, and which it reads as zeros.
+        writes: (register, variable) of its results, and the variables to whose gradients they contribute.
+    """
+
+    call: Callable[[list[Any]], None]
+    size: int
+    given: list[tuple[int, int]]
+    arrived: list[tuple[int, int]]
+    zeros: list[tuple[int, int]]
+    writes: list[tuple[int, str]]
+
+
+class _Back:
+    """Propagates gradients back through one operator of a body."""
+
+    def __init__(self, place: Place, required: frozenset[str], derivation: Derivation) -> None:
+        op = place.op
+        self._op, self._known, self._derivation = op, place.known, derivation
+        self.writes = tuple(dict.fromkeys(op.writes))
+        self._leading = frozenset(name for name in op.reads if name in required)
+        self._bounds = derivation.bounds if not derivation.bounds.keys().isdisjoint(self.writes) else {}
+        self._matrix = op.inputs["Y"][0] if op.type == "mul" and op.inputs["Y"] != op.inputs["X"] else None
+        self._steps: dict[tuple[tuple[str, ...], bool], list[_Step]] = {}
+
+    def run(
+        self, values: list[Any], arrived: list[str], grads: dict[str, Any], products: Products, step: int
+    ) -> None:
+        """Replace, in `grads`, the gradients of the outputs `arrived` with those of the inputs."""
+        found = [grads.pop(name) for name in arrived]
+        if not self._leading:
+            return
+        for at, name in enumerate(arrived) if self._bounds else ():
+            if name in self._bounds:
+                found[at] = clip(found[at], **self._bounds[name])
+        recorded = self._matrix in products and self._record(values, found[0], products)
+        key = (tuple(arrived), recorded)
+        steps = self._steps.get(key)
+        if steps is None:
+            steps = self._steps[key] = self._made(arrived, recorded)
+        for call, size, given, came, zeros, writes in steps:
+            registers: list[Any] = [None] * size
+            registers[0] = step
+            for number, at in given:
+                registers[number] = values[at]
+            for number, at in came:
+                registers[number] = found[at]
+            for number, at in zeros:
+                value = plain(values[at])
+                registers[number] = array_module(value).zeros_like(value)
+            call(registers)
+            for number, target in writes:
+                if registers[number] is not None:
+                    _add(grads, target, registers[number])
+
+    def _record(self, values: list[Any], dout: Any, products: Products) -> bool:
+        """Record this product, if it is one of matrices, instead of computing the gradient of Y."""
+        assert self._matrix is not None
+        rows, matrix = (plain(values[self._known[self._op.inputs[slot][0]]]) for slot in "XY")
+        if rows.ndim != 2 or matrix.ndim != 2:
+            return False
+        products[self._matrix].append((rows, dout))
+        return True
+
+    def _made(self, arrived: list[str], recorded: bool) -> list[_Step]:
+        """Return the calls for the output gradients that exist; without that of Y if it was recorded."""
+        leading = self._leading - {self._matrix} if recorded else self._leading
+        if not leading:
+            return []
+        grads = {_new(self._op, name) + GRAD: at for at, name in enumerate(arrived)}
+        rules = _rules(self._op, frozenset(arrived), leading, self._derivation.tables)
+        steps = (_step(rule, leading, self._derivation.make, self._known, grads) for rule in rules)
+        found = [step for step in steps if step.writes]
+        if not found:
+            raise BackwardError(
+                f"operator {self._op.describe()} has no gradient with respect to the requested variables: set "
+                "stop_gradient on its inputs if that is intended"
+            )
+        return found
 
 
 @dataclass(frozen=True)
 class Tape:
-    """The operators of one run of a loop's body, which `back` differentiates. Implements `ops.base.body.Tape`."""
+    """The values of one run of a loop's body, which `back` differentiates. Implements `ops.base.body.Tape`.
 
-    entries: tuple[Entry, ...]
+    Attributes:
+        values: for each operator, a list with its values; see `Place`.
+    """
+
+    values: list[list[Any]]
     derivation: Derivation
     step: int
 
     def back(self, grads: dict[str, Any], wanted: frozenset[str], products: Products | None = None) -> None:
         """Backpropagate one run: replace, in `grads`, output gradients with input gradients."""
-        required = self.derivation.required([entry.op for entry in self.entries], wanted)
-        for entry in reversed(self.entries):
-            self._entry_back(entry, grads, required, products or {})
-
-    def _entry_back(
-        self, entry: Entry, grads: dict[str, Any], required: set[str], products: Products
-    ) -> None:
-        op = entry.op
-        arrived = {name: grads.pop(name) for name in op.writes if name in grads}
-        leading = frozenset(name for name in op.reads if name in required)
-        if not arrived or not leading:
-            return
-        for name in self.derivation.bounds.keys() & arrived:
-            arrived[name] = clip(arrived[name], **self.derivation.bounds[name])
-        known = dict(zip(op.reads, entry.before, strict=True))
-        if op.type == "mul" and op.inputs["Y"][0] in products and op.inputs["Y"] != op.inputs["X"]:
-            rows, matrix = (plain(known[op.inputs[slot][0]]) for slot in "XY")
-            if rows.ndim == matrix.ndim == 2:
-                products[op.inputs["Y"][0]].append((rows, arrived[op.outputs["Out"][0]]))
-                leading -= {op.inputs["Y"][0]}
-                if not leading:
-                    return
-        known.update((_new(op, name), value) for name, value in zip(op.writes, entry.after, strict=True))
-        known.update((_new(op, name) + GRAD, value) for name, value in arrived.items())
-        for step in self.derivation.steps(op, frozenset(arrived), leading):
-            given = {name: _given(name, known, step.optional) for name in step.reads}
-            results = step.call(given, self.step)
-            for name, target in step.writes:
-                if results.get(name) is not None:
-                    _add(grads, target, results[name])
+        products = products or {}
+        for each, values in zip(self.derivation.backs(wanted), reversed(self.values), strict=True):
+            if arrived := [name for name in each.writes if name in grads]:
+                each.run(values, arrived, grads, products, self.step)
 
 
 def _new(op: Operator, name: str) -> str:
     return name + _AFTER if name in op.reads else name
 
 
-def _given(name: str, known: Mapping[str, Any], optional: frozenset[str]) -> Any:
-    if name in known or name in optional:
-        return known.get(name)
-    value = plain(known[name.removesuffix(GRAD)])
-    return array_module(value).zeros_like(value)
-
-
 def _add(grads: dict[str, Any], name: str, value: Any) -> None:
     value = value if isinstance(value, TensorArray) else plain(value)
-    grads[name] = sum_([grads[name], value]) if name in grads else value
+    old = grads.get(name)
+    if type(old) is np.ndarray and type(value) is np.ndarray and old.shape == value.shape:
+        grads[name] = old + value
+    else:
+        grads[name] = value if old is None else sum_([old, value])
 
 
 def _rules(
@@ -167,9 +234,15 @@ def _rules(
     return gradient_of(twin, reached, BodyGradients(set(required), reached, tables))
 
 
-def _step(grad_op: GradOp, required: frozenset[str], make: Maker) -> _Step:
+def _step(
+    grad_op: GradOp,
+    required: frozenset[str],
+    make: Maker,
+    known: Mapping[str, int],
+    grads: Mapping[str, int],
+) -> _Step:
     definition = lookup(grad_op.type)
-    writes: list[tuple[str, str]] = []
+    targets: list[tuple[str, str]] = []
     outputs: dict[str, list[str]] = {}
     for slot, names in grad_op.outputs.items():
         outputs[slot] = []
@@ -179,14 +252,23 @@ def _step(grad_op: GradOp, required: frozenset[str], make: Maker) -> _Step:
             part = f"{name}@{slot}@{at}" if source in required else EMPTY
             outputs[slot].append(part)
             if part != EMPTY:
-                writes.append((part, source))
+                targets.append((part, source))
     taken = {slot.name for slot in definition.inputs}
     inputs = {slot: list(names) for slot, names in grad_op.inputs.items() if slot in taken}
     optional = frozenset(
         name for slot in definition.inputs if slot.optional for name in inputs.get(slot.name, ())
     )
     op = Operator.make(grad_op.type, inputs, outputs, grad_op.attrs)
-    return _Step(make(op), tuple(dict.fromkeys(op.reads)), optional, tuple(writes))
+    call, numbers = make(op)
+    step = _Step(call, len(numbers) + 3, [], [], [], [(numbers[part], source) for part, source in targets])
+    for name in dict.fromkeys(op.reads):
+        if name in grads:
+            step.arrived.append((numbers[name], grads[name]))
+        elif name in known:
+            step.given.append((numbers[name], known[name]))
+        elif name not in optional:
+            step.zeros.append((numbers[name], known[name.removesuffix(GRAD)]))
+    return step
 
 
 @dataclass(frozen=True)
@@ -199,15 +281,6 @@ class CompiledBody:
     writes: tuple[str, ...]
     ops: tuple[Operator, ...]
     derivation: Derivation
-
-    @cached_property
-    def places(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-        """Return the registers that each operator reads, and the registers that it writes."""
-
-        def of(names: tuple[str, ...]) -> tuple[int, ...]:
-            return tuple(self.numbers[name] for name in names)
-
-        return tuple((of(op.reads), of(op.writes)) for op in self.ops)
 
     def recorded(self) -> Sequence[Callable[[list[Any]], None]]:
         """Return the calls, instrumented to record their durations while profiling is on."""
@@ -249,20 +322,21 @@ class BoundBody:
 
     def trace(self, values: dict[str, Any], turn: int | None = None) -> Tape:
         """Run all operators like `run`, and return the tape from which gradients are computed."""
-        registers, entries = self._registers(values, turn), []
-        for at, (op, call, (reads, writes)) in enumerate(
-            zip(self.compiled.ops, self.compiled.recorded(), self.compiled.places, strict=True)
+        registers, kept, before = self._registers(values, turn), list[list[Any]](), list[Any]()
+        for at, (place, call) in enumerate(
+            zip(self.compiled.derivation.places, self.compiled.recorded(), strict=True)
         ):
-            before = tuple([registers[number] for number in reads])
+            if place.is_replaced:
+                before = [registers[number] for number in place.reads]
             try:
                 call(registers)
             except EndOfData:
                 raise
             except Exception as error:
                 raise self._failure(at, registers, error) from error
-            entries.append(Entry(op, before, tuple([registers[number] for number in writes])))
+            kept.append(place.values(registers, before))
         self._finish(registers, values)
-        return Tape(tuple(entries), self.compiled.derivation, within(self.step, turn))
+        return Tape(kept, self.compiled.derivation, within(self.step, turn))
 
     def _registers(self, values: dict[str, Any], turn: int | None) -> list[Any]:
         numbers = self.compiled.numbers

@@ -49,6 +49,11 @@ def sharing(kernel: Callable[..., Any], definition: OpDef, attrs: Mapping[str, A
     shares = definition.shares_lod
 
     def call(*values: Any, **keywords: Any) -> Any:
+        for value in values:
+            if type(value) is LoDArray or type(value) is list:
+                break
+        else:
+            return kernel(*values, **keywords)
         source = _first_with_lod(values) if shares else None
         result = kernel(*map(_plain, values), **keywords)
         if source is None or (callable(shares) and not shares(attrs, source.data.ndim)):
