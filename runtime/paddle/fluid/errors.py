@@ -159,9 +159,22 @@ def reads_attribute(frame: FrameType) -> bool:
     return at < len(code) and code[at] in _READS
 
 
+def compares(frame: FrameType) -> bool:
+    """Return whether a frame's step is a comparison such as `==`, which `in` and calls of `list.index` are not."""
+    return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == _COMPARE
+
+
+def tests(frame: FrameType) -> bool:
+    """Return whether a frame's step tests a truth value itself, and does not compare lists, for example."""
+    is_fused = sys.version_info >= (3, 13) and frame.f_code.co_code[frame.f_lasti + 1] & _FUSED
+    return bool(is_fused) or not compares(frame)
+
+
 _STEP = 2  # bytes of an instruction
 _CACHE = dis.opmap["CACHE"]
 _READS = {dis.opmap.get(name) for name in ("LOAD_ATTR", "LOAD_METHOD")}
+_COMPARE = dis.opmap["COMPARE_OP"]
+_FUSED = 16  # of a comparison's argument: it also tests its result
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 
 

@@ -4,7 +4,7 @@
 `a + b` appends an operator to the current block of the variable's program and returns its output, `tmp_<n>`. A number
 becomes a constant of shape [1] or, as the left operand of `-`, `/` or `**`, of the variable's shape. The result has the
 dtype of the left variable. `==` and `!=` with a variable or number also append an operator that compares values; with
-other objects, they compare identity. A variable is true, except that scripts cannot test a condition.
+other objects, and for `in`, they compare identity. A variable is true, except that scripts cannot test a condition.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle import graph
-from paddle.fluid.errors import OF_TENSORS, FluidError, FluidTypeError, no_attribute, untestable
+from paddle.fluid import errors
+from paddle.fluid.errors import OF_TENSORS, FluidError, FluidTypeError, no_attribute
 from paddle.fluid.program.descriptions import VariableDesc
 from paddle.graph import unique_name
 from paddle.graph.operator import PACKAGE, script_call
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from paddle.fluid.program.operator import Operator
 
 _ORDERS = {"less_than": np.ceil, "less_equal": np.floor, "greater_than": np.floor, "greater_equal": np.ceil}
+_EQUAL = {"equal": True, "not_equal": False}  # the result for a variable and itself
 _NO_VALUE = OF_TENSORS["numpy"]
 _END = 2**31 - 1  # of an axis of any size
 
@@ -40,6 +42,8 @@ def binary(op_type: str, *, reverse: bool = False) -> Callable[..., Any]:
     """
 
     def method(self: Variable, other: Any) -> Any:
+        if op_type in _EQUAL and not errors.compares(sys._getframe(1)):  # `in` or `list.index` calls it
+            return NotImplemented
         if isinstance(other, (int, float, np.number)) and not isinstance(other, bool):
             number = float(other)
             if self.dtype.kind in "iu":
@@ -81,9 +85,7 @@ def sliced(variable: Variable, item: Any) -> Variable:
         at = items.index(Ellipsis)
         items[at : at + 1] = [slice(None)] * (len(variable.shape) - len(items) + 1)
     if len(items) > len(variable.shape):
-        raise IndexError(
-            f"{variable.describe()} has {len(variable.shape)} axes, but {len(items)} indices were given"
-        )
+        raise IndexError(f"{variable.describe()} has fewer axes than the {len(items)} given indices")
     spans: list[tuple[int, int, int]] = []
     left_out = []
     for axis, each in enumerate(items):
@@ -252,13 +254,16 @@ class Variable(graph.Variable):
         """Return True; in a script, refuse a condition, because it has no value while the program is built.
 
         Raises:
-            FluidTypeError: an operator computes the variable; it compares with <, <=, > or >=, or a layer returns bool.
+            FluidTypeError: an operator computes the variable, which is the result of a comparison or of dtype bool.
         """
-        is_bool = self.dtype.kind == "b" and self.name[:4] != "tmp_"  # of ==, which `in` and lists also call
-        computed = self.op is not None and (is_bool or self.op.type in _ORDERS)
-        if computed and not sys._getframe(1).f_code.co_filename.startswith(PACKAGE):
-            raise FluidTypeError(untestable(self.name, script_call()))
-        return True
+        if self.op is None or (self.dtype.kind != "b" and self.op.type not in _ORDERS):
+            return True
+        if self.op.type in _EQUAL and self.op.input("X") == self.op.input("Y"):
+            return _EQUAL[self.op.type]
+        caller = sys._getframe(1)
+        if errors.tests(caller) and not caller.f_code.co_filename.startswith(PACKAGE):
+            raise FluidTypeError(errors.untestable(self.name, script_call()))
+        return self.op.type != "equal"
 
     def __float__(self) -> float:
         """Raise FluidTypeError: a variable has no value. Functions such as `np.mean` also call this method."""
@@ -278,11 +283,7 @@ class Variable(graph.Variable):
             raise no_attribute(self, name, OF_TENSORS)
 
     def __iter__(self) -> Any:
-        """Raise TypeError: operators compute the items, so a loop would not end.
-
-        Raises:
-            TypeError: always.
-        """
+        """Raise TypeError: operators compute the items, so a loop would not end."""
         raise TypeError(f"variable {self.name!r} cannot be iterated over: use layers.split or layers.unstack")
 
     def __getitem__(self, item: Any) -> Any:
@@ -338,9 +339,8 @@ class Variable(graph.Variable):
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
         """Format a description of the variable as readable text."""
-        return self.describe() + (
-            f" type={self.type.name} lod_level={self.lod_level}" if with_details else ""
-        )
+        details = f" type={self.type.name} lod_level={self.lod_level}" if with_details else ""
+        return self.describe() + details
 
 
 class Parameter(Variable, graph.Parameter):

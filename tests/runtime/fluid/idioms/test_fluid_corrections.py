@@ -326,6 +326,9 @@ def _loop(a: fluid.framework.Variable, b: fluid.framework.Variable) -> None:
     ("test", "says"),
     [
         (lambda a, b: bool(a > 0.5), "`if` cannot test 'tmp_1'.* no value .* layers.Switch or IfElse "),
+        (lambda a, b: 1 if a == b else 2, "`if` cannot test 'tmp_0'"),
+        (lambda a, b: not a != b, "cannot test"),  # noqa: SIM202
+        (lambda a, b: bool(a == 1), "cannot test"),
         (lambda a, b: 1 if fluid.layers.less_than(a, b) else 2, "`if` cannot test 'less_than_0"),
         (lambda a, b: not fluid.layers.equal(a, b), "cannot test 'equal_0"),
         (
@@ -346,6 +349,19 @@ def test_python_tests_no_value_of_a_program(test: Callable[[Any, Any], Any], say
         test(a, b)
 
 
+def test_lists_find_a_variable_by_identity_and_append_no_operators() -> None:
+    a, b = fluid.layers.data("a", [4]), fluid.layers.data("b", [7], dtype="int64")
+    out = [each for each in (a, b) if each not in [a]]
+    assert out[0] is b
+    assert len(out) == 1
+    assert [a, b].index(b) == 1
+    assert [a, b].count(b) == 1
+    assert 3 not in [a, b]
+    assert b not in {a: 1}
+    assert not fluid.default_main_program().global_block().ops
+    assert [a] != [b]
+
+
 def test_variables_that_may_be_missing_are_tested() -> None:
     a, mask = fluid.layers.data("a", [1]), fluid.layers.data("mask", [1], dtype="bool")
     out = fluid.layers.fc(a, 1)
@@ -354,5 +370,6 @@ def test_variables_that_may_be_missing_are_tested() -> None:
     assert mask
     assert out in [a, out]
     assert [mask, a].index(mask) == 0
+    assert a == a
     step = fluid.layers.less_than(a, a)
     assert step in (step, a)
