@@ -314,7 +314,9 @@ class StateWriter:
                 return 0.0
         if not is_last:
             self._refresh()
-            time.sleep(SETTLE_S)  # for the loop's answer; later changes are written in the next round
+            # for the loop's answer; later changes are written in the next round, which is the last one if this returns
+            if self._thread.pause(SETTLE_S):
+                return 0.0
         begun = time.monotonic()
         self._attempt(self._write)
         if is_last:

@@ -14,7 +14,7 @@ T = TypeVar("T")
 class QueueThread(Generic[T]):
     """A thread that passes queued items, in order, to a function.
 
-    All methods but `join` and `close` return immediately.
+    All methods but `pause`, `join` and `close` return immediately.
 
     Args:
         name: the thread's name.
@@ -88,6 +88,11 @@ class QueueThread(Generic[T]):
         with self._changed:
             self._is_finishing = True
             self._changed.notify()
+
+    def pause(self, seconds: float) -> bool:
+        """Sleep in `drain`, until `finish` is called at the latest; return whether it was called."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._is_finishing, seconds)
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the thread to end; return whether it has. A thread that was not started counts as ended."""

@@ -57,6 +57,22 @@ def test_it_is_called_without_items_when_the_time_has_passed_or_it_was_woken() -
     assert made.close(WAIT_S)
 
 
+def test_a_pause_of_the_thread_ends_with_the_queue() -> None:
+    ended: list[bool] = []
+
+    def drain(items: Sequence[int], is_last: bool) -> None:
+        if not is_last:
+            ended.append(made.pause(0.0))
+            ended.append(made.pause(10 * WAIT_S))
+
+    made = QueueThread(drain, name="pauses", first_s=0.0)
+    made.start()
+    while not ended:
+        made.join(0.01)
+    assert made.close(WAIT_S)
+    assert ended == [False, True]
+
+
 def test_its_failure_is_posted_with_the_cause() -> None:
     def drain(items: Sequence[int], is_last: bool) -> None:
         raise ValueError("no room")
