@@ -14,14 +14,12 @@ import hashlib
 import ipaddress
 import json
 import os
-import secrets
 import select
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +62,9 @@ class Residents:
 
     Args:
         plan: a plan with RESIDENT_S.
+
+    Attributes:
+        wait_for_all: whether every node had the record of a resident agent, so that a login is unlikely.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -73,6 +74,7 @@ class Residents:
         self._state = settings.state.jobs
         self._nodes = {node.node_id: node for node in plan.nodes if not node.host.is_local}
         self._known = {node_id: found for node_id in self._nodes if (found := self._load(node_id))}
+        self.wait_for_all = len(self._known) == len(self._nodes)  # `connect` takes records away
         self._reached: dict[int, _Record] = {}
         self._busy: set[int] = set()
         self._made: dict[int, Certificate] = {}
@@ -80,11 +82,6 @@ class Residents:
         self._way = ""  # the settings that logins depend on, except for the known hosts
         self._known_hosts: bytes | None = None
         self._reading = threading.Lock()
-
-    @property
-    def wait_for_all(self) -> bool:
-        """Return whether every node has the record of a resident agent, so that a login is unlikely."""
-        return len(self._known) == len(self._nodes)
 
     def connect(self, node_id: int) -> tuple[TlsStream | None, str]:
         """Return a stream to the agent that waits on a node, if there is one; block for at most ANSWER_S seconds.
@@ -121,7 +118,7 @@ class Residents:
         if node_id in self._reached:
             return {}
         made = self._made[node_id] = job_certificate.make()
-        return {"name": self._name(node_id), "wait_s": self._wait_s, **asdict(made)}
+        return {"name": self._name(node_id), "wait_s": self._wait_s, **vars(made)}
 
     def offered(self, node_id: int, address: str, port: int) -> None:
         """Check in the background whether a waiting agent can be reached from this machine.
@@ -132,8 +129,7 @@ class Residents:
         self._login(
             anew=True
         )  # this login may have added known hosts; later changes were not used by any login
-        family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
-        knock = socket.socket(family, socket.SOCK_STREAM)
+        knock = _socket_to(address)
         knock.setblocking(False)
         knock.connect_ex((address, port))
         self._knocks[node_id] = (knock, address, port)
@@ -148,7 +144,7 @@ class Residents:
             if login and _is_connected(knock) and node_id in self._made:
                 made = self._made[node_id]
                 record = _Record(address, port, made.certificate, made.key, login)
-                cache_file(self._path(node_id), json.dumps(asdict(record)).encode())
+                cache_file(self._path(node_id), json.dumps(vars(record)).encode())
             knock.close()
         self._knocks.clear()
 
@@ -210,22 +206,36 @@ def _call(record: _Record, wait_s: float) -> TlsStream:
     """
     certificate = ssl.PEM_cert_to_DER_cert(record.certificate)
     context = _context(record, certificate)
-    connection = socket.create_connection((record.address, record.port), REACH_S)
+    connection = _socket_to(record.address)
     try:
+        connection.settimeout(REACH_S)
+        connection.connect((record.address, record.port))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         stream = TlsStream(connection, context, server_side=False)
-        nonce = secrets.token_hex(NONCE_BYTES)
+        nonce = os.urandom(NONCE_BYTES).hex()
         request: Mapping[str, Any] = {"nonce": nonce, "wait_s": wait_s}
         stream.call(certificate, json.dumps(request).encode() + b"\n", time.monotonic() + ANSWER_S)
         stream.begin(Bootstrap(nonce, b""), str)
     except ConnectionError as error:  # it listens, but closes connections that it does not serve
         connection.close()
+        if isinstance(error, ConnectionRefusedError):
+            raise
         raise BusyError from error
     except BaseException:
         connection.close()
         raise
     return stream
+
+
+def _socket_to(address: str) -> socket.socket:
+    """Return a socket for an IP address; `create_connection` would import the codec of international host names.
+
+    Raises:
+        ValueError: the address is invalid.
+    """
+    family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
+    return socket.socket(family, socket.SOCK_STREAM)
 
 
 def _context(record: _Record, certificate: bytes) -> ssl.SSLContext:
