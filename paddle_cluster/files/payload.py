@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The payload of a job: the files that each node gets (runtime, workspace, nodefile and optional environment).
 
-The payload is listed and hashed before any connection; a workspace that cannot be sent is rejected here. `--dry_run`
-and the warning before large transfers list the files.
+The workspace is listed and hashed before any connection, and one that cannot be sent is rejected here; the runtime is
+packed while nodes connect. `--dry_run` and the warning before large transfers list the files.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from paddle_cluster.config.entry import files
 from paddle_cluster.connection.link import Link
@@ -45,7 +46,7 @@ from paddle_cluster.system.digests import (
 from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.sizes import counted, size_text
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import NamedTuple, dataclass
 from paddle_node.contract.names import LOG, OUTPUT
 
 if TYPE_CHECKING:
@@ -137,8 +138,19 @@ class Payload:
         self._plan = plan
         self.environments: Mapping[int, Environment] = {}
         package = plan.settings.job.package
-        self._runtime = bundle(RUNTIME_DIR, plan.settings.state.jobs / MEMORIES)
         self._workspace = None if package is None else _workspace(package, plan, note)
+
+    @cached_property
+    def _runtime(self) -> Bundle:
+        return bundle(RUNTIME_DIR, self._plan.settings.state.jobs / MEMORIES)
+
+    def pack_runtime(self) -> None:
+        """Pack the runtime, which the other methods need.
+
+        Raises:
+            WorkspaceError: a file of the runtime cannot be read, or has just changed.
+        """
+        self._runtime  # noqa: B018 - computed on first access
 
     def describe(self) -> str:
         """Describe the files to send and their size, for the screen."""

@@ -73,6 +73,7 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
         connector.begin(() if waits else plan.nodes)
         prepared.join(PREPARED_S)  # other imports at the same time would delay the first login
         try:
+            payload.pack_runtime()
             from paddle_cluster.control.control import Control
             from paddle_cluster.job.job import Job
 
