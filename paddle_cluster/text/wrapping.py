@@ -206,11 +206,14 @@ def fitted_table(
 
 def wrapped(text: str, width: int) -> list[str]:
     """Return a text as lines that fit the screen, broken between words; all but the first are indented."""
+    shown, width = visible(text), max(width, 40)
+    if len(shown) <= width and shown and shown == " ".join(shown.split()):
+        return [shown]  # most texts fit, and need no further import
     import textwrap
 
     lines = textwrap.wrap(
-        _BEFORE_UNIT.sub(_UNBROKEN, visible(text)),
-        max(width, 40),
+        _BEFORE_UNIT.sub(_UNBROKEN, shown),
+        width,
         subsequent_indent="    ",
         break_long_words=False,
         break_on_hyphens=False,
