@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle_cluster.config import entry
 from paddle_cluster.config.options import CONF_NAMES, LONG, OPTIONS, Mode, Option
 from paddle_cluster.config.values import near_miss, nearest, utf8
 from paddle_cluster.errors import UsageError
-from paddle_node.contract.classes import dataclass, field, regex
+from paddle_node.contract.classes import NamedTuple, dataclass, field, regex
 from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS, value_of
 from paddle_node.contract.flags import Flag as PaddleFlag
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle_cluster.config.hosts import Host, HostError, HostList, parse_host
 from paddle_cluster.errors import ConfError, UsageError
 from paddle_cluster.system.installation import COMMAND
+from paddle_node.contract.classes import NamedTuple
 
 ANSWER_S = 30.0
 ALLOCATED = "SLURM_JOB_NODELIST"

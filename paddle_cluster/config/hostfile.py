@@ -11,12 +11,11 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from paddle_cluster.config.hosts import LOCAL, Host, HostError, HostList, count_question, listed, parse_host
 from paddle_cluster.errors import ConfError
 from paddle_cluster.system.state_dir import read_bounded
-from paddle_node.contract.classes import dataclass, field, regex, replace
+from paddle_node.contract.classes import NamedTuple, dataclass, field, regex, replace
 
 LIMIT = 1 << 20  # bytes
 EXPECTED = "expected `host slots=N`, one per line"

@@ -12,12 +12,13 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle_cluster.config import entry, host_settings, hosts, kubernetes, values
 from paddle_cluster.config.engines import ENGINES
 from paddle_cluster.config.values import boolean, integer, list_of, one_of, seconds, text, whole
 from paddle_cluster.system.installation import IS_CHECKOUT
+from paddle_node.contract.classes import NamedTuple
 
 
 class Mode(StrEnum):

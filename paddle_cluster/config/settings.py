@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle_cluster.config.arguments import Flag
 from paddle_cluster.config.entry import Entry
@@ -18,7 +18,7 @@ from paddle_cluster.config.hosts import Host
 from paddle_cluster.config.options import Mode, SshClient, Wire
 from paddle_cluster.config.variables import Variables
 from paddle_cluster.system.state_dir import StatePlaces
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import NamedTuple, dataclass
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # For 2^n cycles, idle threads of OpenBLAS poll before they sleep. Its default, 2^26, keeps cores from other threads.

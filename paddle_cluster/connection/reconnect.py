@@ -13,10 +13,11 @@ import select
 import struct
 import time
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from paddle_cluster.connection.carrier import Decoder, Stream
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.frames import MAX_HEADER, FrameError, encode
 from paddle_node.contract.records import Bytes, read_text
 from paddle_node.contract.to_agent import ReconnectKey

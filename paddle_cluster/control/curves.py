@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle_cluster.text.output_events import Event, Plotted, Progressed
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.facts import Progress
 
 TRAINER = "trainer-0"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle_cluster.config.conf_file import DEFAULT
 from paddle_cluster.config.hosts import Host, parse_host
@@ -24,7 +24,7 @@ from paddle_cluster.plan.plan import Plan
 from paddle_cluster.system import process_id
 from paddle_cluster.system.process_id import ProcessId
 from paddle_cluster.text.wrapping import crop, visible
-from paddle_node.contract.classes import dataclass, replace
+from paddle_node.contract.classes import NamedTuple, dataclass, replace
 from paddle_node.contract.records import Fields, LocalPath, Moment, Seconds, Whole, read
 
 VERSION = 1

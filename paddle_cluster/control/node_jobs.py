@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from paddle_cluster.config.settings import Settings, SshSettings
 from paddle_cluster.control import job_record, state, store
@@ -26,7 +25,7 @@ from paddle_cluster.system.state_dir import (
     make_job_dir,
     write_json,
 )
-from paddle_node.contract.classes import dataclass, replace
+from paddle_node.contract.classes import NamedTuple, dataclass, replace
 from paddle_node.contract.job_file import JobFound
 from paddle_node.contract.to_launcher import Cleaned, JobEnded, JobsFound
 

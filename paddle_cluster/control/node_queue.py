@@ -15,7 +15,7 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.control import store
@@ -26,6 +26,7 @@ from paddle_cluster.system.signals import SignalEvent, StopRequest, ThreadFailed
 from paddle_cluster.system.state_dir import JOB_FILE, StatePlaces
 from paddle_cluster.system.workspace_lock import try_lock
 from paddle_cluster.text.sizes import some
+from paddle_node.contract.classes import NamedTuple
 
 PHASE = "queue"
 QUEUED_FILE = "queued"

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle_cluster.config.values import nearest
 from paddle_cluster.control import job_record
@@ -23,7 +23,7 @@ from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, is_job_id, read_json
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import NamedTuple, dataclass
 from paddle_node.contract.facts import NodeFacts, ProcessFacts, fitting_row
 from paddle_node.contract.records import Number, Whole, fitting
 
@@ -361,7 +361,7 @@ def prune(where: StatePlaces) -> None:
         with contextlib.suppress(OSError):
             known += [place / name for name in os.listdir(place) if is_job_id(name)]
     files = JOB_FILE, STATUS_FILE  # status.json records the end of a job, which may have begun long before
-    changed = sorted(((max(_changed(one / name) for name in files), one) for one in known), reverse=True)
+    changed = sorted(((max(_changed(f"{one}/{name}") for name in files), one) for one in known), reverse=True)
     oldest = time.time() - KEPT_S
     for index, (at, directory) in enumerate(changed):
         if 0 < at < oldest or index >= KEPT_JOBS:
@@ -384,9 +384,9 @@ def _newest(directory: Path) -> float:
         return 0.0
 
 
-def _changed(path: Path) -> float:
+def _changed(path: str | Path) -> float:
     """Return the modification time of a file; 0 if it does not exist."""
     try:
-        return path.stat().st_mtime
+        return os.stat(path).st_mtime
     except OSError:
         return 0.0

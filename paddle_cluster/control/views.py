@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle_cluster.nodes.roster import ProcessState
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import size_text
 from paddle_cluster.text.wrapping import table
+from paddle_node.contract.classes import NamedTuple
 
 Fact = Mapping[str, Any]
 """A row of status.json."""

@@ -13,9 +13,9 @@ import ipaddress
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from paddle_node.contract.classes import regex
+from paddle_node.contract.classes import NamedTuple, regex
 from paddle_node.contract.records import Secret
 from paddle_node.linux.interfaces import interfaces
 

@@ -11,12 +11,13 @@ import importlib
 import queue
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.connection.carrier import Stream
 from paddle_cluster.plan.plan import Plan
+from paddle_node.contract.classes import NamedTuple
 
 
 class Target(NamedTuple):

@@ -16,12 +16,13 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from paddle_cluster.config.settings import KubernetesSettings
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract import checked_json
+from paddle_node.contract.classes import NamedTuple
 
 ANSWER_S = 10.0
 TRIES_S = 30.0

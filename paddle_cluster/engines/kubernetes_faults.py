@@ -7,10 +7,11 @@ A problem is permanent if only the user can fix it. Other problems are reported 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle_cluster.engines.kubernetes_objects import INDEX
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import NamedTuple
 
 SHOWN = 300  # characters of messages from Kubernetes
 

@@ -11,13 +11,13 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle_cluster.config.settings import KubernetesSettings
 from paddle_cluster.engines.callback_agents import AGENT_CODE, INVITATION, CallbackAgent
 from paddle_cluster.errors import UsageError
 from paddle_cluster.plan.plan import Plan
-from paddle_node.contract.classes import regex
+from paddle_node.contract.classes import NamedTuple, regex
 
 RANK = "JOB_COMPLETION_INDEX"
 INDEX = "batch.kubernetes.io/job-completion-index"

@@ -14,7 +14,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.engines import slurm_allocation
@@ -25,7 +25,7 @@ from paddle_cluster.engines.tool_process import Tool, ToolProcess, check_hosts
 from paddle_cluster.errors import PreflightError, UsageError
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract.classes import regex, replace
+from paddle_node.contract.classes import NamedTuple, regex, replace
 
 _NODE_ADDR = regex(r"\bNodeAddr=(\S+)")
 SUBMIT_S = 60.0

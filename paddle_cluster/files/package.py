@@ -17,14 +17,14 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from paddle_cluster.errors import WorkspaceError
 from paddle_cluster.files.unsent_files import link_problem, secrets
 from paddle_cluster.system.digests import DIGEST_SIZE, Digests, mark
 from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract.classes import dataclass, regex, replace
+from paddle_node.contract.classes import NamedTuple, dataclass, regex, replace
 from paddle_node.contract.names import LOG, OUTPUT, is_unlinked
 
 IGNORE_FILE = ".paddleignore"

@@ -16,10 +16,9 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 from paddle_cluster.errors import PreflightError
-from paddle_node.contract.classes import dataclass
+from paddle_node.contract.classes import NamedTuple, dataclass
 
 # Below the usual ephemeral range, so that no outgoing connection takes such a port in the meantime.
 FIRST_PORT = 20000

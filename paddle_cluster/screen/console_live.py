@@ -14,12 +14,12 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from paddle_cluster.screen.drawing import PROCESS_STYLE, View
 from paddle_cluster.screen.writer import Sink
 from paddle_cluster.text.sizes import counted
 from paddle_cluster.text.wrapping import cells, crop, duration_clock, row, speed_text, transfer
+from paddle_node.contract.classes import NamedTuple
 
 FIRST_TRAINER = "trainer-0"
 CURVE_ROWS = 3

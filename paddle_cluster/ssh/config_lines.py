@@ -11,10 +11,9 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from paddle_cluster.config.values import home
-from paddle_node.contract.classes import dataclass, regex
+from paddle_node.contract.classes import NamedTuple, dataclass, regex
 
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 MAX_DEPTH = 16  # same as OpenSSH's

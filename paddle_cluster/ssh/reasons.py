@@ -7,9 +7,10 @@ import os
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from paddle_cluster.config.values import home
+from paddle_node.contract.classes import NamedTuple
 
 MANY_KEYS = (
     "Keep only the right key in SSH_IDENTITY_FILES of conf.py, whose keys are tried first. If it is not set, name the "

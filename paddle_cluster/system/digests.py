@@ -18,10 +18,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from paddle_cluster.system.state_dir import own_directory, read_own_file, replace_file
 from paddle_node.contract import checked_json
+from paddle_node.contract.classes import NamedTuple
 
 DIGEST_SIZE = 32  # bytes of blake2b
 FRESH_S = 2.0

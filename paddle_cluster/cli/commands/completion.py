@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
 
 from paddle_cluster.cli import manual
 from paddle_cluster.cli.command_arguments import options
@@ -23,6 +22,7 @@ from paddle_cluster.errors import ExitCode, LauncherError, UsageError
 from paddle_cluster.screen.writer import answer
 from paddle_cluster.system import installation, state_dir
 from paddle_cluster.system.installation import COMMAND, PROGRAM
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.flags import INIT_FLAGS
 
 USAGE = f"""\

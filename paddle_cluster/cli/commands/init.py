@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from paddle_cluster.config import conf_file
 from paddle_cluster.config.arguments import Arguments
@@ -20,7 +19,7 @@ from paddle_cluster.config.resolve import resolve
 from paddle_cluster.errors import ExitCode, UsageError, WorkspaceError
 from paddle_cluster.screen.writer import answer
 from paddle_cluster.system.installation import COMMAND, CONF_FILE, EXAMPLES_DIR, PROGRAM, TEMPLATE_DIR
-from paddle_node.contract.classes import regex
+from paddle_node.contract.classes import NamedTuple, regex
 
 USAGE = f"""\
 {PROGRAM} init [OPTION] DIR
