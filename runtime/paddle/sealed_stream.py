@@ -159,8 +159,11 @@ class SealedSink:
         """Return the number of parts that are not sent completely."""
         return len(self._parts) + (self._start < self._stop)
 
-    def put(self, parts: Sequence[Bytes]) -> None:
+    def put(self, parts: Sequence[Bytes]) -> bool:
         """Send a message, or as much as the socket accepts; its parts must not change until all are sent.
+
+        Returns:
+            Whether everything was sent.
 
         Raises:
             OSError: the connection is closed.
@@ -169,12 +172,13 @@ class SealedSink:
         if (
             joined <= _JOINED and not self._parts and self._start == self._stop
         ):  # the most common kind of step
-            self._start, self._stop = 0, self._sealer.seal(b"".join(parts), LAST, self._buffer)
+            plain = parts[0] if len(parts) == 1 else b"".join(parts)
+            self._start, self._stop = 0, self._sealer.seal(plain, LAST, self._buffer)
             try:
                 self._start = self._sock.send(self._buffer[: self._stop])
             except BlockingIOError:
                 self._start = 0
-            return
+            return self._start == self._stop
         small: list[Bytes] = []
         joined = 0
         for part in parts:
@@ -190,6 +194,7 @@ class SealedSink:
         self._join(small)
         self._parts[-1] = (self._parts[-1][0], LAST)
         self.flush()
+        return not len(self)
 
     def flush(self) -> None:
         """Send as much as the socket accepts.

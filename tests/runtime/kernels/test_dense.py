@@ -64,4 +64,4 @@ def test_descent_agrees(level: int, size: int, special: float | None, count: int
     finite = arithmetic.descend_plainly(w, [g, h][:count], eta, plain, scratch, check=True)
     assert strange != finite
     assert same_bits(out, plain)
-    assert total.value == arithmetic.checksum_of(plain[: size // 2 * 2].data.cast("B"))
+    assert total.value == arithmetic.inspect_plainly(plain[: size // 2 * 2].tobytes()).checksum

@@ -24,7 +24,7 @@ from typing import TypeAlias
 import numpy as np
 
 from paddle.errors import WireError
-from paddle.pserver.wire.arithmetic import AT_ONCE_BYTES, Findings
+from paddle.pserver.wire.arithmetic import AT_ONCE_BYTES, SMALL_BYTES, Findings
 from paddle.pserver.wire.arrival import Arrival, ReusedMemory
 from paddle.pserver.wire.codec import encode, is_part
 from paddle.pserver.wire.message import (
@@ -111,8 +111,11 @@ class PlainSink:
         """Return the number of parts that are not sent completely."""
         return len(self._parts)
 
-    def put(self, parts: list[Frame]) -> None:
+    def put(self, parts: list[Frame]) -> bool:
         """Send a message's parts, or as much as the socket accepts; they must not change until all are sent.
+
+        Returns:
+            Whether everything was sent.
 
         Raises:
             OSError: the connection is closed.
@@ -120,12 +123,13 @@ class PlainSink:
         sent = 0
         if not self._parts:
             try:
-                sent = self._sock.sendmsg(parts)
+                sent = self._sock.send(parts[0]) if len(parts) == 1 else self._sock.sendmsg(parts)
             except BlockingIOError:
                 sent = 0
         if sent < sum(map(len, parts)):
             self._parts.extend(map(memoryview, parts))
             self._drop(sent)
+        return not self._parts
 
     def flush(self) -> None:
         """Send as much as the socket accepts. Raises OSError if the connection is closed."""
@@ -318,8 +322,7 @@ class StreamWriter:
         """
         if not self.is_empty and len(self._sink) > _MAX_QUEUE:
             return False
-        self._sink.put(_packet(message))
-        self.is_empty = not len(self._sink)
+        self.is_empty = self._sink.put(_packet(message))
         return True
 
     def flush(self) -> None:
@@ -331,7 +334,10 @@ class StreamWriter:
 def _packet(message: Message) -> list[Frame]:
     """Return the parts of a message on the wire; none is empty."""
     header, *arrays = encode(message)
-    if len(arrays) == 1 and arrays[0]:
-        return [_BEFORE_CHUNK.pack(len(header), 1, len(arrays[0])) + header, arrays[0]]
+    if len(arrays) == 1 and (length := len(arrays[0])):
+        before = _BEFORE_CHUNK.pack(len(header), 1, length)
+        if length < SMALL_BYTES:
+            return [b"".join((before, header, arrays[0]))]
+        return [before + header, arrays[0]]
     lengths = struct.pack(f"<{len(arrays)}Q", *map(len, arrays))
     return [_PREFIX.pack(len(header), len(arrays)) + lengths + header, *filter(len, arrays)]

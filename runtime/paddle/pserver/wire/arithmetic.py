@@ -22,11 +22,15 @@ KERNELS = library.Kernels(inspect="pnpp", descend="pppfpnp:i", look="pp", receiv
 """The loops of `dense.c`."""
 
 AT_ONCE_BYTES = 1 << 16
-"""From this size on, `inspect` costs no more than `checksum_of`; below it, calling compiled loops does not pay."""
+"""From this size on, calling a compiled loop costs less than the calls of NumPy that it replaces."""
+
+SMALL_BYTES = 1 << 14
+"""Below this size, copying an array costs less than referring to it."""
 
 _MASK = 0xFFFFFFFFFFFFFFFF
-_WORD, _FLOAT = np.dtype("<u8"), np.dtype("<f4")
-_add = np.add.reduce
+_FLOAT = np.dtype("<f4")
+_Found = ctypes.c_uint64 * 2
+_SECOND = ctypes.sizeof(ctypes.c_uint64)
 
 
 class Findings(NamedTuple):
@@ -56,43 +60,30 @@ class Descent(NamedTuple):
 
 def inspect(frame: bytes | memoryview) -> Findings:
     """Return the checksum and the finiteness of a frame, from one pass over its bytes."""
-    if (kernels := loops(len(frame))) is not None:
-        count = len(frame) // 8
-        total, strange = ctypes.c_uint64(), ctypes.c_uint64()
-        kernels.inspect(address_of(frame), count, ctypes.byref(total), ctypes.byref(strange))
-        rest = frame[8 * count :]
-        return Findings(_with_rest(total.value, rest), not strange.value and (not rest or is_finite(rest)))
-    return inspect_plainly(frame)
+    size, kernels = len(frame), KERNELS.loaded
+    if kernels is None or not size:
+        return inspect_plainly(frame)
+    found = _Found()  # every small message pays for each call here
+    at = frame if type(frame) is bytes else address_of(frame)
+    kernels.inspect(at, size >> 3, found, ctypes.byref(found, _SECOND))
+    total, strange = found
+    if not size & 7:
+        return Findings(total, not strange)
+    rest = frame[size & ~7 :]
+    return Findings(_with_rest(total, rest), not strange and is_finite(rest))
 
 
 def inspect_plainly(frame: bytes | memoryview) -> Findings:
     """Compute `inspect` in plain numpy."""
     count = len(frame) // 8
     total = int(np.frombuffer(frame, "<u8", count).sum(dtype=np.uint64))
+    # A CRC of the whole frame would take several times as long as all other processing of it.
     return Findings(_with_rest(total, frame[8 * count :]), is_finite(frame))
-
-
-def checksum_of(frame: bytes | memoryview | npt.NDArray[Any]) -> int:
-    """Return the checksum of bytes, or of a C-contiguous array's bytes; see `Findings.checksum`.
-
-    A CRC of the whole frame would take several times as long as all other processing of it.
-    """
-    try:  # every small message pays for each call here
-        return int(_add(np.frombuffer(frame, _WORD)))
-    except ValueError:  # no whole number of words, as in few frames
-        found = np.frombuffer(frame, np.uint8)
-        rest = found.size % 8
-        return _with_rest(int(_add(found[:-rest].view(_WORD))), found[-rest:].tobytes())
 
 
 def is_finite(frame: bytes | memoryview) -> bool:
     """Return whether bytes, read as float32, contain neither NaN nor infinity."""
     return bool(np.isfinite(np.frombuffer(frame, _FLOAT, len(frame) // 4)).all())
-
-
-def is_small_finite(floats: Floats) -> bool:
-    """Return the same result as `is_finite`, faster for arrays of a few elements."""
-    return b"\0" not in np.isfinite(floats).tobytes()
 
 
 def descend(

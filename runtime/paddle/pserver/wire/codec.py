@@ -19,6 +19,7 @@ it takes most of the time of a small message.
 
 from __future__ import annotations
 
+import functools
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
@@ -28,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import WireError
-from paddle.pserver.wire.arithmetic import AT_ONCE_BYTES, Findings, checksum_of, inspect
+from paddle.pserver.wire.arithmetic import Findings, inspect
 from paddle.pserver.wire.message import (
     MAX_FRAME_BYTES,
     MAX_HEADER_BYTES,
@@ -45,12 +46,16 @@ DTYPES = tuple(np.dtype(code) for code in ("<f4", "<i8", "u1", "<f8", "<i4", "<f
 
 _MAGIC = b"PDPS"
 _BEFORE = struct.Struct("<4sBBHIIQQQ")
+_BEFORE_CRC = struct.Struct("<4sBBHI")
 _VERB_AT = 5
 _CRC_AT, _CRC, _NO_CRC = 12, struct.Struct("<I"), bytes(4)
 _SECTION = struct.Struct("<BBBQ")
 _SHAPES = [struct.Struct(f"<{ndim}Q") for ndim in range(9)]  # by number of dimensions
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 _FLOATS = DTYPES[0]
+_AFTER_CRC = _CRC_AT + _CRC.size
+_ONE_FLOATS = bytes((0, _CODES[_FLOATS], 1))  # name length, dtype, ndim
+_MANY = 256  # trainers and verbs whose beginnings of headers are remembered
 
 
 class _Layout:
@@ -60,17 +65,19 @@ class _Layout:
         kind: type of the record.
         size: size of the record in bytes.
         pack, unpack: the header's own fields, then those of the record.
-        short: the whole header of a message with one (n,) float32 without a name.
+        short: the header of a message with one (n,) float32 without a name, beginning after the CRC.
+        short_size: size in bytes of that whole header.
     """
 
-    __slots__ = ("_flags", "_signed", "kind", "pack", "short", "size", "unpack", "verb")
+    __slots__ = ("_flags", "_signed", "kind", "pack", "short", "short_size", "size", "unpack", "verb")
 
     def __init__(self, verb: Verb) -> None:
         self.kind, fields = LAYOUTS[verb]
         self.verb = verb
         whole = struct.Struct(_BEFORE.format + fields)
         self.pack, self.unpack, self.size = whole.pack, whole.unpack_from, whole.size
-        self.short = struct.Struct(whole.format + _SECTION.format[1:] + "Q")
+        self.short = struct.Struct(f"<QQQ{fields}{len(_ONE_FLOATS)}sQQ")
+        self.short_size = _AFTER_CRC + self.short.size
         at = [_BEFORE.size + struct.calcsize("<" + fields[:number]) for number in range(len(fields))]
         self._flags = [place for place, code in zip(at, fields, strict=True) if code == "?"]
         self._signed = [number for number, code in enumerate(fields) if code == "q"]
@@ -93,9 +100,7 @@ class _Layout:
 
 _LAYOUTS: dict[int, _Layout] = {verb: _Layout(verb) for verb in Verb}
 _SHORT: dict[type, _Layout] = {kind: _LAYOUTS[VERBS[kind]] for kind in (Chunk, Values, PushPull, Ok)}
-_SHORT_BY_VERB: dict[int, _Layout] = {layout.verb: layout for layout in _SHORT.values()}
 _PARTS = (Verb.CHUNK, Verb.VALUES)
-_ONE_FLOATS = (0, _CODES[_FLOATS], 1)  # name length, dtype, ndim
 
 
 def encode(message: Message) -> list[Frame]:
@@ -118,16 +123,18 @@ def encode_short(message: Message) -> bytes | None:
     if section.name or array.dtype is not _FLOATS or array.ndim != 1 or not array.size:
         return None
     try:
-        header = bytearray(
-            layout.short.pack(
-                *(_MAGIC, WIRE_VERSION, layout.verb, 1, trainer, 0, session, request, stamp, *record),
-                *(*_ONE_FLOATS, section.checksum, array.size),
-            )
-        )
+        before, crc = _short_before(layout.verb, trainer)
+        after = layout.short.pack(session, request, stamp, *record, _ONE_FLOATS, section.checksum, array.size)
     except struct.error:  # `encode_any` reports why
         return None
-    _CRC.pack_into(header, _CRC_AT, zlib.crc32(header))
-    return bytes(header)
+    return b"".join((before, _CRC.pack(zlib.crc32(after, crc)), after))
+
+
+@functools.lru_cache(_MANY)
+def _short_before(verb: Verb, trainer: int) -> tuple[bytes, int]:
+    """Return the bytes of a short header before its CRC, and the CRC up to and including its own field."""
+    before = _BEFORE_CRC.pack(_MAGIC, WIRE_VERSION, verb, 1, trainer)
+    return before, zlib.crc32(before + _NO_CRC)
 
 
 def encode_any(message: Message) -> list[Frame]:
@@ -175,22 +182,34 @@ def decode_short(header: Frame, frame: Frame, found: Findings | None = None) -> 
     Raises:
         WireError: the message is undamaged, but its record is invalid.
     """
-    layout = _SHORT_BY_VERB.get(header[_VERB_AT]) if len(header) > _VERB_AT else None
-    if layout is None or len(header) != layout.short.size:
+    layout, trainer, crc = _read_short_before(bytes(header[:_CRC_AT]))
+    if layout is None or len(header) != layout.short_size:
         return None
-    magic, version, _, count, trainer, crc, session, request, stamp, *more = layout.short.unpack(header)
-    *fields, name_bytes, code, ndim, checksum, size = more
-    if (magic, version, count) != (_MAGIC, WIRE_VERSION, 1) or (name_bytes, code, ndim) != _ONE_FLOATS:
+    session, request, stamp, *fields, kind, checksum, size = layout.short.unpack_from(header, _AFTER_CRC)
+    if kind != _ONE_FLOATS or 4 * size != len(frame) or not size:
         return None
-    if 4 * size != len(frame) or not size or crc != _crc_of(header):
+    if header[_CRC_AT:_AFTER_CRC] != _CRC.pack(zlib.crc32(header[_AFTER_CRC:], crc)):
         return None
-    if found is None and len(frame) >= AT_ONCE_BYTES:
+    if found is None:
         found = inspect(frame)
-    if checksum != (checksum_of(frame) if found is None else found.checksum):
+    if checksum != found.checksum:
         return None
     section = Section("", np.frombuffer(frame, _FLOATS), checksum, found)
     record = layout.record(header, fields)
     return tuple.__new__(Message, (record, trainer, session, request, stamp, (section,)))
+
+
+@functools.lru_cache(_MANY)
+def _read_short_before(before: bytes) -> tuple[_Layout | None, int, int]:
+    """Return the layout of a short header, its trainer, and the CRC up to and including its own field.
+
+    The layout is None if a header that begins with these bytes is not in the short form.
+    """
+    for layout in _SHORT.values() if len(before) == _CRC_AT else ():
+        trainer = _BEFORE_CRC.unpack(before)[-1]
+        if _short_before(layout.verb, trainer)[0] == before:
+            return layout, trainer, zlib.crc32(before + _NO_CRC)
+    return None, 0, 0
 
 
 def decode_any(frames: Sequence[Frame], found: Findings | None = None) -> Message:

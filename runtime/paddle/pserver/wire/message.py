@@ -15,14 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import PaddleError, WireError
-from paddle.pserver.wire.arithmetic import AT_ONCE_BYTES, Findings, checksum_of, inspect, is_small_finite
+from paddle.pserver.wire.arithmetic import SMALL_BYTES, Findings, inspect
 from paddle.pserver.wire.verbs import VERBS, Error, Record, Verb
 
 WIRE_VERSION = 8
 MAX_FRAME_BYTES = 1 << 30
 MAX_SECTIONS = 4096
 MAX_HEADER_BYTES = 1 << 20
-_FLOATS = np.dtype("<f4")
 
 CHUNK = 1 << 18
 """Elements per chunk; the last chunk of a slab is shorter. A slab of a single chunk is sent within its message."""
@@ -85,22 +84,21 @@ class Section:
 
     @property
     def frame(self) -> Frame:
-        """The array's bytes, not copied."""
-        return self.array.data.cast("B") if self.array.size else b""
+        """The array's bytes, which are copied only if they are few."""
+        array = self.array
+        return array.tobytes() if array.nbytes < SMALL_BYTES else array.data.cast("B")
 
     @property
     def checksum(self) -> int:
         """The checksum of the array's bytes, as `inspect` computes it."""
         if self._checksum is None:
-            at_once = self.array.nbytes >= AT_ONCE_BYTES and self.array.dtype == _FLOATS
-            self._checksum = self._inspect().checksum if at_once else checksum_of(self.array)
+            self._checksum = self._inspect().checksum
         return self._checksum
 
     @property
     def is_finite(self) -> bool:
         """Return whether a float32 array contains neither NaN nor infinity."""
-        array = self.array
-        return self._inspect().is_finite if array.nbytes >= AT_ONCE_BYTES else is_small_finite(array)
+        return self._inspect().is_finite
 
     def _inspect(self) -> Findings:
         if self._findings is None:

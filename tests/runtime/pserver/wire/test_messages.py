@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from paddle.errors import WireError
+from paddle.pserver.wire.arithmetic import SMALL_BYTES
 from paddle.pserver.wire.codec import decode, encode, parse
 from paddle.pserver.wire.message import WIRE_VERSION, DamagedError, Frame, Message, Section
 from paddle.pserver.wire.verbs import LAYOUTS, Chunk, Pull, PushPull, Status, Step, Values, Verb
@@ -83,12 +84,14 @@ def test_a_message_is_not_taken_for_one_of_another_verb() -> None:
         Message(Values(3)).expect(Chunk)
 
 
-def test_arrays_are_views_on_what_was_sent_and_received() -> None:
-    array = np.arange(4, dtype=np.float32)
-    out = encode(Message(Pull(), sections=(Section("", array),)))
-    assert isinstance(out[1], memoryview)
-    assert np.shares_memory(np.frombuffer(out[1], np.float32), array)
-    assert np.shares_memory(decode(out).section("").array, array)
+def test_arrays_are_views_of_what_is_received_and_large_ones_of_what_was_sent() -> None:
+    for size in (4, SMALL_BYTES // 4):
+        array = np.arange(size, dtype=np.float32)
+        out = encode(Message(Pull(), sections=(Section("", array),)))
+        sent, received = np.frombuffer(out[1], np.float32), decode(out).section("").array
+        assert np.shares_memory(sent, array) is (size > 4)
+        assert np.shares_memory(received, sent)
+        assert np.array_equal(received, array)
 
 
 def test_no_single_flipped_bit_gets_through() -> None:
