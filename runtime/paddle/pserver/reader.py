@@ -158,15 +158,14 @@ class Reader:
             ConfigError: a name, shape or dtype is wrong; no request was sent, and the reader remains usable.
             PserverError: a server refused or failed; the reader can then only be closed.
         """
-        targets = self._destinations.of(out)
-        hosts = {name: each.host for name, each in targets.items()}
+        hosts, finish = self._destinations.of(out)
         sparse = [name for name in hosts if self.tensors[name].sparse]
         views = self._layout.views({name: host for name, host in hosts.items() if name not in sparse})
         version = self._pull_dense(views) if views else self.version()
         for name in sparse:
             self._stored.pull_table(name, hosts[name])
-        for each in targets.values():
-            each.finish()
+        for each in finish:
+            each()
         return version
 
     def pull_rows(self, name: str, ids: Any, out: Any = None) -> HostArray:

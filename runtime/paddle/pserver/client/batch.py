@@ -108,13 +108,11 @@ class Batch:
         self._rows = rows
 
 
-def batches_of(given: Batch | Mapping[str, Batch] | Sequence[Batch] | None) -> dict[str, Batch]:
-    """Return batches by tensor name, given one batch, several, or None.
+def batches_of(given: Batch | Mapping[str, Batch] | Sequence[Batch]) -> dict[str, Batch]:
+    """Return batches by tensor name, given one batch or several.
 
     Raises ConfigError if an item is not a batch, or two batches have the same tensor.
     """
-    if given is None:
-        return {}
     every = (
         [given] if isinstance(given, Batch) else list(given.values() if isinstance(given, Mapping) else given)
     )

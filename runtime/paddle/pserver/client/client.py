@@ -97,6 +97,7 @@ class Client:
         self._restarted = job.restart_count > 0
         self._parameters: dict[str, ParameterSpec] = {}
         self._growing: tuple[str, ...] = ()
+        self._sparse_names: frozenset[str] = frozenset()
         self._destinations = Destinations({}, self._growing)
         self._session = TrainerSession.connect(
             servers.endpoints,
@@ -150,6 +151,7 @@ class Client:
         parameters += [table.parameter for table in tables]
         self._parameters = {parameter.name: parameter for parameter in parameters}
         self._growing = tuple(table.name for table in tables)
+        self._sparse_names = frozenset(name for name, each in self._parameters.items() if each.sparse)
         self._destinations = Destinations(self._parameters, self._growing)
         self.resumed = self._session.resumed
         if self._restarted or self.resumed is not None:
@@ -168,10 +170,10 @@ class Client:
             out: float32 arrays of the tensors' shapes, filled in place.
         """
         self._require_created()
-        targets = self._destinations.of(out)
-        self._session.pull({name: each.host for name, each in targets.items()})
-        for each in targets.values():
-            each.finish()
+        hosts, finish = self._destinations.of(out)
+        self._session.pull(hosts)
+        for each in finish:
+            each()
 
     def push_pull(
         self,
@@ -199,23 +201,21 @@ class Client:
             WaitTimeout: other trainers did not push in time.
         """
         self._require_created()
-        targets = self._destinations.of(out)
-        for name in out:
-            if name in self._parameters and self._parameters[name].sparse:
-                raise ConfigError(
-                    f"out array of tensor {name}: the tensor is sparse; use pull_rows, or pull without an out array"
-                )
-        coming = batches_of(ahead)
-        found = self._session.push_pull(
-            self._gradients(gradients),
-            num_samples,
-            {name: each.host for name, each in targets.items()},
-            {name: each.ids for name, each in coming.items()},
-        )
-        for name, rows in found.items():
-            coming[name].take(rows)
-        for each in targets.values():
-            each.finish()
+        hosts, finish = self._destinations.of(out)
+        for name in self._sparse_names.intersection(out):
+            raise ConfigError(
+                f"out array of tensor {name}: the tensor is sparse; use pull_rows, or pull without an out array"
+            )
+        found = self._gradients(gradients)
+        if ahead is None:
+            self._session.push_pull(found, num_samples, hosts)
+        else:
+            coming = batches_of(ahead)
+            ids = {name: each.ids for name, each in coming.items()}
+            for name, rows in self._session.push_pull(found, num_samples, hosts, ids).items():
+                coming[name].take(rows)
+        for each in finish:
+            each()
 
     def gradient_array(self, name: str) -> HostArray:
         """Return an array for a dense tensor's gradients: float32 in the tensor's shape. All steps can reuse it.
@@ -354,8 +354,13 @@ class Client:
 
     def _gradients(self, gradients: Mapping[str, Any]) -> dict[str, HostArray | RowGradient]:
         require_names(gradients, "gradients")
-        found = ((name, self._gradient(name, given)) for name, given in gradients.items())
-        return {name: gradient for name, gradient in found if gradient is not None}
+        found = {}
+        for name, given in gradients.items():
+            is_dense = self._destinations.is_plain(name, given) and name not in self._sparse_names
+            gradient = given if is_dense else self._gradient(name, given)
+            if gradient is not None:
+                found[name] = gradient
+        return found
 
     def _gradient(self, name: str, given: Any) -> HostArray | RowGradient | None:
         what = f"gradient of tensor {name}"

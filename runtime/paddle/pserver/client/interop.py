@@ -22,6 +22,7 @@ from paddle.pserver.sparse.distinct import DistinctIds
 # DLPack's device types that the processor can read: its own memory, pinned memory of CUDA and ROCm, managed memory.
 _HOST_DEVICES = frozenset({1, 3, 11, 13})
 
+_FLOAT = np.dtype(np.float32)
 _ID_TYPES = (np.dtype(np.int64), np.dtype(np.int32))
 
 HostArray = npt.NDArray[Any]
@@ -41,7 +42,7 @@ class Target(NamedTuple):
 
 def require_names(given: object, what: str) -> None:
     """Raise ConfigError if the argument is not a mapping of names, such as a list of tensors."""
-    if not isinstance(given, Mapping):
+    if not isinstance(given, (dict, Mapping)):  # a dict is recognized at once
         raise ConfigError(
             f"{what}: expected tensors by name, such as {{'w': w}}, got a {type(given).__name__}"
         )
@@ -104,15 +105,31 @@ class Destinations:
 
     def __init__(self, parameters: Mapping[str, ParameterSpec], growing: Collection[str]) -> None:
         self._parameters, self._growing = parameters, growing
+        self._shapes = {name: each.shape for name, each in parameters.items() if name not in growing}
 
-    def of(self, out: Mapping[str, Any]) -> dict[str, Target]:
+    def of(self, out: Mapping[str, Any]) -> tuple[dict[str, HostArray], list[Callable[[], None]]]:
         """Return the numpy arrays to fill with whole tensors, for a caller's arrays by tensor.
+
+        The second result has the functions to call after these arrays have been filled; see `Target`.
 
         Raises:
             ConfigError: a tensor does not exist or is a growing table, or an array has a different shape or dtype.
         """
         require_names(out, "out")
-        return {name: self._of(name, array) for name, array in out.items()}
+        hosts, finish = {}, []
+        for name, array in out.items():
+            if self.is_plain(name, array) and array.flags.carray:
+                hosts[name] = array
+                continue
+            place = self._of(name, array)
+            hosts[name] = place.host
+            if place.finish is not _nothing:
+                finish.append(place.finish)
+        return hosts, finish
+
+    def is_plain(self, name: str, array: Any) -> bool:
+        """Return whether an array of numpy can hold a whole tensor; otherwise, the caller must find out why not."""
+        return type(array) is np.ndarray and array.dtype is _FLOAT and array.shape == self._shapes.get(name)
 
     def _of(self, name: str, array: Any) -> Target:
         what = f"out array of tensor {name}"

@@ -29,22 +29,23 @@ class SlabPiece(NamedTuple):
 
     Attributes:
         here: the slice of the chunk that these blocks occupy.
-        start, step: index of the first block's first element in the parameter, and the distance between blocks.
+        there: the slice of the parameter that the first block occupies.
+        step: distance between blocks in the parameter.
         blocks: the number of blocks; all are of one size.
     """
 
     name: str
     here: slice
-    start: int
+    there: slice
     step: int = 0
     blocks: int = 1
 
     def of(self, flat: Array) -> Array:
-        """Return the blocks as a view (count, block) of a whole parameter (size,)."""
+        """Return several blocks as a view (count, block) of a whole parameter (size,)."""
         block = (self.here.stop - self.here.start) // self.blocks
-        if self.blocks == 1:
-            return flat[np.newaxis, self.start : self.start + block]
-        return np.ndarray((self.blocks, block), np.float32, flat.data, 4 * self.start, (4 * self.step, 4))
+        return np.ndarray(
+            (self.blocks, block), np.float32, flat.data, 4 * self.there.start, (4 * self.step, 4)
+        )
 
 
 class Layout:
@@ -121,16 +122,21 @@ class Layout:
     def spread(self, index: int, number: int, values: Array, views: Mapping[str, Array]) -> None:
         """Copy a chunk of values from one server into whole parameters (size,); leave omitted parameters unchanged."""
         for piece in self._pieces[index][number]:
-            if piece.name in views:
-                there = piece.of(views[piece.name])
-                there[...] = values[piece.here].reshape(there.shape)
+            view = views.get(piece.name)
+            if view is None:
+                continue
+            if piece.blocks == 1:
+                view[piece.there] = values[piece.here]
+            else:
+                blocks = piece.of(view)
+                blocks[...] = values[piece.here].reshape(blocks.shape)
 
     def home(self, index: int, number: int, views: Mapping[str, Array]) -> Array | None:
         """Return the view of whole parameters (size,) that a server's chunk covers, or None if it is not contiguous."""
         (first, *more) = self._pieces[index][number]
         if more or first.blocks > 1 or first.name not in views:
             return None
-        return views[first.name][first.start : first.start + first.here.stop - first.here.start]
+        return views[first.name][first.there]
 
     def parameter(self, name: str) -> ParameterSpec:
         """Return the parameter with this name. Raises ConfigError if the servers do not have it."""
@@ -202,11 +208,14 @@ class Layout:
         span = chunk_span(number, self.sizes[index])
         part = np.empty(span.stop - span.start, np.float32)
         for piece in self._pieces[index][number]:
-            if piece.name in flat:
-                there = piece.of(flat[piece.name])
-                part[piece.here].reshape(there.shape)[...] = there
-            else:
+            array = flat.get(piece.name)
+            if array is None:
                 part[piece.here] = 0.0
+            elif piece.blocks == 1:
+                part[piece.here] = array[piece.there]
+            else:
+                blocks = piece.of(array)
+                part[piece.here].reshape(blocks.shape)[...] = blocks
         return part
 
     def _holders_of(self, name: str) -> list[tuple[int, RowShare | GrowingShare]]:
@@ -235,7 +244,8 @@ def _pieces_of(share: ServerShare) -> list[list[SlabPiece]]:
             for number in range(start // CHUNK, chunk_count(stop)):
                 low, high = max(start, number * CHUNK), min(stop, (number + 1) * CHUNK)
                 here = slice(low - number * CHUNK, high - number * CHUNK)
-                _append(pieces[number], SlabPiece(dense.parameter.name, here, at + low - start))
+                there = slice(at + low - start, at + high - start)
+                _append(pieces[number], SlabPiece(dense.parameter.name, here, there))
     return pieces
 
 
@@ -244,10 +254,10 @@ def _append(pieces: list[SlabPiece], block: SlabPiece) -> None:
     if pieces and pieces[-1].name == block.name:
         last = pieces[-1]
         size, count = last.here.stop - last.here.start, last.blocks
-        step = last.step if count > 1 else block.start - last.start
-        is_next = block.start == last.start + count * step
+        step = last.step if count > 1 else block.there.start - last.there.start
+        is_next = block.there.start == last.there.start + count * step
         if is_next and size == count * (block.here.stop - block.here.start):
             here = slice(last.here.start, block.here.stop)
-            pieces[-1] = SlabPiece(block.name, here, last.start, step, count + 1)
+            pieces[-1] = SlabPiece(block.name, here, last.there, step, count + 1)
             return
     pieces.append(block)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -133,7 +133,8 @@ class Training(Service):
                 f"this server runs a v2 job and does not accept {message.verb.name} requests; if the script uses "
                 "DistributeTranspiler, start the job with --mode=fluid"
             )
-        self._async_pushes.withdraw(trainer)  # the rest of the push will not arrive
+        if self._model.lag is not None:
+            self._async_pushes.withdraw(trainer)  # the rest of the push will not arrive
         handler(trainer, message)
 
     def take_chunk(self, trainer: int, message: Message) -> Sequence[Message]:
@@ -151,7 +152,7 @@ class Training(Service):
             self._pushes.withdraw(trainer)
             raise
         if is_new and not self._pushes.is_halfway:
-            self._advance()
+            self._apply(store)
         return (message,) if is_new else ()
 
     def give_up(self, trainer: int) -> bool:
@@ -248,16 +249,15 @@ class Training(Service):
                 f"trainer {trainer} pushed a gradient outside a pass. Start a pass before pushing."
             )
         gradient = read_gradient(message)
-        chunks = message.expect(PushPull).chunks
         if not gradient.follows:
             store.check(gradient)
         elif self._model.lag is not None:
             raise WireError("in asynchronous training, a trainer cannot follow the batches of other trainers")
-        if gradient.slab is None and chunks != store.num_chunks:
+        if gradient.slab is None and (chunks := message.expect(PushPull).chunks) != store.num_chunks:
             raise WireError(f"the push has {chunks} chunks; expected {store.num_chunks}")
         if self._model.lag is None:
             self._pushes.arrive(trainer, gradient)
-            self._advance()
+            self._apply(store)
             return
         whole = self._async_pushes.begin(trainer, message, gradient)
         if whole is not None:
@@ -298,9 +298,8 @@ class Training(Service):
                 self._pushed_before.update(dict.fromkeys(everyone, store.pass_version // shared))
             for trainer, _ in self._start.take():
                 self._join_pass(store, trainer)
-        excused = self._left | self._finish.arrived
-        self._apply(store, excused)
-        if self._shrink.is_open(excused):
+        self._apply(store)
+        if self._shrink.is_open(self._left | self._finish.arrived):
             asked = self._shrink.take()
             reply = self._outcome(lambda: self._shrink_tables(store, asked))
             for trainer, _ in asked:
@@ -317,8 +316,9 @@ class Training(Service):
         except REFUSALS as error:
             return refusal(error)
 
-    def _apply(self, store: Store, excused: Set[int]) -> None:
-        """Apply the batch if it is complete without the excused trainers; refuse all invalid pushes."""
+    def _apply(self, store: Store) -> None:
+        """Apply the batch if only trainers that have left or finished the pass are missing; refuse invalid pushes."""
+        excused = self._left | self._finish.arrived
         while True:
             try:
                 pushes = self._pushes.advance(store, excused)

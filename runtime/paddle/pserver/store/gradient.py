@@ -108,7 +108,7 @@ def read_gradient(message: Message) -> Gradient:
             "malformed push: expected the slab, then row ids and values for each sparse parameter"
         )
     rows: dict[str, RowGradient] = {}
-    for ids, values in zip(rest[::2], rest[1::2], strict=True):
+    for ids, values in zip(rest[::2], rest[1::2], strict=True) if rest else ():
         if ids.name != values.name or ids.name in rows:
             raise WireError(
                 f"expected row ids and values of the same parameter, once per push, got ids of {ids.name!r} and "
