@@ -97,7 +97,6 @@ class Client:
         self._restarted = job.restart_count > 0
         self._parameters: dict[str, ParameterSpec] = {}
         self._growing: tuple[str, ...] = ()
-        self._sparse_names: frozenset[str] = frozenset()
         self._destinations = Destinations({}, self._growing)
         self._session = TrainerSession.connect(
             servers.endpoints,
@@ -206,14 +205,11 @@ class Client:
             raise ConfigError(
                 f"out array of tensor {name}: the tensor is sparse; use pull_rows, or pull without an out array"
             )
-        found = self._gradients(gradients)
-        if ahead is None:
-            self._session.push_pull(found, num_samples, hosts)
-        else:
-            coming = batches_of(ahead)
-            ids = {name: each.ids for name, each in coming.items()}
-            for name, rows in self._session.push_pull(found, num_samples, hosts, ids).items():
-                coming[name].take(rows)
+        coming = {} if ahead is None else batches_of(ahead)
+        ids = {name: each.ids for name, each in coming.items()}
+        found = self._session.push_pull(self._gradients(gradients), num_samples, hosts, ids)
+        for name, rows in found.items():
+            coming[name].take(rows)
         for each in finish:
             each()
 
@@ -356,8 +352,7 @@ class Client:
         require_names(gradients, "gradients")
         found = {}
         for name, given in gradients.items():
-            is_dense = self._destinations.is_plain(name, given) and name not in self._sparse_names
-            gradient = given if is_dense else self._gradient(name, given)
+            gradient = given if self._destinations.is_plain(name, given) else self._gradient(name, given)
             if gradient is not None:
                 found[name] = gradient
         return found

@@ -250,6 +250,7 @@ class Exchange:
         # Held during an exchange: sockets and their poller are for one thread at a time.
         self._turn = threading.Lock()
         self.wait_s = math.inf
+        self._limits = TimeLimits(timeout_s, self.wait_s)
 
     def hello(self, num_trainers: int, *, takes_over: bool = False) -> None:
         """Open the session with every server; see `verbs.Hello`.
@@ -363,7 +364,9 @@ class Exchange:
     def _converse(self, requests: Mapping[int, Request]) -> dict[int, Message]:
         """Run one exchange: send the requests and wait for all replies."""
         now = time.monotonic()
-        limits = TimeLimits(self._timeout_s, self.wait_s)
+        limits = self._limits
+        if (limits.timeout_s, limits.wait_s) != (self._timeout_s, self.wait_s):
+            limits = self._limits = TimeLimits(self._timeout_s, self.wait_s)
         conversation = Conversation(requests, self._network.endpoints, limits, now)
         while not conversation.is_over:
             if self._is_cut:

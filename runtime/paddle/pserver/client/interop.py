@@ -105,7 +105,7 @@ class Destinations:
 
     def __init__(self, parameters: Mapping[str, ParameterSpec], growing: Collection[str]) -> None:
         self._parameters, self._growing = parameters, growing
-        self._shapes = {name: each.shape for name, each in parameters.items() if name not in growing}
+        self._shapes = {name: each.shape for name, each in parameters.items() if not each.sparse}
 
     def of(self, out: Mapping[str, Any]) -> tuple[dict[str, HostArray], list[Callable[[], None]]]:
         """Return the numpy arrays to fill with whole tensors, for a caller's arrays by tensor.
@@ -128,7 +128,7 @@ class Destinations:
         return hosts, finish
 
     def is_plain(self, name: str, array: Any) -> bool:
-        """Return whether an array of numpy can hold a whole tensor; otherwise, the caller must find out why not."""
+        """Return whether an array of numpy can hold a whole dense tensor as is; False means that it may hold one."""
         return type(array) is np.ndarray and array.dtype is _FLOAT and array.shape == self._shapes.get(name)
 
     def _of(self, name: str, array: Any) -> Target:

@@ -183,19 +183,22 @@ class Links:
             WireError: a server refused the key, has a different wire version, or is not a server.
             ConfigError: a server has different ports from those that the user specified.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline, rest_s = time.monotonic() + timeout_s, timeout_s
         while True:
             if self._reaching is not None:
                 self._reaching.probe_missing()
             if self._interrupted:
                 return Incoming(self._interrupted.pop(), None)
-            if (self._needs_care or self._poller.ready) and (incoming := self._poll()) is not None:
-                return incoming
-            rest_s = deadline - time.monotonic()
+            if self._needs_care or self._poller.ready:
+                if (incoming := self._poll()) is not None:
+                    return incoming
+                rest_s = deadline - time.monotonic()
             if rest_s <= 0:
                 return None
             is_short = self._needs_care or self._reaching is not None
             self._poller.wait(min(rest_s, _LOOK_S) if is_short else rest_s)
+            if not self._poller.ready:
+                rest_s = deadline - time.monotonic()
 
     def _poll(self) -> Incoming | None:
         ready = self._poller.ready

@@ -174,8 +174,10 @@ class TrainerStep:
         pushes: dict[int, tuple[_Push, PushPull, list[Section]]] = {}
         inspection = _Inspection(self._layout, flat)
         in_place: set[int] = set()
-        having = {i for i, count in self.left_out.items() if count > 0}
-        self.left_out = {i: self.left_out[i] - 1 for i in having}
+        having: set[int] = set()
+        if self.left_out:
+            having = {i for i, count in self.left_out.items() if count > 0}
+            self.left_out = {i: self.left_out[i] - 1 for i in having}
         for i, endpoint in enumerate(self._network.endpoints):
             if i in having:
                 continue

@@ -66,7 +66,7 @@ class SocketListener(Listener, Generic[_Peer]):
     def serve(self) -> None:
         """Handle the events of the listener's handles; see `Listener.serve`."""
         poller = self._port.poller
-        if poller.take_ready(self._listens_at):
+        if self._listens_at in poller.ready and poller.take_ready(self._listens_at):
             self._admit()
         ready = list(map(self._peers.__getitem__, poller.ready.intersection(self._peers)))
         poller.ready.difference_update(self._peers)

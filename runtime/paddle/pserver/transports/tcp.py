@@ -82,11 +82,6 @@ class TcpConnection(Connection):
         self._reader, self._writer = StreamReader(source, place), StreamWriter(sink)
 
     @property
-    def is_sending(self) -> bool:
-        """Return whether bytes are queued for sending."""
-        return not self._writer.is_empty
-
-    @property
     def has_more(self) -> bool:
         """Return whether `take` may find a further message that the poller does not report."""
         return self._reader.has_more
@@ -94,14 +89,17 @@ class TcpConnection(Connection):
     def send(self, message: Message) -> bool:
         """Queue a message; return False if the stream is closed or too much data is waiting."""
         try:
-            return self._writer.put(message)
+            done = self._writer.put(message)
         except (OSError, SealError):
             return False
+        self.is_sending = not self._writer.is_empty
+        return done
 
     def take(self) -> Message | None:
         """Send queued bytes, and return the next message, or None."""
-        if not self._writer.is_empty:
+        if self.is_sending:
             self._writer.flush()
+            self.is_sending = not self._writer.is_empty
         frames = self._reader.read()
         return None if frames is None else decode(frames, self._reader.found)
 

@@ -48,21 +48,18 @@ class Connection(ABC):
         is_pipe: whether several messages of a request can be in transit at the same time. Some may then be buffered
             although the descriptor is not ready, and all are sent again when the connection ends.
         needs_base: whether the connection ends when its base connection ends.
+        is_sending: whether bytes are queued for sending.
     """
 
     is_pipe: ClassVar[bool] = False
     needs_base: ClassVar[bool] = False
     handle: Any
+    is_sending = False
 
     @property
     def slabs(self) -> SharedSlabs | None:
         """Return the memory that the connection shares, if any."""
         return None
-
-    @property
-    def is_sending(self) -> bool:
-        """Return whether bytes are queued for sending."""
-        return False
 
     @property
     def has_more(self) -> bool:

@@ -68,7 +68,7 @@ def inspect(frame: bytes | memoryview) -> Findings:
     kernels.inspect(at, size >> 3, found, ctypes.byref(found, _SECOND))
     total, strange = found
     if not size & 7:
-        return Findings(total, not strange)
+        return tuple.__new__(Findings, (total, not strange))
     rest = frame[size & ~7 :]
     return Findings(_with_rest(total, rest), not strange and is_finite(rest))
 
@@ -98,7 +98,7 @@ def descend(
         scratch: an array of at least (n,), overwritten.
         check: whether to check that the sum is finite, without a checksum; otherwise, the sum is assumed to be finite.
     """
-    kernels = loops(w.nbytes)
+    kernels = KERNELS.loaded if w.nbytes >= AT_ONCE_BYTES else None
     if kernels is None or not all(each.flags.aligned for each in (w, *gradients, out)):
         return Descent(None, descend_plainly(w, gradients, eta, out, scratch, check=check))
     *before, last = gradients
@@ -118,7 +118,7 @@ def descend_plainly(
 ) -> bool:
     """Compute `descend` in plain numpy; return `Descent.is_finite`."""
     step = scratch[: w.size]
-    total = _sum(gradients, step)
+    total = gradients[0] if len(gradients) == 1 else _sum(gradients, step)
     is_finite = not check or bool(np.isfinite(total).all())
     np.multiply(total, eta, out=step)
     np.subtract(w, step, out=out)

@@ -57,7 +57,7 @@ class DamagedError(WireError):
 class Section:
     """A named array in a message. Its checksum is computed only once, even if several peers receive it."""
 
-    __slots__ = ("_checksum", "_findings", "array", "name")
+    __slots__ = ("_checksum", "_copy", "_findings", "array", "name")
 
     def __init__(
         self, name: str, array: npt.NDArray[Any], checksum: int | None = None, found: Findings | None = None
@@ -72,6 +72,7 @@ class Section:
         self.array = array
         self._checksum = checksum
         self._findings = found
+        self._copy: bytes | None = None
 
     @classmethod
     def text(cls, name: str, text: str) -> Section:
@@ -85,8 +86,11 @@ class Section:
     @property
     def frame(self) -> Frame:
         """The array's bytes, which are copied only if they are few."""
-        array = self.array
-        return array.tobytes() if array.nbytes < SMALL_BYTES else array.data.cast("B")
+        if self._copy is None:
+            if self.array.nbytes >= SMALL_BYTES:
+                return self.array.data.cast("B")
+            self._copy = self.array.tobytes()
+        return self._copy
 
     @property
     def checksum(self) -> int:
