@@ -23,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class Forked:
     Args:
         program: one of PROGRAMS.
         output: the file; None means a pipe, `stdout`.
+        apart: standard input and error are pipes as well, `stdin` and `stderr`.
         report_fd: a descriptor that it gets as PADDLE_REPORT_FD.
         inside: files of namespaces that it enters; it has a session of its own then.
     """
@@ -50,22 +52,24 @@ class Forked:
         cwd: Path | None,
         output: Path | None = None,
         *,
+        apart: bool = False,
         report_fd: int | None = None,
         inside: Sequence[str] = (),
     ) -> None:
         self._exit, ended = os.pipe()
         mine = f"/proc/{os.getpid()}/fd"
+        asked = os.pipe() if apart else []
         told = [] if output else os.pipe()
+        complained = os.pipe() if apart else []
         self.args = [program, *argv]
         order = {
             "argv": argv,
             "env": dict(env),
             "cwd": str(cwd or Path.cwd()),
-            "files": [
-                f"{mine}/{ended}",
-                str(output or f"{mine}/{told[1]}"),
-                *([f"{mine}/{report_fd}"] if report_fd else []),
-            ],
+            "ended": f"{mine}/{ended}",
+            "input": f"{mine}/{asked[0]}" if asked else os.devnull,
+            "outputs": [str(output or f"{mine}/{told[1]}"), *(f"{mine}/{each}" for each in complained[1:])],
+            "report": f"{mine}/{report_fd}" if report_fd else None,
             "inside": inside,
         }
         with _STARTS:
@@ -75,9 +79,11 @@ class Forked:
             keeper.stdin.write(json.dumps(order) + "\n")
             keeper.stdin.flush()
             self.pid = int(keeper.stdout.readline())
-        for each in (ended, *told[1:]):
+        for each in (ended, *asked[:1], *told[1:], *complained[1:]):
             os.close(each)
+        self.stdin = os.fdopen(asked[1], "w", encoding="utf-8") if asked else None
         self.stdout = os.fdopen(told[0], encoding="utf-8") if told else None
+        self.stderr = os.fdopen(complained[0], encoding="utf-8") if complained else None
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
@@ -106,19 +112,25 @@ class Forked:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    def communicate(self, timeout: float) -> tuple[str, None]:
-        """Wait for the end; return the output that was not read yet."""
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """Wait for the end; return the output and the errors that were not read yet."""
         end = time.monotonic() + timeout
-        parts: list[bytes] = []
-        assert self.stdout is not None
-        while not self.stdout.closed:
-            if not select.select([self.stdout], [], [], max(end - time.monotonic(), 0.0))[0]:
+        with contextlib.suppress(BrokenPipeError):
+            if self.stdin:
+                self.stdin.close()
+        parts = {each: bytearray() for each in (self.stdout, self.stderr) if each}
+        while waiting := [each for each in parts if not each.closed]:
+            ready, _, _ = select.select(waiting, [], [], max(end - time.monotonic(), 0.0))
+            if not ready:
                 raise subprocess.TimeoutExpired(self.args, timeout)
-            parts.append(os.read(self.stdout.fileno(), 65536))
-            if not parts[-1]:
-                self.stdout.close()
+            for each in ready:
+                read = os.read(each.fileno(), 65536)
+                parts[each] += read
+                if not read:
+                    each.close()
         self.wait(max(end - time.monotonic(), 0.0))
-        return b"".join(parts).decode(), None
+        output, errors = (parts[each].decode() if each else "" for each in (self.stdout, self.stderr))
+        return output, errors
 
 
 @functools.cache
@@ -163,10 +175,24 @@ def _launcher() -> Callable[[list[str]], int]:
 
 
 def _fluid() -> Callable[[list[str]], int]:
+    import numpy as np
+
     import paddle.fluid  # noqa: F401 - what scripts import
 
     def run(argv: list[str]) -> int:
-        exec(compile(argv[0], "<string>", "exec"), {"__name__": "__main__"})
+        np.random.seed()
+        main = sys.modules["__main__"] = types.ModuleType("__main__")
+        if argv[0] == "-c":
+            code = argv[1]
+            sys.argv[:] = ["-c", *argv[2:]]
+        else:
+            code = Path(argv[0]).read_text(encoding="utf-8")
+            sys.argv[:] = argv
+            sys.path.insert(0, str(Path(argv[0]).parent))
+            main.__file__ = argv[0]
+        exec(
+            compile(code, main.__dict__.get("__file__", "<string>"), "exec", dont_inherit=True), main.__dict__
+        )
         return 0
 
     return run
@@ -193,22 +219,25 @@ def _main(program: str) -> int:
             if not (line := sys.stdin.readline()):  # the only one: the next comes after the answer
                 return 0
             order = json.loads(line)
-            ended, *files = (os.open(path, os.O_WRONLY) for path in order["files"])
+            ended = os.open(order["ended"], os.O_WRONLY)
+            streams = [os.open(order["input"], os.O_RDONLY)]
+            streams += (os.open(path, os.O_WRONLY) for path in order["outputs"])
+            report = os.open(order["report"], os.O_WRONLY) if order["report"] else None
             if not (pid := os.fork()):
                 break
             ends[pid] = ended
-            for each in files:
+            for each in (*streams, *([report] if report else [])):
                 os.close(each)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for each in (died, wake, ended, *ends.values()):
         os.close(each)
-    _settle(keeper, order, *files)
+    _settle(keeper, order, streams, report)
     gc.enable()
     return run(order["argv"])
 
 
-def _settle(keeper: int, order: Mapping[str, Any], output: int, report: int | None = None) -> None:
+def _settle(keeper: int, order: Mapping[str, Any], streams: Sequence[int], report: int | None) -> None:
     """Give a forked process its environment, directory, files and namespaces, and let it die with its parent."""
     if order["inside"]:
         os.setsid()
@@ -221,9 +250,10 @@ def _settle(keeper: int, order: Mapping[str, Any], output: int, report: int | No
     os.environ.update(order["env"])
     if report:
         os.environ["PADDLE_REPORT_FD"] = str(report)
-    for place, descriptor in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
-        os.dup2(place, descriptor)
-    os.close(output)
+    for stream, descriptor in zip((*streams, streams[-1])[:3], range(3), strict=True):
+        os.dup2(stream, descriptor)
+    for stream in streams:
+        os.close(stream)
     for each in [os.open(path, os.O_RDONLY) for path in order["inside"]]:  # all, before one hides the others
         assert libc.setns(each, 0) == 0, f"cannot enter {order['inside']}"
         os.close(each)

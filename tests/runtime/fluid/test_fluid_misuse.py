@@ -29,7 +29,7 @@ for _ in range(4):
 
 def _stderr(before: str = "", later: str = "", program: str = "program") -> str:
     code = _SCRIPT.format(before=before, later=later, program=program)
-    script = Forked("fluid", [code], {"PYTHONPATH": str(ROOT / "runtime")}, None)
+    script = Forked("fluid", ["-c", code], {"PYTHONPATH": str(ROOT / "runtime")}, None)
     output, _ = script.communicate(100)
     assert script.returncode == 0, output
     return output

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.nursery import Forked
 
 ROOT = Path(__file__).resolve().parents[3]
 _TWICE = """
@@ -60,14 +60,8 @@ def _stderr(
         width=4 if soft else 1,
         dtype="float32" if soft else "int64",
     )
-    made = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={"PYTHONPATH": str(ROOT / "runtime")},
-    )
-    return made.stderr
+    made = Forked("fluid", ["-c", code], {"PYTHONPATH": str(ROOT / "runtime")}, None, apart=True)
+    return made.communicate(100)[1]
 
 
 _GUARD = ", fluid.unique_name.guard()"

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import paddle.fluid as fluid
+from tests.nursery import Forked
 from tests.ports import free_range
 from tests.runtime.collective.ranks import KEY, endpoints
 from tests.runtime.fluid.parallel.averaging_trainer import Plan
@@ -29,17 +30,14 @@ LOCAL_SGD = {"k_steps": 4}
 
 
 @contextlib.contextmanager
-def trainers(plan: Plan, **names: str) -> Iterator[list[subprocess.Popen[str]]]:
+def trainers(plan: Plan, **names: str) -> Iterator[list[Forked]]:
     """Start every trainer of a plan; those that are left are killed."""
     everyone = endpoints(len(plan.batches))
     started = [
-        subprocess.Popen(
-            [sys.executable, str(TRAINER), json.dumps(asdict(plan))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={
+        Forked(
+            "fluid",
+            [str(TRAINER), json.dumps(asdict(plan))],
+            {
                 **os.environ,
                 "PYTHONPATH": str(RUNTIME),
                 "PADDLE_JOB_KEY": KEY,
@@ -48,6 +46,8 @@ def trainers(plan: Plan, **names: str) -> Iterator[list[subprocess.Popen[str]]]:
                 "PADDLE_CURRENT_ENDPOINT": everyone[rank],
                 **names,
             },
+            None,
+            apart=True,
         )
         for rank in range(len(everyone))
     ]
@@ -59,12 +59,12 @@ def trainers(plan: Plan, **names: str) -> Iterator[list[subprocess.Popen[str]]]:
             each.communicate(timeout=LIMIT_S)
 
 
-def ended(started: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+def ended(started: Sequence[Forked]) -> list[tuple[int, str, str]]:
     """How each ended: exit code, what it said, and stderr."""
     found = []
     for each in started:
         out, err = each.communicate(timeout=LIMIT_S)
-        found.append((each.returncode, out, err))
+        found.append((each.wait(), out, err))
     return found
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.fluid.run.feeds import split_feed
+from tests.nursery import Forked
 from tests.runtime.collective.ranks import KEY, endpoints
 from tests.runtime.fluid.parallel.nccl2_trainer import MODELS, losses
 
@@ -53,12 +53,10 @@ print(fluid.global_scope().get("w").tobytes().hex())
 def trainers(argv: Sequence[str], everyone: tuple[str, ...]) -> list[subprocess.CompletedProcess[str]]:
     """Run a program as every trainer, and return how each ended. In argv, RANK stands for the rank."""
     started = [
-        subprocess.Popen(
-            [sys.executable, *(str(rank) if each == "RANK" else each for each in argv)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={
+        Forked(
+            "fluid",
+            [str(rank) if each == "RANK" else each for each in argv],
+            {
                 **os.environ,
                 "PYTHONPATH": str(RUNTIME),
                 "CPU_NUM": "1",
@@ -67,6 +65,8 @@ def trainers(argv: Sequence[str], everyone: tuple[str, ...]) -> list[subprocess.
                 "PADDLE_TRAINER_ENDPOINTS": ",".join(everyone),
                 "PADDLE_CURRENT_ENDPOINT": everyone[rank],
             },
+            None,
+            apart=True,
         )
         for rank in range(len(everyone))
     ]
@@ -78,7 +78,7 @@ def trainers(argv: Sequence[str], everyone: tuple[str, ...]) -> list[subprocess.
             for each in started:
                 each.kill()
             raise
-        ended.append(subprocess.CompletedProcess(process.args, process.returncode, out, err))
+        ended.append(subprocess.CompletedProcess(process.args, process.wait(), out, err))
     return ended
 
 

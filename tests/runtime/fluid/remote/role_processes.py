@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.nursery import Forked
 from tests.ports import free_endpoints
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -21,7 +20,7 @@ class Processes:
     def __init__(self, servers: int, trainers: int, script: Path = MANUAL, **env: str) -> None:
         self.script = script
         self.endpoints = free_endpoints(servers)
-        self.running: list[subprocess.Popen[str]] = []
+        self.running: list[Forked] = []
         self.env = {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": f"{ROOT / 'runtime'}:{ROOT}",
@@ -34,17 +33,10 @@ class Processes:
 
     def start(
         self, role: str, number: int, endpoint: str = "", report: int | None = None, **env: str
-    ) -> subprocess.Popen[str]:
+    ) -> Forked:
         own = {"TRAINING_ROLE": role, "PADDLE_TRAINER_ID": str(number), "PADDLE_CURRENT_ENDPOINT": endpoint}
-        own |= {} if report is None else {"PADDLE_REPORT_FD": str(report)}
-        process = subprocess.Popen(
-            [sys.executable, str(self.script)],
-            env=self.env | own | env,
-            pass_fds=() if report is None else (report,),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+        process = Forked(
+            "fluid", [str(self.script)], self.env | own | env, None, apart=True, report_fd=report
         )
         self.running.append(process)
         return process

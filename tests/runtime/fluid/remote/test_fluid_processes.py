@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.fluid.transpiler import HashName
+from tests.nursery import Forked
 from tests.runtime.fluid.remote import sliced_script
 from tests.runtime.fluid.remote.role_processes import DEADLINE_S, Processes
 from tests.runtime.fluid.transpiled_job import one_process
@@ -39,13 +39,13 @@ def alone(steps: int) -> list[float]:
     return one_process(net, [{"x": x, "y": y} for x, y in batches(steps)], seed=1)[0]
 
 
-def line_of(process: subprocess.Popen[str]) -> str:
+def line_of(process: Forked) -> str:
     """Wait for a line, as long as a test may last: `select` knows nothing of lines that are read ahead already."""
     assert process.stdout is not None
     return process.stdout.readline()
 
 
-def begin(trainers: list[subprocess.Popen[str]]) -> None:
+def begin(trainers: list[Forked]) -> None:
     """Let trainers that have all come to the servers begin, and wait for the first loss of each."""
     for process in trainers:
         assert line_of(process) == "ready\n"
@@ -159,7 +159,7 @@ def test_servers_that_end_when_their_trainer_leaves_are_no_news(jobs: list[Proce
     first, second, trainer = job.running
     assert trainer.stdin is not None
     while (line := line_of(trainer)) != "done\n":
-        assert line, trainer.communicate()
+        assert line, trainer.communicate(DEADLINE_S)
     second.send_signal(signal.SIGSTOP)
     trainer.stdin.write("\n")
     trainer.stdin.flush()
