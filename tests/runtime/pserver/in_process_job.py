@@ -87,16 +87,19 @@ class Model:
 
     def values(self, seed: int = 0) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(seed)
-        return {p.name: rng.standard_normal(p.shape).astype(np.float32) for p in self.parameters}
+        return {p.name: _drawn(rng, p.shape) for p in self.parameters}
 
     def gradients(self, *key: int) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(key)
-        return {
-            p.name: rng.standard_normal(p.shape).astype(np.float32) for p in self.parameters if not p.sparse
-        }
+        return {p.name: _drawn(rng, p.shape) for p in self.parameters if not p.sparse}
 
     def empty(self) -> dict[str, np.ndarray]:
         return {p.name: np.zeros(p.shape, np.float32) for p in self.parameters}
+
+
+def _drawn(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers between -2 and 2; normal ones take five times as long, more than all else in jobs of several chunks."""
+    return rng.random(shape, np.float32) * 4 - 2
 
 
 SGD = OptimizerSpec("momentum", learning_rate=0.1)
