@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,46 +22,61 @@ from tests.runtime.ops.gradient_check import Case, OpProgram, analytic, numeric
 _TOLERANCE = {"float64": (1e-6, 1e-7), "float32": (2e-3, 2e-4)}
 
 
-# cast names its dtypes itself, so its case exists in one of them.
-_RUNS = [(case, dtype) for case in CASES for dtype in _TOLERANCE if case.op != "cast" or dtype == "float64"]
-# As for central differences: float32 carries about seven digits, and sums are made in another order.
-# Without a GPU one skipped test says so, and not thousands.
-_HERE = _RUNS[:1] if missing_gpu() else _RUNS
+OPERATORS = sorted({case.op for case in CASES})
 
 
-@pytest.mark.parametrize(("case", "dtype"), _RUNS, ids=[f"{case.name}-{dtype}" for case, dtype in _RUNS])
-def test_the_gradient_is_that_of_central_differences(case: Case, dtype: str) -> None:
-    rtol, atol = _TOLERANCE[dtype]
-    computed, expected = analytic(case, dtype), numeric(case)
-    assert computed.keys() == expected.keys()
-    for name, gradient in computed.items():
-        assert gradient.dtype == dtype, name
-        np.testing.assert_allclose(gradient, expected[name], rtol=rtol, atol=atol, err_msg=name)
+def dtypes_of(case: Case) -> list[str]:
+    """The dtypes of a case; cast names its dtypes itself, so its case exists in one of them."""
+    return ["float64"] if case.op == "cast" else list(_TOLERANCE)
 
 
-@pytest.mark.parametrize(("case", "dtype"), _RUNS, ids=[f"{case.name}-{dtype}" for case, dtype in _RUNS])
-def test_outputs_have_the_shape_and_dtype_that_were_inferred(case: Case, dtype: str) -> None:
-    built = OpProgram(case, dtype)
-    names = [name for slot in built.outputs for name in built.outputs[slot]]
-    for name, value in zip(names, built.run(names), strict=True):
-        if value is not None:
-            declared = built.block.var(name)
-            assert value.dtype == declared.dtype, name
-            assert len(value.shape) == len(declared.shape), name
-            # How many rows an operator on sequences puts out can depend on the offsets, other sizes on tensors.
-            sizes = zip(value.shape, declared.shape, strict=True)
-            assert all(
-                got == want or (want == -1 and (case.has_lod or case.is_told)) for got, want in sizes
-            ), name
+def for_each_case(op: str, check: Callable[[Case, str], None]) -> None:
+    """Check all cases of an operator with each dtype; a failure names those that fail."""
+    failed = {}
+    for case in CASES:
+        for dtype in dtypes_of(case) if case.op == op else ():
+            try:
+                check(case, dtype)
+            except Exception as error:  # noqa: BLE001 - all are raised below
+                failed[f"{case.name}-{dtype}"] = error
+    if failed:
+        names = "\n\n".join(f"{name}: {error!r}" for name, error in failed.items())
+        raise AssertionError(names) from next(iter(failed.values()))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_no_kernel_writes_into_what_it_was_given(case: Case) -> None:
-    built = OpProgram(case, "float64")
-    before = {name: plain(value).copy() for name, value in built.feed.items()}
-    built.run(built.float_outputs)
-    for name, value in before.items():
-        np.testing.assert_array_equal(plain(built.feed[name]), value, err_msg=name)
+@pytest.mark.parametrize("op", OPERATORS)
+def test_the_gradient_is_that_of_central_differences(op: str) -> None:
+    def check(case: Case, dtype: str) -> None:
+        rtol, atol = _TOLERANCE[dtype]
+        computed, expected = analytic(case, dtype), numeric(case)
+        assert computed.keys() == expected.keys()
+        for name, gradient in computed.items():
+            assert gradient.dtype == dtype, name
+            np.testing.assert_allclose(gradient, expected[name], rtol=rtol, atol=atol, err_msg=name)
+
+    for_each_case(op, check)
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_outputs_have_the_shape_and_dtype_that_were_inferred_and_inputs_stay(op: str) -> None:
+    def check(case: Case, dtype: str) -> None:
+        built = OpProgram(case, dtype)
+        before = {name: plain(value).copy() for name, value in built.feed.items()}
+        names = [name for slot in built.outputs for name in built.outputs[slot]]
+        for name, value in zip(names, built.run(names), strict=True):
+            if value is not None:
+                declared = built.block.var(name)
+                assert value.dtype == declared.dtype, name
+                assert len(value.shape) == len(declared.shape), name
+                # How many rows an operator on sequences puts out can depend on the offsets, other sizes on tensors.
+                sizes = zip(value.shape, declared.shape, strict=True)
+                assert all(
+                    got == want or (want == -1 and (case.has_lod or case.is_told)) for got, want in sizes
+                ), name
+        for name, value in before.items():
+            np.testing.assert_array_equal(plain(built.feed[name]), value, err_msg=name)
+
+    for_each_case(op, check)
 
 
 def test_every_operator_with_a_gradient_has_a_case() -> None:
@@ -91,12 +107,20 @@ def agree(found: dict[str, Any], expected: dict[str, Any], dtype: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("case", "dtype"), _HERE, ids=[f"{case.name}-{dtype}" for case, dtype in _HERE])
-def test_values_and_gradients_are_those_of_the_processor(case: Case, dtype: str) -> None:
-    found = values_on("gpu:0", case, dtype)
-    assert all(array_module(plain(value)).__name__ == "cupy" for value in found.values() if value is not None)
-    agree(found, values_on("cpu", case, dtype), dtype)
-    agree(analytic(case, dtype, "gpu:0"), analytic(case, dtype), dtype)
+@pytest.mark.parametrize(
+    "op", OPERATORS[:1] if missing_gpu() else OPERATORS
+)  # one skipped test says it for all
+def test_values_and_gradients_are_those_of_the_processor(op: str) -> None:
+    def check(case: Case, dtype: str) -> None:
+        found = values_on("gpu:0", case, dtype)
+        assert all(
+            array_module(plain(value)).__name__ == "cupy" for value in found.values() if value is not None
+        )
+        # As for central differences: float32 carries about seven digits, and sums are made in another order.
+        agree(found, values_on("cpu", case, dtype), dtype)
+        agree(analytic(case, dtype, "gpu:0"), analytic(case, dtype), dtype)
+
+    for_each_case(op, check)
 
 
 def test_the_comparison_sees_a_wrong_digit() -> None:
