@@ -204,7 +204,7 @@ class BoundPlan:
             raise FeedError(
                 f"{name!r} {where}: expected {spec.shape} {spec.dtype}, got {tuple(shape)} {dtype}{step}"
             )
-        on_host = type(value) is np.ndarray and not self._device.is_gpu
+        on_host = type(plain(value)) is np.ndarray and not self._device.is_gpu
         return value if on_host else onto(value, self._device.module())
 
     def _fetched(self, feed: Mapping[str, Any], registers: Registers) -> list[Any]:

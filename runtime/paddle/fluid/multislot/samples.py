@@ -155,7 +155,7 @@ class Samples:
         return {
             slot.name: self._dense(slot, column)
             if slot.is_dense
-            else LoDArray(column.values[:, None], (column.offsets,))
+            else LoDArray.unchecked(column.values[:, None], (column.offsets,))
             for slot, column in zip(self.slots, self.columns, strict=True)
         }
 
