@@ -96,9 +96,16 @@ def _sums(work: Work, name: str, ranks: int, ways: Sequence[str]) -> Iterator[Si
     def measured(side: Ranks, turn: int) -> float:
         return max(map(statistics.median, side.steps([size], _steps(work, size)))) * 1e6
 
+    def ciphered(turn: int) -> float:
+        passed = 4 * size * (ranks - 1) / ranks  # what a rank sends and receives
+        return passed / _cipher(size, _steps(work, size)) / 1e3
+
     with own_loopback(work.congestion), ExitStack() as stack:
         sides: list[Contender | Lacking] = []
         for way in ways:
+            if way == "cipher":
+                sides.append(Contender(way, ciphered))
+                continue
             python = work.peers_python if way in _PACKAGES else sys.executable
             if way in _PACKAGES and not installed(python, _PACKAGES[way]):
                 sides.append(Lacking(way, f"{_PACKAGES[way]} is not installed in {python}"))
@@ -223,7 +230,7 @@ ROWS = (
     _sum(
         "40MB",
         2,
-        (Versus("sealed", "gloo", 0.8), Versus("tcp", "gloo", 1.5)),
+        (Versus("sealed", "gloo", 0.8), Versus("sealed", "cipher"), Versus("tcp", "gloo", 1.5)),
         "all-reduce of 40 MB between 2 hosts, encrypted and plain",
         "gloo does not encrypt",
     ),
