@@ -25,7 +25,7 @@ AT_ONCE_BYTES = 1 << 16
 """From this size on, calling a compiled loop costs less than the calls of NumPy that it replaces."""
 
 SMALL_BYTES = 1 << 14
-"""Below this size, copying an array costs less than referring to it."""
+"""Below this size, copying an array costs less than referring to it, and a CRC costs less than calling `inspect`."""
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 _FLOAT = np.dtype("<f4")
@@ -63,7 +63,7 @@ def inspect(frame: bytes | memoryview) -> Findings:
     size, kernels = len(frame), KERNELS.loaded
     if kernels is None or not size:
         return inspect_plainly(frame)
-    found = _Found()  # every small message pays for each call here
+    found = _Found()
     at = frame if type(frame) is bytes else address_of(frame)
     kernels.inspect(at, size >> 3, found, ctypes.byref(found, _SECOND))
     total, strange = found
@@ -84,6 +84,11 @@ def inspect_plainly(frame: bytes | memoryview) -> Findings:
 def is_finite(frame: bytes | memoryview) -> bool:
     """Return whether bytes, read as float32, contain neither NaN nor infinity."""
     return bool(np.isfinite(np.frombuffer(frame, _FLOAT, len(frame) // 4)).all())
+
+
+def is_small_finite(floats: Floats) -> bool:
+    """Return the same result as `is_finite`, faster for arrays of a few elements."""
+    return b"\0" not in np.isfinite(floats).tobytes()
 
 
 def descend(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from paddle.pserver.transports.byte_stream import PlainSink, PlainSource, StreamReader, StreamWriter
-from paddle.pserver.wire.arithmetic import Findings, inspect
+from paddle.pserver.wire.arithmetic import SMALL_BYTES, Findings, inspect
 from paddle.pserver.wire.arrival import Arrival, ReusedMemory
 from paddle.pserver.wire.codec import decode, decode_any, decode_short, encode_any, encode_short
 from paddle.pserver.wire.message import Message, Section
@@ -40,7 +40,8 @@ def test_the_short_form_writes_and_reads_what_the_general_one_does(record: Recor
     message = chunk(count)._replace(record=record)
     header, frame = encode_any(message)
     assert encode_short(message) == header
-    got, wanted = decode_short(header, frame, inspect(frame)), decode_any([header, frame])
+    found = inspect(frame) if len(frame) >= SMALL_BYTES else None
+    got, wanted = decode_short(header, frame, found), decode_any([header, frame])
     assert got is not None
     assert got.verb == wanted.verb == message.verb
     assert got[:5] == wanted[:5] == message[:5]
@@ -66,8 +67,10 @@ def test_every_other_message_is_left_to_the_general_form(other: Message) -> None
         assert decode_short(header, frame, inspect(frame)) is None
 
 
-def test_whatever_bit_of_a_chunk_is_flipped_the_general_form_is_to_tell() -> None:
-    header, frame = encode_any(chunk(64))
+@pytest.mark.parametrize("count", [64, SMALL_BYTES // 4])
+def test_whatever_bit_of_a_chunk_is_flipped_the_general_form_is_to_tell(count: int) -> None:
+    header, frame = encode_any(chunk(count))
+    assert decode_short(header, frame) is not None
     for at in range(len(header)):
         damaged = bytearray(header)
         damaged[at] ^= 1 << at % 8
@@ -78,6 +81,7 @@ def test_whatever_bit_of_a_chunk_is_flipped_the_general_form_is_to_tell() -> Non
         other[at] ^= 1 << at % 8
         assert decode_short(header, memoryview(other)) is None
     found = inspect(frame)
+    assert (decode_short(header, frame, found) is None) is (len(frame) < SMALL_BYTES)
     assert decode_short(header, frame, Findings(found.checksum ^ 1, is_finite=True)) is None
     assert decode_short(header, frame[:-4], found) is None
 
