@@ -21,6 +21,7 @@ from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.request import Request
 from paddle.pserver.client.stored_values import RequestedRows, StoredValues, reply_array
 from paddle.pserver.store.dense_step import DenseThreads
+from paddle.pserver.transports.packet import address_of
 from paddle.pserver.transports.shm import ROWS
 from paddle.pserver.transports.transport import SharedSlabs
 from paddle.pserver.wire.arithmetic import AT_ONCE_BYTES
@@ -38,6 +39,7 @@ class _Home(NamedTuple):
 
     part: DenseShare
     array: Array
+    address: int
 
 
 class WithinNode:
@@ -48,16 +50,14 @@ class WithinNode:
         self._latest: dict[int, Array] = {}
         self._threads = DenseThreads()
         self._homes = {
-            index: [
-                _Home(part, slabs.gradient[part.start : part.stop]) for part in layout.shares[index].dense
-            ]
+            index: [_home(part, slabs.gradient) for part in layout.shares[index].dense]
             for index, slabs in self.shared.items()
         }
 
     def gradient(self, name: str) -> Array | None:
         """Return a parameter's gradient (size,) in shared memory, or None if it is not contiguous there."""
         for homes in self._homes.values():
-            for part, array in homes:
+            for part, array, _ in homes:
                 if part.parameter.name == name and array.size == part.parameter.size:
                     return array
         return None
@@ -78,13 +78,13 @@ class WithinNode:
         """
         slab = self.shared[index].gradient
         check = len(self._layout.shares) > 1 or slab.nbytes < AT_ONCE_BYTES
-        for part, here in self._homes[index]:
+        for part, here, address in self._homes[index]:
             name = part.parameter.name
             gradient = flat.get(name)
             if gradient is None:
                 here[...] = 0.0
                 continue
-            is_here = gradient is here or gradient.ctypes.data == here.ctypes.data
+            is_here = gradient is here or address_of(gradient) == address
             if here.size > _PIECE and gradient.size == here.size:
                 is_fit = self._copy(here if is_here else gradient, here, check=check)
             else:
@@ -371,6 +371,11 @@ class _Push:
             return None
         self._homes[number] = home
         return home.data.cast("B")
+
+
+def _home(part: DenseShare, gradient: Array) -> _Home:
+    array = gradient[part.start : part.stop]
+    return _Home(part, array, address_of(array))
 
 
 def _asked_of(index: int, ahead: Sequence[RequestedRows], *, is_near: bool) -> list[Section]:
