@@ -62,13 +62,17 @@ if [ -n "$missing" ]; then
     fi
 fi
 
-if [ $# -eq 0 ]; then
-    # Beside the type checker, which uses one core, test modules are compiled: else every worker would do that.
-    .venv/bin/python -m pytest --collect-only -q >/dev/null 2>&1 &
-    .venv/bin/ruff check .
-    .venv/bin/ruff format --check .
-    .venv/bin/mypy
-    wait
-    set -- -n 4
-fi
-exec .venv/bin/python -m pytest "$@"
+if [ $# -gt 0 ]; then exec .venv/bin/python -m pytest "$@"; fi
+
+.venv/bin/ruff check .
+.venv/bin/ruff format --check .
+# The type checker uses one core for a minute, in which the tests have work for the other one as well.
+types=$(mktemp)
+trap 'rm -f "$types"' EXIT
+.venv/bin/mypy >"$types" 2>&1 &
+checker=$!
+code=0
+.venv/bin/python -m pytest -n 4 || code=$?
+wait "$checker" || code=$?
+cat "$types"
+exit "$code"
