@@ -4,7 +4,7 @@
 This module determines which checkpoints are whole, and which one `--resume` uses; its functions are pure. If a node's
 processes end, their state remains in the node's memory. If the node is lost, so is the state; only a checkpoint can
 then restore the job. A checkpoint is whole if all its parts exist and every serving node has one of them, in a shared
-folder or in its own. A part that a node cannot read does not count.
+folder or in its own, unless the model was too small for all servers. A part that a node cannot read does not count.
 """
 
 from __future__ import annotations
@@ -127,7 +127,12 @@ class Checkpoint:
 
     @property
     def without(self) -> tuple[int, ...]:
-        """Return the IDs of the serving nodes that can read no part of the checkpoint."""
+        """Return the IDs of the serving nodes that can read no part of the checkpoint.
+
+        None are returned if all parts exist and servers were idle: a small model leaves nodes without a part.
+        """
+        if not self.missing and any(part.idle for parts in self.parts.values() for part in parts):
+            return ()
         readable = self.readable
         return tuple(node for node in self.nodes if node not in readable)
 

@@ -158,7 +158,8 @@ def _of_pservers(found: NodeCheckpoints, folder: str, job_id: str, labels: Mappi
 
 def _completeness(one: Checkpoint, labels: Mapping[int, str]) -> str:
     if one.is_whole:
-        return "all" if len(one.nodes) > 1 else labels[one.nodes[0]]
+        having = one.readable
+        return "all" if len(having) == len(one.nodes) > 1 else names([labels[n] for n in having], len(labels))
     if one.without:
         return "not on " + names([labels[node] for node in one.without], len(labels))
     return f"part {one.missing[0]} of {one.first.servers} is missing"

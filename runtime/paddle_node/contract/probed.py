@@ -94,6 +94,7 @@ class Part(NamedTuple):
         nbytes: the size of the part's own files in bytes; the part may also depend on earlier files.
         problem: the reason why the part cannot be read, or empty.
         identity: the identity of the manifest's file; nodes with the same identity share the folder.
+        idle: the number of further servers of the job, which held no part of the model and wrote none.
     """
 
     version: Whole
@@ -105,6 +106,7 @@ class Part(NamedTuple):
     written_at: Moment
     problem: OneLine
     identity: OneLine = ""
+    idle: Whole = 0
 
     @property
     def path(self) -> str:

@@ -13,8 +13,10 @@ from paddle_node.contract.to_launcher import read_message
 NAMES = {0: "node-a", 1: "node-b"}
 
 
-def part(version: int, server: int, job: str = "A", *, servers: int = 2, problem: str = "") -> Part:
-    return Part(version, job, server, servers, 0, 10, float(version), problem)
+def part(
+    version: int, server: int, job: str = "A", *, servers: int = 2, problem: str = "", idle: int = 0
+) -> Part:
+    return Part(version, job, server, servers, 0, 10, float(version), problem, idle=idle)
 
 
 def chosen(resume: str, a: list[Part], b: list[Part]) -> ResumeChoice:
@@ -73,6 +75,16 @@ def test_nothing_in_common_is_told_and_left_to_the_servers() -> None:
 def test_a_checkpoint_says_what_it_lacks() -> None:
     (found,) = together({0: [part(10, 0, servers=3)], 1: [part(10, 1, servers=3)]}, (0, 1))
     assert (found.is_whole, found.missing, found.without, found.nbytes) == (False, (2,), (), 20)
+
+
+def test_nodes_whose_servers_were_idle_need_no_part() -> None:
+    (found,) = together({0: [part(10, 0, servers=1, idle=1)], 1: []}, (0, 1))
+    assert (found.is_whole, found.without) == (True, ())
+    assert chosen("latest", [part(10, 0, servers=1, idle=1)], []) == ResumeChoice()
+    (found,) = together({0: [part(10, 0, servers=2, idle=1)], 1: []}, (0, 1))
+    assert (found.is_whole, found.missing, found.without) == (False, (1,), (1,))
+    (found,) = together({0: [part(10, 0, servers=1)], 1: []}, (0, 1))
+    assert (found.is_whole, found.without) == (False, (1,))
 
 
 def test_a_node_that_talks_nonsense_is_an_error() -> None:

@@ -81,7 +81,7 @@ def _names(folder: str) -> List[str]:
 
 
 def _part(folder: str, path: str, version: Any, part: Any) -> Part:
-    pass_id, nbytes, written_at, problem, identity = 0, 0, 0.0, "", ""
+    pass_id, nbytes, written_at, problem, identity, idle = 0, 0, 0.0, "", "", 0
     try:
         written_at = _moment(os.stat(folder + "/" + path))
         manifest = os.lstat(folder + "/" + path + "/" + _MANIFEST)
@@ -89,6 +89,7 @@ def _part(folder: str, path: str, version: Any, part: Any) -> Part:
         body = _manifest(folder + "/" + path + "/" + _MANIFEST)
         numbers = body["numbers"].get("", {})
         pass_id = read(_Numbers, numbers, "numbers", path).pass_id
+        idle = len(checked_json.as_object(body.get("configuration") or "{}").get("idle", ()))
         for name, expected, _ in files_of(folder, path):
             size = os.stat(folder + "/" + name, follow_symlinks=False).st_size
             if size != expected:
@@ -100,7 +101,8 @@ def _part(folder: str, path: str, version: Any, part: Any) -> Part:
         problem = "%s: %s" % (path, error)
     own, count = int(part.group(1)), int(part.group(2))
     job = version.group(2) or ""
-    return Part(int(version.group(1)), job, own, count, pass_id, nbytes, written_at, problem[:400], identity)
+    batch = int(version.group(1))
+    return Part(batch, job, own, count, pass_id, nbytes, written_at, problem[:400], identity, idle)
 
 
 def _is_of_a_server(part: Part) -> bool:
