@@ -18,7 +18,7 @@ import numpy as np
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError, PserverError, WaitTimeout, WireError
 from paddle.freed_memory import MESSAGES, keep_freed_memory
-from paddle.optim.spec import optimizer_of, rule_of
+from paddle.optim.spec import optimizer_of
 from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.interop import Destinations, HostArray, put_rows, read_ids
 from paddle.pserver.client.job_servers import JobServers, positive
@@ -68,12 +68,13 @@ class Reader:
         """
         self._network, self._exchange = network, Exchange(network, READER, timeout_s)
         self._exchange.wait_s = wait_s
-        self._everyone = range(len(network.endpoints))
         try:
             self._exchange.hello(0)
-            replies = self._exchange.run(dict.fromkeys(self._everyone, Message(Describe())))
+            replies = self._exchange.run({0: Message(Describe())})  # which is never idle
             self._model = _read_model(replies, network.endpoints)
-            self._layout = layout = _layout_of(self._model)
+            replies |= self._exchange.run(dict.fromkeys(self._model.used[1:], Message(Describe())))
+            _read_model(replies, network.endpoints)
+            self._layout = layout = Layout.of(self._model)
         except BaseException:
             network.close()
             raise
@@ -254,7 +255,7 @@ class Reader:
 
         In asynchronous training, this counts the batches of all trainers together.
         """
-        replies = self._exchange.run(dict.fromkeys(self._everyone, Message(Describe(is_brief=True))))
+        replies = self._exchange.run(dict.fromkeys(self._layout.used, Message(Describe(is_brief=True))))
         return min(reply.expect(Ok).version for reply in replies.values())
 
     def close(self) -> None:
@@ -369,7 +370,7 @@ def _read_model(replies: Mapping[int, Message], endpoints: Sequence[str]) -> Con
     found = {i: Configuration.from_text(reply.section("").as_text()) for i, reply in replies.items()}
     first = found[0]
     for index, each in found.items():
-        theirs = (each.server, each.num_dense + each.num_sparse)
+        theirs = (each.used[each.server], each.num_listed)
         if theirs != (index, len(endpoints)):
             raise PserverError(
                 f"pserver {endpoints[index]} is number {theirs[0]} of {theirs[1]} in its job, but is "
@@ -384,14 +385,3 @@ def _read_model(replies: Mapping[int, Message], endpoints: Sequence[str]) -> Con
                 endpoints[index],
             )
     return first
-
-
-def _layout_of(model: Configuration) -> Layout:
-    """Return the layout of the tensors on the servers."""
-    return Layout(
-        model.parameters,
-        model.num_dense,
-        model.num_sparse,
-        whole=rule_of(model.optimizer).needs_whole,
-        growing=model.tables,
-    )

@@ -30,11 +30,17 @@ class Clock:
 
 
 class InProcessJob:
-    """Servers `d0..` for dense and `s0..` for sparse parameters, and clients that reach them."""
+    """Servers `d0..` for dense and `s0..` for sparse parameters, and clients that reach them.
 
-    def __init__(self, num_trainers: int, num_dense: int = 2, num_sparse: int = 0, **options: Any) -> None:
+    Each is a machine of its own, unless `host`, such as "127.0.0.1:", begins the endpoints of all.
+    """
+
+    def __init__(
+        self, num_trainers: int, num_dense: int = 2, num_sparse: int = 0, host: str = "", **options: Any
+    ) -> None:
         self.num_trainers, self.num_sparse = num_trainers, num_sparse
-        self.endpoints = [f"d{i}" for i in range(num_dense)] + [f"s{i}" for i in range(num_sparse)]
+        names = [f"d{i}" for i in range(num_dense)] + [f"s{i}" for i in range(num_sparse)]
+        self.endpoints = [host + name for name in names]
         self.clock = Clock()
         engine_options = EngineOptions(num_trainers, **options)
         self.servers = InprocServers(

@@ -35,7 +35,9 @@ class KeptJob:
         num_dense: int = 2,
         num_sparse: int = 0,
         clock: Callable[[], float] = time.monotonic,
+        host: str = "",
     ) -> None:
+        """Start; `host`, such as "127.0.0.1:", puts all servers on one machine."""
         names = [f"d{i}" for i in range(num_dense)] + [f"s{i}" for i in range(num_sparse)]
         self.keepers = [
             Safekeeper(safety if safety.state is None else replace(safety, state=safety.state / name), clock)
@@ -46,9 +48,10 @@ class KeptJob:
         ]
         for keeper, engine in zip(self.keepers, self.engines, strict=True):
             keeper.recover(engine)
-        servers = InprocServers(dict(zip(names, self.engines, strict=True)))
+        endpoints = [host + name for name in names]
+        servers = InprocServers(dict(zip(endpoints, self.engines, strict=True)))
         self.model = model
-        self.client = TrainerSession(servers.connect(names), num_sparse, trainer_id=0, num_trainers=1)
+        self.client = TrainerSession(servers.connect(endpoints), num_sparse, trainer_id=0, num_trainers=1)
         self.client.configure(model.parameters, optimizer, model.values(3))
         self.client.start_pass()
         self._out = {name: array for name, array in model.empty().items() if name != "table"}

@@ -62,13 +62,16 @@ class Conversation:
         endpoints: Sequence[str],
         limits: TimeLimits,
         now: float,
+        num_used: int | None = None,
     ) -> None:
         """Prepare the requests without sending any.
 
         Args:
             requests: the requests by server, with numbered heads.
             endpoints: "ip:port" of all servers, for errors.
+            num_used: see `Exchange`; None means all servers.
         """
+        self._num_used = len(endpoints) if num_used is None else num_used
         self._endpoints, self._limits, self._open = endpoints, limits, dict(requests)
         for request in requests.values():
             request.heard_at = request.asked_at = now
@@ -200,7 +203,7 @@ class Conversation:
     def _refuse(self, server: int, reply: Message) -> None:
         """Raise the error in a server's reply."""
         endpoint, text = self._endpoints[server], reply.section("").as_text()
-        if isinstance(reply.record, Error) and reply.record.is_non_finite and len(self._endpoints) == 1:
+        if isinstance(reply.record, Error) and reply.record.is_non_finite and self._num_used == 1:
             raise ConfigError(text)
         raise _REFUSALS[type(reply.record)](f"pserver {endpoint}: {text}", endpoint)
 
@@ -237,11 +240,13 @@ class Exchange:
 
     Attributes:
         wait_s: maximum time of one exchange, in seconds.
+        num_used: the number of servers that hold a part of the model.
     """
 
     def __init__(self, network: Network, trainer_id: int, timeout_s: float) -> None:
         self._network, self._trainer, self._timeout_s = network, trainer_id, timeout_s
         self._session = secrets.randbits(64)
+        self._hello = Message(Hello(0, False))
         self._request = 0
         self._stamps = [0] * len(network.endpoints)
         self._broken = ""
@@ -250,6 +255,7 @@ class Exchange:
         # Held during an exchange: sockets and their poller are for one thread at a time.
         self._turn = threading.Lock()
         self.wait_s = math.inf
+        self.num_used = len(network.endpoints)
         self._limits = TimeLimits(timeout_s, self.wait_s)
 
     def hello(self, num_trainers: int, *, takes_over: bool = False) -> None:
@@ -259,8 +265,8 @@ class Exchange:
             PserverLost: a server did not answer within `timeout_s`.
             PserverError: a server refused the session.
         """
-        hello = Message(Hello(num_trainers, takes_over))
-        for index, reply in self.run(dict.fromkeys(range(len(self._stamps)), hello)).items():
+        self._hello = Message(Hello(num_trainers, takes_over))
+        for index, reply in self.run(dict.fromkeys(range(len(self._stamps)), self._hello)).items():
             self._stamps[index] = reply.stamp
 
     def run(self, requests: Mapping[int, Message]) -> dict[int, Message]:
@@ -367,7 +373,7 @@ class Exchange:
         limits = self._limits
         if (limits.timeout_s, limits.wait_s) != (self._timeout_s, self.wait_s):
             limits = self._limits = TimeLimits(self._timeout_s, self.wait_s)
-        conversation = Conversation(requests, self._network.endpoints, limits, now)
+        conversation = Conversation(requests, self._network.endpoints, limits, now, self.num_used)
         while not conversation.is_over:
             if self._is_cut:
                 raise PserverError("this client was closed in the middle of an exchange")
@@ -379,6 +385,9 @@ class Exchange:
                     now, self._network.hint, lambda index: bool(self._stamps[index])
                 )
             else:
+                if incoming.message is None and incoming.server not in requests:
+                    # An idle server would consider this process disconnected until it leaves.
+                    self._network.send(incoming.server, self._numbered(incoming.server, self._hello))
                 out = conversation.hear(incoming, now)
             for index, message in out:
                 self._network.send(index, message)

@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from paddle.errors import ConfigError, PserverError
 from paddle.optim.sparse import check_rows
-from paddle.optim.spec import ParameterSpec, RowGradient
+from paddle.optim.spec import ParameterSpec, RowGradient, rule_of
 from paddle.pserver.sparse.serving import GrowingShare
 from paddle.pserver.sparse.spec import TableSpec
-from paddle.pserver.wire.configuration import check_names
+from paddle.pserver.wire.configuration import Configuration, check_names
 from paddle.pserver.wire.message import CHUNK, Section, chunk_count, chunk_span
 from paddle.pserver.wire.placement import RowShare, ServerShare, place
 
@@ -54,8 +54,9 @@ class Layout:
     Attributes:
         parameters: the parameters that are sent, by name; static ones are not.
         growing: growing tables, by name.
-        shares: the shares of the servers.
+        shares: the shares of the servers, by index in the trainers' list; those of idle servers are empty.
         sizes: elements of each server's slab.
+        used: the indices of the servers that are not idle.
     """
 
     def __init__(
@@ -66,8 +67,9 @@ class Layout:
         *,
         whole: bool = False,
         growing: Sequence[TableSpec] = (),
+        used: Sequence[int] | None = None,
     ) -> None:
-        """Place the parameters; see `place`.
+        """Place the parameters; see `place`. `used`: see `Configuration.used`; None means all servers.
 
         Raises:
             ConfigError: a name occurs twice, or a share is too large.
@@ -76,11 +78,21 @@ class Layout:
         self.parameters = {p.name: p for p in parameters if not p.static}
         self._size_of = {name: p.size for name, p in self.parameters.items()}
         self.growing = {table.name: table for table in growing}
-        self.shares = place(parameters, num_dense, num_sparse, whole=whole, growing=growing)
+        placed = place(parameters, num_dense, num_sparse, whole=whole, growing=growing)
+        self.used = range(len(placed)) if used is None else used
+        by_index = dict(zip(self.used, placed, strict=True))
+        self.shares = [by_index.get(index, ServerShare((), ())) for index in range(max(self.used) + 1)]
         self.sizes = [share.slab_size for share in self.shares]
         self._pieces = [_pieces_of(share) for share in self.shares]
         names = {p.name for p in self.parameters.values() if p.sparse} | self.growing.keys()
         self._holders = {name: self._holders_of(name) for name in names}
+
+    @classmethod
+    def of(cls, model: Configuration) -> Layout:
+        """Return the layout of a model."""
+        whole = rule_of(model.optimizer).needs_whole
+        dense, sparse = model.num_dense, model.num_sparse
+        return cls(model.parameters, dense, sparse, whole=whole, growing=model.tables, used=model.used)
 
     def tables(self, name: str) -> list[tuple[int, RowShare]]:
         """Return (server index, its share of the rows) for each server that has rows of a sparse parameter."""

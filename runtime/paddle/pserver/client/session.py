@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trainer's session with the parameter servers: pushes gradients, pulls parameters, and synchronizes trainers.
 
-A step is one exchange: every server gets one message with everything that it needs, and sends one reply. Every wait
-is bounded: PserverLost is raised for a server that is silent for `timeout_s`, or whose connection cannot be restored.
-Waiting for other trainers can take longer, as long as the server reports that it is alive.
+A step is one exchange: every server gets one message with everything that it needs, and sends one reply. A server that
+holds no part of the model is idle: it is only told when the trainer joins and leaves. Every wait is bounded:
+PserverLost is raised for a server that is silent for `timeout_s`, or whose connection cannot be restored. Waiting for
+other trainers can take longer, as long as the server reports that it is alive.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from paddle.errors import ConfigError, PserverError
 from paddle.freed_memory import MESSAGES, keep_freed_memory
-from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient, rule_of
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.links import Links
@@ -92,12 +93,11 @@ class TrainerSession:
         self._exchange = Exchange(network, trainer_id, timeout_s)
         self._trainer = trainer_id
         self._num_sparse = num_sparse
-        self._everyone = range(len(network.endpoints))
         self._closed = False
         self._versions: dict[int, int] = {}
         self.resumed: Position | None = None
         self.held_values = False
-        self._lay_out(Layout([], len(self._everyone) - num_sparse, num_sparse), {})
+        self._lay_out(Layout([], len(network.endpoints) - num_sparse, num_sparse), {})
         try:
             self._exchange.hello(num_trainers, takes_over=takes_over)
         except BaseException:
@@ -189,24 +189,18 @@ class TrainerSession:
             PserverError: a server is configured for a different model, or does not support this one.
         """
         keep_freed_memory(MESSAGES)
-        layout = Layout(
-            parameters,
-            len(self._everyone) - self._num_sparse,
-            self._num_sparse,
-            whole=rule_of(optimizer).needs_whole,
-            growing=tables,
-        )
+        endpoints = self._network.endpoints
+        model = Configuration.of(endpoints, self._num_sparse, parameters, optimizer, tables)
+        layout = Layout.of(model)
         # Server 0 decides which trainer came first; the others query the remaining servers once all values are set.
-        everyone = [*self._everyone]
-        turns = [everyone[:1], everyone[1:]] if first_comes else [everyone]
-        num_dense = len(self._everyone) - self._num_sparse
-        model = Configuration(tuple(parameters), optimizer, num_dense, self._num_sparse, 0, tuple(tables))
+        numbered = [*enumerate(layout.used)]
         replies: dict[int, Message] = {}
-        for servers in turns:
-            replies |= self._exchange.run({i: configure_message(model, i, first_comes) for i in servers})
-        shared = {i: self._exchange.attach(i, layout.sizes[i]) for i in self._everyone}
+        for servers in [numbered[:1], numbered[1:]] if first_comes else [numbered]:
+            messages = {i: configure_message(model, number, first_comes) for number, i in servers}
+            replies |= self._exchange.run(messages)
+        shared = {i: self._exchange.attach(i, layout.sizes[i]) for i in layout.used}
         self._lay_out(layout, {i: slabs for i, slabs in shared.items() if slabs is not None})
-        self.resumed = read_positions(replies, self._network.endpoints, is_async=optimizer.is_async)
+        self.resumed = read_positions(replies, endpoints, is_async=optimizer.is_async)
         missing = [i for i, reply in replies.items() if not reply.expect(Configured).has_values]
         if not missing:
             self.held_values = True
@@ -234,7 +228,7 @@ class TrainerSession:
         The earlier process may have reported the end of a pass to only some servers. This call reports it to the other
         servers as well, because other trainers would otherwise wait forever.
         """
-        replies = self._exchange.run({i: Message(Pull(length=1)) for i in self._everyone})
+        replies = self._exchange.run({i: Message(Pull(length=1)) for i in self._layout.used})
         passes = {i: reply.expect(Ok).passes for i, reply in replies.items()}
         behind = [i for i, number in passes.items() if number < max(passes.values())]
         turns: tuple[Record, ...] = (StartPass(), FinishPass()) if behind else ()
@@ -249,7 +243,7 @@ class TrainerSession:
             repeats: whether this trainer repeats the batch that an earlier process may have pushed to only some
                 servers. The next step then leaves these servers out, so that each server counts the batch once.
         """
-        replies = self._exchange.run({i: Message(StartPass()) for i in self._everyone})
+        replies = self._exchange.run({i: Message(StartPass()) for i in self._layout.used})
         self._note_versions(replies)
         found = trainer_positions(replies)
         first = min(found.values(), key=lambda at: at.version)
@@ -272,11 +266,11 @@ class TrainerSession:
             Whether a batch was applied; False means every trainer has processed all its data.
         """
         push = Message(PushPull(wants_values=False))
-        return self._note_versions(self._exchange.run(dict.fromkeys(self._everyone, push)))
+        return self._note_versions(self._exchange.run(dict.fromkeys(self._layout.used, push)))
 
     def finish_pass(self) -> None:
         """Report that this trainer has processed all its data, and wait until every trainer has reported the same."""
-        self._exchange.run({i: Message(FinishPass()) for i in self._everyone})
+        self._exchange.run({i: Message(FinishPass()) for i in self._layout.used})
 
     def push_pull(
         self,
@@ -396,5 +390,6 @@ class TrainerSession:
 
     def _lay_out(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
         self._layout, self._node = layout, WithinNode(layout, shared)
+        self._exchange.num_used = len(layout.used)
         self._stored = StoredValues(self._exchange, self._network.endpoints, layout, rows_as=self._rows_as)
         self._step = TrainerStep(self._exchange, self._network, layout, self._node, self._stored)

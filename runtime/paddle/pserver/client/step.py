@@ -77,7 +77,7 @@ class WithinNode:
             ConfigError: a gradient contains NaN or infinity.
         """
         slab = self.shared[index].gradient
-        check = len(self._layout.shares) > 1 or slab.nbytes < AT_ONCE_BYTES
+        check = len(self._layout.used) > 1 or slab.nbytes < AT_ONCE_BYTES
         for part, here, address in self._homes[index]:
             name = part.parameter.name
             gradient = flat.get(name)
@@ -178,13 +178,13 @@ class TrainerStep:
         if self.left_out:
             having = {i for i, count in self.left_out.items() if count > 0}
             self.left_out = {i: self.left_out[i] - 1 for i in having}
-        for i, endpoint in enumerate(self._network.endpoints):
+        for i in self._layout.used:
             if i in having:
                 continue
             is_near = self._shares_memory(i)
             asked = _asked_of(i, ahead, is_near=is_near) if ahead else []
             theirs = [*split.get(i, ()), *asked]
-            push = None if is_near else _Push(self._layout, i, endpoint, inspection, views)
+            push = None if is_near else _Push(self._layout, i, self._network.endpoints[i], inspection, views)
             chunks = 0 if push is None or push.count == 1 else push.count
             record = PushPull(num_samples, chunks, False, not is_quiet, len(asked), self._stored.rows_as)
             if push is None:

@@ -255,7 +255,8 @@ class Readers:
         """Answer a reader that has no reply yet, because it waits for the model or its request was lost."""
         if address not in self._waiting:
             return Message(Repeat())
-        return Message(Waits(), sections=(Section.text("", "waiting until trainers create the tensors"),))
+        text = "waiting until trainers create tensors here; if they have, use the order of the trainers' list"
+        return Message(Waits(), sections=(Section.text("", text),))
 
     def _signed(self, to: Message, reply: Message) -> Message:
         return reply._replace(trainer=READER, session=to.session, request=to.request, stamp=self._stamp)

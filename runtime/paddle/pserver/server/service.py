@@ -91,7 +91,10 @@ _ADDED_UP = tuple(name for name in Queue._fields if name.startswith("rows"))
 
 
 def of_all(facts: Iterable[Queue]) -> Queue:
-    """Combine the queue reports of several servers: the worst value of each fact, and the sums of counts."""
+    """Combine the queue reports of several servers: the worst value of each fact, and the sums of counts.
+
+    Servers without a batch may be idle, and do not lower the number of batches.
+    """
     known = [each for each in facts if each.requests]
     if not known:
         return Queue()
@@ -101,7 +104,7 @@ def of_all(facts: Iterable[Queue]) -> Queue:
         for trainer, lag in each.lags:
             lags[trainer] = max(lag, lags.get(trainer, 0))
     return Queue(
-        min(each.version for each in known),
+        min((each.version for each in known if each.version), default=0),
         sum(each.requests for each in known),
         longest.waiting,
         longest.missing,

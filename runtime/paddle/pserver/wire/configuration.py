@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The messages by which trainers and a server agree on a model, before training starts.
 
-Every trainer describes the model: parameters, optimizer, and the number of the server among all servers. All
-descriptions must agree; only the initial values of trainer 0 are used. A server answers with its process's ports and,
-if the job resumes from a checkpoint, with the batch from which it continues.
+Every trainer describes the model to each server that holds a part of it: parameters, optimizer, and the number of the
+server among these servers. All descriptions must agree; only the initial values of trainer 0 are used. A server answers
+with its process's ports and, if the job resumes from a checkpoint, with the batch from which it continues.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from paddle.errors import ConfigError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rule_of
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.wire.message import Message, Section
-from paddle.pserver.wire.placement import ServerShare, place
+from paddle.pserver.wire.placement import ServerShare, idle_servers, place
 from paddle.pserver.wire.verbs import Configure, Configured
 
 _PORTS, _RESUMED = "ports", "resumed"  # sections
@@ -26,10 +27,12 @@ _PORT_DIGITS = 5
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A job's model on one server: its parameters, tables and optimizer, and the server's number among all servers.
+    """A job's model on one server: its parameters, tables and optimizer, and the server's number among those in use.
 
     Attributes:
+        num_dense, num_sparse: the numbers of servers that hold a part of the model.
         tables: growing tables; none has the name of a parameter.
+        idle: indices, in the trainers' list, of the servers that hold no part of the model, in ascending order.
     """
 
     parameters: tuple[ParameterSpec, ...]
@@ -38,6 +41,34 @@ class Configuration:
     num_sparse: int
     server: int
     tables: tuple[TableSpec, ...] = ()
+    idle: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        endpoints: Sequence[str],
+        num_sparse: int,
+        parameters: Sequence[ParameterSpec],
+        optimizer: OptimizerSpec,
+        tables: Sequence[TableSpec],
+    ) -> Configuration:
+        """Return a model's configuration on server 0 of a list of servers; for arguments see `idle_servers`."""
+        idle = idle_servers(endpoints, num_sparse, parameters, tables)
+        first_sparse = len(endpoints) - num_sparse
+        idle_dense = sum(index < first_sparse for index in idle)
+        dense, sparse = first_sparse - idle_dense, num_sparse - (len(idle) - idle_dense)
+        return cls(tuple(parameters), optimizer, dense, sparse, 0, tuple(tables), idle)
+
+    @property
+    def num_listed(self) -> int:
+        """The number of servers in the trainers' list."""
+        return self.num_dense + self.num_sparse + len(self.idle)
+
+    @property
+    def used(self) -> list[int]:
+        """The indices, in the trainers' list, of the servers that hold the model, by their numbers."""
+        idle = {*self.idle}
+        return [index for index in range(self.num_listed) if index not in idle]
 
     @property
     def all_parameters(self) -> list[ParameterSpec]:
@@ -58,6 +89,7 @@ class Configuration:
                 "optimizer": self.optimizer.to_json(),
                 "servers": [self.num_dense, self.num_sparse, self.server],
                 "tables": [table.to_json() for table in self.tables],
+                "idle": self.idle,
             }
         )
 
@@ -70,6 +102,7 @@ class Configuration:
             parameters = tuple(map(ParameterSpec.from_json, data["parameters"]))
             optimizer = OptimizerSpec.from_json(data["optimizer"])
             tables = tuple(map(TableSpec.from_json, data.get("tables", ())))
+            idle = tuple(map(_count, data.get("idle", ())))  # which earlier releases leave out
             check_names([*parameters, *(table.parameter for table in tables)])
         except (ConfigError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise PserverError(f"cannot read the configuration: {error}") from None
@@ -77,7 +110,10 @@ class Configuration:
             raise PserverError(
                 f"the configuration has {num_dense} dense and {num_sparse} sparse servers, but names server {server}"
             )
-        return cls(parameters, optimizer, num_dense, num_sparse, server, tables)
+        whole = cls(parameters, optimizer, num_dense, num_sparse, server, tables, idle)
+        if any(one >= following for one, following in pairwise((0, *idle, whole.num_listed))):
+            raise PserverError(f"the configuration has {whole.num_listed} servers, but names {idle} as idle")
+        return whole
 
     def difference(self, other: Configuration, ours: str = "here", theirs: str = "there") -> str:
         """Return the first difference from a second configuration, with both values; empty if they are equal.
@@ -93,7 +129,10 @@ class Configuration:
                 return f"{name}: {one} {ours}, {two} {theirs}"
         if list(here) != list(there):
             return f"order: {', '.join(here)} {ours}, {', '.join(there)} {theirs}"
-        one, two = (f"server {c.server} of {c.num_dense} + {c.num_sparse}" for c in (self, other))
+        one, two = (
+            f"server {c.server} of {c.num_dense} + {c.num_sparse}{f' without {c.idle}' if c.idle else ''}"
+            for c in (self, other)
+        )
         return (
             "" if one == two else f"servers: {one} {ours}, {two} {theirs}; give every trainer the same list"
         )
@@ -141,7 +180,7 @@ def _count(value: object) -> int:
 
 
 def configure_message(model: Configuration, server: int, first_comes: bool) -> Message:
-    """Return the CONFIGURE message that describes a model to server number `server`."""
+    """Return the CONFIGURE message that describes a model to number `server` of the servers in use."""
     text = replace(model, server=server).to_text()
     return Message(Configure(first_comes), sections=(Section.text("", text),))
 

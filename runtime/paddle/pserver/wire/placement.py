@@ -3,12 +3,14 @@
 
 Dense parameters are cut into blocks of one size, sparse ones into rows. Block (or row) b of a parameter is stored on
 server (b + hash of the name) mod n. Blocks are distributed round robin, starting at a different server for each
-parameter. A server's dense blocks are stored one after the other in one array, its slab.
+parameter. A server's dense blocks are stored one after the other in one array, its slab. On each machine, only as many
+servers are used as the model is worth: see `idle_servers`.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +23,12 @@ from paddle.optim.spec import ParameterSpec, rule_of
 from paddle.pserver.sparse.serving import GrowingShare
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.wire.message import MAX_FRAME_BYTES
+from paddle_node.linux.inet import is_loopback
 
 _MIN_BLOCK_BITS = 10
 _BLOCKS_PER_SERVER_BITS = 7
+SERVER_BYTES = 4 << 20
+"""Bytes of parameters for which a further server on the same machine is used: each costs a message in every step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,52 @@ class ServerShare:
     def slab_size(self) -> int:
         """The number of elements of all dense blocks together."""
         return self.dense[-1].stop if self.dense else 0
+
+
+def idle_servers(
+    endpoints: Sequence[str],
+    num_sparse: int,
+    parameters: Sequence[ParameterSpec],
+    growing: Sequence[TableSpec] = (),
+) -> tuple[int, ...]:
+    """Return the indices of the servers that hold no part of a model; server 0 is never idle.
+
+    Servers on one machine share its network, so a small model would only exchange more messages with more of them.
+    Growing tables use all servers that can hold rows: their size is unknown, and their limits are those of one server.
+
+    Args:
+        endpoints: "ip:port" of the dense servers, followed by the `num_sparse` sparse ones. All loopback addresses
+            belong to the same machine.
+    """
+    num_dense = len(endpoints) - num_sparse
+    dense = rows = 0
+    for parameter in parameters:
+        if not parameter.static and parameter.sparse and num_sparse:
+            rows += 4 * parameter.size
+        elif not parameter.static:
+            dense += 4 * parameter.size
+    used = _worth_using(range(num_dense), endpoints, max(dense, 1))
+    used |= _worth_using(range(num_dense, len(endpoints)), endpoints, rows)
+    if growing:
+        used.update(range(num_dense, len(endpoints)) if num_sparse else range(num_dense))
+    return tuple(index for index in range(len(endpoints)) if index not in used)
+
+
+def _worth_using(servers: range, endpoints: Sequence[str], nbytes: int) -> set[int]:
+    """Return the servers on each machine that `nbytes` of parameters need, those of different processes first.
+
+    Each of several machines uses at least one: a machine's own checkpoints then fit those of earlier releases.
+    """
+    ports = Counter[str]()  # of each address; the ports of one process share the interpreter's lock
+    machines: dict[str, list[tuple[int, int]]] = {}
+    for index in servers:
+        host = endpoints[index].rpartition(":")[0].strip("[]") or endpoints[index]
+        machine = "localhost" if is_loopback(host) else host
+        machines.setdefault(machine, []).append((ports[host], index))
+        ports[host] += 1
+    needed = -(-nbytes // (SERVER_BYTES * max(len(machines), 1)))
+    count = max(needed, len(machines) > 1)
+    return {index for theirs in machines.values() for _, index in sorted(theirs)[:count]}
 
 
 def place(

@@ -19,7 +19,7 @@ from tests.runtime.pserver.killed_pserver import PATIENCE_S, client_of, flags
 from tests.runtime.pserver.pserver_process import PserverProcess
 
 TRAINERS = 3
-MODEL = Model({"w": (300, 40)})
+MODEL = Model({f"w{i}": (250, 1000) for i in range(5)})  # enough for two ports
 PORTS = 2
 LATE = (2, 0, 0, 1, 0, 2)  # four pushes since its last one are too many for one of three trainers
 

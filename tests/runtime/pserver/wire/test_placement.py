@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from paddle.errors import ConfigError
 from paddle.optim.spec import ParameterSpec
-from paddle.pserver.wire.placement import block_size, offset, place
+from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.wire.placement import SERVER_BYTES, block_size, idle_servers, offset, place
 
+WORTH = SERVER_BYTES // 4  # elements
+GROWING = TableSpec(ParameterSpec("ids", (1, 4), sparse=True))
 SIZES = st.lists(st.integers(1, 9000), min_size=1, max_size=5)
 
 
@@ -111,3 +114,41 @@ def test_static_parameters_lie_nowhere() -> None:
 def test_a_share_that_no_message_can_carry_is_refused_with_the_way_out() -> None:
     with pytest.raises(ConfigError, match="use more servers"):
         place([ParameterSpec("w", (1 << 29,))], 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "elements", "used"),
+    [
+        ("a:1 a:2 a:3", 1, {0}),
+        ("a:1 a:2 a:3", WORTH, {0}),
+        ("a:1 a:2 a:3", WORTH + 1, {0, 1}),
+        ("a:1 a:2 a:3", 2 * WORTH + 1, {0, 1, 2}),
+        ("a:1 a:2 a:3", 9 * WORTH, {0, 1, 2}),
+        ("a:1 b:1 c:1", 1, {0, 1, 2}),
+        ("a:1 a:2 b:1 b:2", 2 * WORTH, {0, 2}),
+        ("a:1 a:2 b:1 b:2", 2 * WORTH + 1, {0, 1, 2, 3}),
+        ("a:1 a:2 a:3 b:1", 4 * WORTH, {0, 1, 3}),
+        ("127.0.0.2:1 127.0.0.3:1 localhost:1 [::1]:1", WORTH, {0}),
+        ("127.0.0.2:1 127.0.0.2:2 127.0.0.3:1", 2 * WORTH, {0, 2}),  # another process before another port
+        ("[fe80::1]:1 [fe80::2]:1 [fe80::1]:2", WORTH, {0, 1}),
+    ],
+)
+def test_each_machine_uses_as_many_servers_as_its_part_of_the_model_is_worth(
+    endpoints: str, elements: int, used: set[int]
+) -> None:
+    names = endpoints.split()
+    model = [ParameterSpec("mean", (9 * WORTH,), static=True), ParameterSpec("w", (elements,))]
+    assert {*range(len(names))} - {*idle_servers(names, 0, model)} == used
+
+
+def test_rows_of_known_number_count_for_the_servers_that_hold_them_and_growing_tables_use_all() -> None:
+    names = ["a:1", "a:2", "a:3", "a:4"]
+    dense, rows = ParameterSpec("w", (WORTH,)), ParameterSpec("emb", (WORTH, 1), sparse=True)
+    assert idle_servers(names, 0, [dense, rows]) == (2, 3)
+    assert idle_servers(names, 2, [dense, rows]) == (1, 3)
+    assert idle_servers(names, 2, [dense]) == (1, 2, 3)
+    assert idle_servers(names, 2, [rows]) == (1, 3)
+    assert idle_servers(names, 2, [dense], [GROWING]) == (1,)
+    assert idle_servers(names, 0, [dense], [GROWING]) == ()
+    assert idle_servers(names, 2, []) == (1, 2, 3)
+    assert idle_servers(["a:1", "b:1", "a:2", "b:2"], 2, [dense]) == ()

@@ -247,7 +247,10 @@ def _parts(folder: Path, visible: frozenset[int] | None) -> tuple[Manifest, ...]
     needed = set(range(count)) if visible is None else visible
     missing = sorted(needed - set(by_server))
     if missing or len(found) != len(needed):
-        raise CheckpointError(f"expected the parts of {count} servers; missing: {missing or 'none'}")
+        raise CheckpointError(
+            f"expected the parts of {count} servers; missing: {missing or 'none'}. If another number of servers holds "
+            "the model now, copy all parts into one directory"
+        )
     return tuple(by_server[server] for server in sorted(by_server))
 
 
