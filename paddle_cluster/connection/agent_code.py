@@ -11,6 +11,8 @@ from __future__ import annotations
 import ast
 import importlib
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from types import CodeType
 
 from paddle_node.contract import classes
@@ -25,7 +27,6 @@ SMALLER = {
     "functools": "_functools",
     "heapq": "_heapq",
     "json": "paddle_node.contract.small_json",
-    "operator": "_operator",
     "signal": "_signal",
     "socket": "paddle_node.linux.small_socket",
     "struct": "_struct",
@@ -128,8 +129,8 @@ def _used(node: ast.AST) -> Iterator[str]:
 
 def _without_columns(code: CodeType) -> CodeType:
     table, last = bytearray(), code.co_firstlineno
-    for start, end, line in code.co_lines():
-        units = (end - start) // 2
+    for line, ranges in groupby(code.co_lines(), key=itemgetter(2)):  # one range per instruction
+        units = sum(end - start for start, end, _ in ranges) // 2
         for at in range(0, units, _LONGEST):
             kind = _NO_LINE if line is None else _LINE
             table.append(0x80 | kind << 3 | min(units - at, _LONGEST) - 1)

@@ -58,7 +58,6 @@ RECONNECT = (
 # Modules for the agent's outer processes. They unpack no others, which only the inner process needs.
 GUARD = (
     "paddle_node.agent.guard",
-    "paddle_node.agent.link.loop",
     "paddle_node.agent.link.sign_of_life",
     "paddle_node.agent.processes.__init__",
     "paddle_node.agent.processes.control_group",
@@ -71,12 +70,18 @@ GUARD = (
 RARE = (
     "paddle_node.agent.callback_agent",
     "paddle_node.agent.files.wheels",
+    "paddle_node.agent.node.ask_python",
+    "paddle_node.agent.node.checkpoints",
+    "paddle_node.agent.node.verification",
+    "paddle_node.agent.node.workspace",
     "paddle_node.agent.offer",
+    "paddle_node.agent.processes.residents",
     "paddle_node.agent.reconnect",
     "paddle_node.agent.relay.",
     "paddle_node.agent.resident",
     "paddle_node.contract.collected",
     "paddle_node.contract.flags",
+    "paddle_node.contract.light_dataclasses",
     "paddle_node.contract.to_launcher",
 )
 LOADER = "paddle_node.agent.bootstrap"
@@ -86,6 +91,7 @@ REPEATED = "[the agent's code]"
 _RUN = regex(f"[A-Za-z0-9+/=]{{{SHORTEST_RUN},}}")
 _packing = threading.Lock()
 _packed_agents: dict[Path, PackedAgent] = {}
+RAW = -zlib.MAX_WBITS  # without a header and a checksum, as paddle_node.agent.bootstrap unpacks it
 _MARSHAL = 2  # a format that every Python 3 reads
 _PACKERS = (Path(__file__), Path(__file__).with_name("agent_code.py"))
 _KEPT_AS = "agent"  # in the names of cached files
@@ -100,7 +106,7 @@ _CODE = (
     "import binascii,io,marshal,zlib;"
     "b=io.BufferedReader(io.FileIO(0,closefd=False),1).read({size});"
     "len(b)<{size} and sys.exit({disconnected});"
-    "m,f=marshal.loads(zlib.decompress(binascii.a2b_base64(b[:-{tail}])));"
+    "m,f=marshal.loads(zlib.decompress(binascii.a2b_base64(b[:-{tail}]),{raw}));"
     "g=dict(__name__=str());"
     'i=sys.modules.get("_frozen_importlib_external");'
     's,c=f["{loader}"];'
@@ -132,6 +138,7 @@ class Bootstrap:
             size=len(self.first_bytes),
             disconnected=DISCONNECTED,
             tail=2 * NONCE_BYTES + 1,
+            raw=RAW,
             loader=LOADER,
         )
 
@@ -170,7 +177,8 @@ class PackedAgent:
     Attributes:
         first: the modules for its greeting, as read by `boot` in paddle_node.agent.bootstrap; only letters and digits.
         reconnect: the modules that reconnect to it, in the same form.
-        code: all other modules as this interpreter's bytecode, in three parts that are unpacked in turn when needed.
+        code: all other modules as this interpreter's bytecode, in parts that are unpacked when needed; the form is that
+            of `MemoryImporter.add`.
         source: all other modules as source, in the same parts.
         digest: digest of all sources.
     """
@@ -238,15 +246,26 @@ def _pack(sources: dict[str, bytes], digest: str) -> PackedAgent:
 
     def opening(names: Sequence[str]) -> bytes:
         chosen = {name: (modules[name][0], marshal.dumps(modules[name][1])) for name in names}
-        return base64.b64encode(_packed((importlib.util.MAGIC_NUMBER, chosen)))
+        return base64.b64encode(_deflated(marshal.dumps((importlib.util.MAGIC_NUMBER, chosen), _MARSHAL)))
 
     rare = [name for name in modules if name.startswith(RARE)]
     parts = GUARD, [name for name in modules if name not in {*FIRST, *GUARD, *rare}], rare
-    code = [_packed({name: (b"", modules[name][1]) for name in part}, marshal.version) for part in parts]
-    source = [_packed({name: (modules[name][0], b"") for name in part}) for part in parts]
-    rest_code, rest_source = (marshal.dumps(each, _MARSHAL) for each in (code, source))
+    code = [{name: (b"", modules[name][1]) for name in part} for part in parts]
+    source = [{name: (modules[name][0], b"") for name in part} for part in parts]
+    rest_code, rest_source = _joined(code, marshal.version), _joined(source, _MARSHAL)
     return PackedAgent(opening(FIRST), opening(RECONNECT), rest_code, rest_source, digest)
 
 
-def _packed(part: Any, version: int = _MARSHAL) -> bytes:
-    return zlib.compress(marshal.dumps(part, version))
+def _joined(parts: Sequence[dict[str, Any]], version: int) -> bytes:
+    unpacked = [marshal.dumps(part, version) for part in parts]
+    packed = [_deflated(part) for part in unpacked]
+    index = [
+        (tuple(names), len(small), len(large))
+        for names, small, large in zip(parts, packed, unpacked, strict=True)
+    ]
+    return b"".join((marshal.dumps(index, _MARSHAL), *packed))
+
+
+def _deflated(data: bytes) -> bytes:
+    packer = zlib.compressobj(zlib.Z_BEST_COMPRESSION, zlib.DEFLATED, RAW)
+    return packer.compress(data) + packer.flush()

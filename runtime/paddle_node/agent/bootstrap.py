@@ -10,6 +10,7 @@ import marshal
 import sys
 import zlib
 
+RAW = -15  # zlib's parameter for data without a header and a checksum, which SSH has already verified
 START_FAILED = 70  # also every failed agent's exit code, distinct from an old Python's
 
 TYPE_CHECKING = False  # of `typing`, which takes time to import
@@ -35,22 +36,31 @@ class MemoryImporter:
         self.magic = getattr(bytecode, "MAGIC_NUMBER", b"")
         self._code_fits = self.magic == magic
         self._modules = modules
-        self._rest: "list[bytes]" = []
+        self._parts: "dict[str, tuple[memoryview, int]]" = {}
 
-    def add(self, rest: bytes) -> None:
-        """Add all other modules as packed parts; an import unpacks them in turn until its module is found."""
-        self._rest = marshal.loads(rest)  # noqa: S302 - it comes with the command that runs us
+    def add(self, rest: memoryview) -> None:
+        """Add all other modules as packed parts; an import unpacks the part that has its module.
+
+        Args:
+            rest: the names of each part's modules, its packed size and its unpacked size, followed by the parts.
+        """
+        index = marshal.loads(rest)  # noqa: S302 - it comes with the command that runs us
+        at = len(rest) - sum(packed for _, packed, _ in index)
+        for names, packed, unpacked in index:
+            self._parts.update(dict.fromkeys(names, (rest[at : at + packed], unpacked)))
+            at += packed
 
     def everything(self) -> "dict[str, tuple[bytes, bytes]]":
         """Return the source and code of all modules by name, unpacked."""
-        self._unpack("")
+        for name in self._parts:
+            self._unpack(name)
         return self._modules
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> "ModuleSpec | None":
         """Find a received module, as `importlib.abc.MetaPathFinder.find_spec` does; None for any other name."""
         if fullname != "paddle_node" and not fullname.startswith("paddle_node."):
             return None
-        name = self._sent_as(fullname) or self._unpack(fullname)
+        name = self._sent_as(fullname)
         if not name:
             return None
         loader: "Any" = self  # not derived from importlib.abc.Loader, which takes time to import
@@ -75,14 +85,15 @@ class MemoryImporter:
 
     def _sent_as(self, fullname: str) -> str:
         for name in (fullname, fullname + ".__init__"):
-            if name in self._modules:
+            if name in self._modules or name in self._parts:
+                self._unpack(name)
                 return name
         return ""
 
-    def _unpack(self, fullname: str) -> str:
-        while self._rest and not self._sent_as(fullname):
-            self._modules.update(marshal.loads(zlib.decompress(self._rest.pop(0))))  # noqa: S302 - as above
-        return self._sent_as(fullname)
+    def _unpack(self, name: str) -> None:
+        if name not in self._modules:
+            packed, size = self._parts[name]
+            self._modules.update(marshal.loads(zlib.decompress(packed, RAW, size)))  # noqa: S302 - as above
 
 
 def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> None:

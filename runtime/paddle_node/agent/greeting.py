@@ -21,7 +21,7 @@ EVERYTHING = "everything"
 
 
 def greet(
-    nonce: str, magic: str, take_modules: "Callable[[bytes], None]", stdin: int, stdout: int
+    nonce: str, magic: str, take_modules: "Callable[[memoryview], None]", stdin: int, stdout: int
 ) -> "bytes | None":
     """Send `hello`, read the launcher's `hello`, and receive the other modules, which follow it.
 
@@ -42,16 +42,20 @@ def greet(
     fields["magic"] = magic
     os.write(stdout, marker(nonce) + frame(_json(fields, "hello")))
     received = bytearray()
-    hello = read_frame(stdin, received)
-    modules = read_frame(stdin, received) if hello else b""
-    if not modules:
+    size = read_frame(stdin, received)
+    hello = bytes(received[:size])
+    del received[:size]
+    size = read_frame(stdin, received) if hello else 0
+    if not size:
         return None
-    take_modules(modules[body_start(modules) :])
-    return hello + bytes(received)
+    take_modules(
+        memoryview(received)[body_start(received) : size]
+    )  # not copied: each page costs the forks time
+    return hello + bytes(received[size:])
 
 
-def read_frame(stdin: int, received: bytearray) -> bytes:
-    """Read one frame and remove it from the received bytes; return b"" if the stream has ended.
+def read_frame(stdin: int, received: bytearray) -> int:
+    """Read until `received` begins with a complete frame; return its size, or 0 if the stream has ended.
 
     Raises:
         TimeoutError: the launcher sent nothing for SILENCE_S.
@@ -63,12 +67,9 @@ def read_frame(stdin: int, received: bytearray) -> bytes:
             raise TimeoutError("the launcher sent nothing for %d s" % SILENCE_S)
         data = os.read(stdin, READ_SIZE)
         if not data:
-            return b""
+            return 0
         received += data
-    size = frame_size(received)
-    frame_bytes = bytes(received[:size])
-    del received[:size]
-    return frame_bytes
+    return frame_size(received)
 
 
 def _json(fields: "dict[str, object]", kind: str) -> bytes:

@@ -17,10 +17,8 @@ from paddle_node.agent import registry
 from paddle_node.agent.files import disk, saved_files, shared_folders
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.link.outbox import Outbox
-from paddle_node.agent.node import checkpoints
 from paddle_node.agent.node.probe_child import ProbeChild
-from paddle_node.agent.node.verification import Verification
-from paddle_node.agent.processes import leftovers, residents
+from paddle_node.agent.processes import leftovers
 from paddle_node.agent.processes.stopper import Scope, Stop
 from paddle_node.agent.registry import Cleanable, Known, Registry
 from paddle_node.contract import to_agent
@@ -161,6 +159,8 @@ class JobRequests:
 
     def checkpoints(self, folder: str) -> None:
         """Answer `checkpoints`: list the checkpoints in a folder, in a child process."""
+        from paddle_node.agent.node import checkpoints  # like the other late imports, for rare requests
+
         folder = os.path.expanduser(folder)
         folder = os.path.join(self._root(), folder) if folder else ""
 
@@ -175,6 +175,8 @@ class JobRequests:
 
     def verify(self, asked: to_agent.Verify) -> None:
         """Answer `verify`: verify parts of checkpoints, in a child process."""
+        from paddle_node.agent.node.verification import Verification
+
         Verification(
             self._loop,
             os.path.join(self._root(), os.path.expanduser(asked.folder)),
@@ -219,6 +221,8 @@ class JobRequests:
 
     def _residents(self, end: bool) -> List[List[Any]]:
         """Return the resident agents of this root directory; with `end`, those that were asked to exit."""
+        from paddle_node.agent.processes import residents
+
         found = [one for one in residents.find() if one.root_dir == self._root()]
         return [[one.process.pid, one.port, one.wait_s, one.has_job] for one in found if not end or one.end()]
 

@@ -24,7 +24,9 @@ LEFT, REFUSED = 0, 70
 def reconnect(nonce: str, stdin: int, stdout: int) -> int:
     """Pass both descriptors to the running agent; return the exit code once the agent has closed them."""
     os.write(stdout, marker(nonce))
-    request = read_frame(stdin, bytearray())[PREFIX_SIZE:]
+    received = bytearray()
+    size = read_frame(stdin, received)
+    request = bytes(received[PREFIX_SIZE:size])
     if not request:  # the launcher got the agent's address over the old connection
         return LEFT
     asked = checked_json.as_object(request)

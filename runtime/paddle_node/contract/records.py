@@ -290,7 +290,7 @@ class Plan:
         self._record = record
         self._is_tuple = issubclass(record, tuple)
         self.columns = [
-            Column(name, text, _Annotation(text, module).check(), defaults.get(name, ...))
+            Column(name, text, LIMITS.get(text) or _Annotation(text, module).check(), defaults.get(name, ...))
             for name, text in texts.items()
         ]
         self.names = list(texts)

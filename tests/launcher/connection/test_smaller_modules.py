@@ -13,12 +13,13 @@ import socket
 import subprocess
 import sys
 import zlib
+from itertools import accumulate
 from typing import Any
 
 import pytest
 
 from paddle_cluster.connection.agent_code import SMALLER, compiled
-from paddle_cluster.connection.bootstrap import FLAGS, packed_agent
+from paddle_cluster.connection.bootstrap import FLAGS, RAW, packed_agent
 from paddle_cluster.system.installation import NODE_DIR
 from paddle_node.contract import classes, small_json
 from paddle_node.linux import small_socket
@@ -46,7 +47,7 @@ names = {"__name__": ""}
 exec(marshal.loads(first["paddle_node.agent.bootstrap"][1]), names)
 importer = names["MemoryImporter"](magic, first)
 sys.meta_path.insert(0, importer)
-importer.add(rest)
+importer.add(memoryview(rest))
 for name in sys.argv[1:]:
     __import__("paddle_node.agent." + name)
 print(*sys.modules)
@@ -136,8 +137,13 @@ def test_modules_that_use_tls_have_the_standard_socket() -> None:
 def imported_by(*modules: str, parts: int) -> set[str]:
     """Import modules of the agent from the first parts of its code, and return all modules then imported."""
     packed = packed_agent(NODE_DIR)
-    magic, first = marshal.loads(zlib.decompress(base64.b64decode(packed.first)))
-    sent = marshal.dumps((magic, first, marshal.dumps(marshal.loads(packed.code)[:parts])))
+    magic, first = marshal.loads(zlib.decompress(base64.b64decode(packed.first), RAW))
+    index = marshal.loads(packed.code)
+    begin, *ends = accumulate(
+        (size for _, size, _ in index), initial=len(packed.code) - sum(size for _, size, _ in index)
+    )
+    rest = marshal.dumps(index[:parts]) + packed.code[begin : ends[parts - 1]]
+    sent = marshal.dumps((magic, first, rest))
     argv = [sys.executable, *FLAGS, "-c", IMPORTS, *modules]
     done = subprocess.run(argv, input=sent, capture_output=True, check=True, timeout=60)
     return set(done.stdout.decode().split())

@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+from typing import TYPE_CHECKING
 
-from paddle_node.agent.link.loop import Loop
+if TYPE_CHECKING:  # the guard does not need it
+    from paddle_node.agent.link.loop import Loop
 
 BEAT_S = 1.0
 LOOK_S = 1.0

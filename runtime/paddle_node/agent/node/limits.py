@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 from typing import Any, Dict, List, Optional
 
 from paddle_node.linux import proc
 
 _LIMITS = {
-    "nofile": resource.RLIMIT_NOFILE,
-    "nproc": resource.RLIMIT_NPROC,
-    "memlock": resource.RLIMIT_MEMLOCK,
-    "core": resource.RLIMIT_CORE,
+    "Max open files": "nofile",
+    "Max processes": "nproc",
+    "Max locked memory": "memlock",
+    "Max core file size": "core",
 }
+_NAME_SIZE = 25  # characters of a name in /proc/PID/limits, which is read faster than `resource` is imported
 _GROUPS = "/sys/fs/cgroup"
 _HUGE = 1 << 60  # a larger number means no limit: control groups version 1 report nearly 2**63
 
@@ -30,17 +30,21 @@ def kernel_limits() -> Dict[str, Any]:
         "load": round(os.getloadavg()[0], 2),
         "memory_bytes": memory.get("MemTotal"),
         "memory_free_bytes": memory.get("MemAvailable"),
-        "limits": {name: _limit(which) for name, which in _LIMITS.items()},
+        "limits": _limits(),
         "threads_of_user": _threads_of_user(os.getuid()),
         "may_pass_nproc": os.geteuid() == 0,
         "cgroup": _cgroup(),
     }
 
 
-def _limit(which: int) -> Optional[int]:
-    """Return the soft limit, or None if there is none."""
-    soft = resource.getrlimit(which)[0]
-    return None if soft == resource.RLIM_INFINITY or soft > _HUGE else soft
+def _limits() -> Dict[str, Optional[int]]:
+    """Return the soft limits of this process by name; None for those that it does not have."""
+    found: Dict[str, Optional[int]] = dict.fromkeys(_LIMITS.values())
+    for line in proc.lines("/proc/self/limits"):
+        name = _LIMITS.get(line[:_NAME_SIZE].rstrip())
+        if name is not None:
+            found[name] = _number(line[_NAME_SIZE:].split()[0])
+    return found
 
 
 def _memory() -> Dict[str, int]:

@@ -13,21 +13,21 @@ import errno
 import os
 import time
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from paddle_node.agent.files import disk, storage
 from paddle_node.agent.link.identity import login_address
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.node import known_python, limits, network
-from paddle_node.agent.node.ask_python import Told, ask_python
-from paddle_node.agent.node.checkpoints import pserver_parts
 from paddle_node.agent.node.probe_child import Check, ProbeChild
 from paddle_node.agent.node.reach import Listeners
-from paddle_node.agent.node.workspace import code_of, folder_problem, workspace_problem
 from paddle_node.agent.processes import environment
 from paddle_node.contract import to_agent
 from paddle_node.contract.classes import regex
 from paddle_node.linux import interfaces, ownership
+
+if TYPE_CHECKING:
+    from paddle_node.agent.node.ask_python import Told
 
 CHECK_S = 6.0  # one check outside the loop
 RECALLED = "python known"
@@ -73,7 +73,14 @@ class Probe:
         )
         run = _ProbeRun(self._loop, found, problems, done)
         answered = self._python_answered(run)
-        ask = partial(ask_python, self._loop, self._python, modules, asked.limit_s, answered)
+
+        def ask() -> None:
+            from paddle_node.agent.node.ask_python import (
+                ask_python,
+            )  # like the other late imports, for few jobs
+
+            ask_python(self._loop, self._python, modules, asked.limit_s, answered)
+
         if not modules:
             recall = partial(known_python.recall, self._root_dir, self._python, environment.base(os.environ))
             run.beside(RECALLED, recall, lambda _, known: answered(known, {}, "", []) if known else ask())
@@ -87,6 +94,8 @@ class Probe:
         for name, path in other_disks.items():
             run.beside(name, partial(storage.examine, path, write=False), run.disk)
         if workspace:
+            from paddle_node.agent.node.workspace import code_of, workspace_problem
+
             run.beside(
                 "workspace",
                 partial(workspace_problem, workspace, entry, asked.module, self._root_dir),
@@ -95,11 +104,14 @@ class Probe:
             if asked.code:
                 run.beside("code", partial(code_of, workspace, entry), run.keep)
         if asked.write_to is not None:
+            from paddle_node.agent.node.workspace import folder_problem
+
             run.beside("checkpoint_dir", partial(folder_problem, asked.write_to), run.trouble)
         if asked.resumed_from is not None:
-            run.beside(
-                "checkpoints", partial(pserver_parts, os.path.expanduser(asked.resumed_from)), run.keep
-            )
+            from paddle_node.agent.node.checkpoints import pserver_parts
+
+            folder = os.path.expanduser(asked.resumed_from)
+            run.beside("checkpoints", partial(pserver_parts, folder), run.keep)
         run.beside("machine", limits.kernel_limits, run.keep)
         run.beside("ports", partial(network.busy_ports, list(listen_ports), asked.ports), run.ports)
         run.beside("gpus", _ask_gpus if asked.gpus else _gpus_of_driver, run.gpus)

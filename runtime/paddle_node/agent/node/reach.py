@@ -13,7 +13,6 @@ import fcntl
 import os
 import socket
 import struct
-import termios
 import time
 from functools import partial
 from typing import Any, Callable, Dict, List, Sequence, Set, Tuple
@@ -29,6 +28,7 @@ _MOST_CALLERS, _CALLER_S, _MOST_READ = 256, 10.0, 1 << 20
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.001, 0.2
 _RESET = (errno.EPIPE, errno.ECONNRESET)
 _IP_MTU, _IPV6_MTU = 14, 24  # linux/in.h, linux/in6.h
+_TIOCOUTQ = {"x86_64": 0x5411, "aarch64": 0x5411}  # elsewhere from `termios`, which is slow to import
 
 Route = Tuple[int, str, int]
 
@@ -185,7 +185,7 @@ class Reach:
         self, route: Route, peer: socket.socket, sent: int, deadline: float, wait_s: float
     ) -> None:
         """Check whether the peer has acknowledged or refused the first bytes, which filled a packet."""
-        (left,) = struct.unpack("i", fcntl.ioctl(peer.fileno(), termios.TIOCOUTQ, bytes(4)))
+        left = _unacknowledged(peer)
         # a peer that closed the connection, for example because of too many callers, answers with a reset
         is_lost = left >= sent and peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) not in _RESET
         if is_lost and time.monotonic() < deadline:
@@ -229,3 +229,14 @@ def _mtu(peer: socket.socket) -> int:
     is_v6 = peer.family == socket.AF_INET6
     level, name = (socket.IPPROTO_IPV6, _IPV6_MTU) if is_v6 else (socket.IPPROTO_IP, _IP_MTU)
     return peer.getsockopt(level, name)
+
+
+def _unacknowledged(peer: socket.socket) -> int:
+    """Return the number of sent bytes that the peer has not acknowledged."""
+    request = _TIOCOUTQ.get(os.uname().machine)
+    if request is None:
+        import termios
+
+        request = termios.TIOCOUTQ
+    (left,) = struct.unpack("i", fcntl.ioctl(peer.fileno(), request, bytes(4)))
+    return int(left)
