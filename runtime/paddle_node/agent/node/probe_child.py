@@ -2,9 +2,10 @@
 """Runs checks in a child process, so that a check that hangs, as on a dead file server, cannot block the loop.
 
 One child runs the checks one after another, because a fork costs more than most checks. If a check does not finish
-soon, it keeps that child, and a new child continues with the remaining checks. Results are sent as JSON over a pipe. A
-child that does not answer in time is killed. A child that cannot be killed, because it waits inside the kernel, is
-abandoned; it holds none of the agent's resources.
+soon, it keeps that child, and a new child continues with the remaining checks. Results are sent as JSON over a pipe,
+which is first read when the child exits or after QUIET_S, because waking up for each result costs more than most
+checks. A child that does not answer in time is killed. A child that cannot be killed, because it waits inside the
+kernel, is abandoned; it holds none of the agent's resources.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.contract import checked_json
 from paddle_node.linux import proc
 
+QUIET_S = 0.1
 SOON_S = 0.25
 ANSWER_LIMIT = 1 << 20
 
@@ -44,10 +46,16 @@ class ProbeChild:
         self._done = done
         self._came = b""
         self._pid, self._fd = begin(_answer_of(work) for _, work in checks)
-        loop.on_readable(self._fd, self._read)
+        self._watch = loop.after(QUIET_S, self._read_on)
+        loop.on_exit(self._pid, lambda status: self._read_on())
         self._begun = time.monotonic()
         self._timers: List[Timer] = []
         self._await_the_next()
+
+    def _read_on(self) -> None:
+        if self._checks:
+            self._loop.on_readable(self._fd, self._read)
+            self._read()
 
     def _await_the_next(self) -> None:
         self._begun = time.monotonic()
@@ -73,15 +81,15 @@ class ProbeChild:
                 self._answered(*checked_json.loads(line))
         if self._checks and (not data or len(self._came) > ANSWER_LIMIT):
             self._part()
-            self._answered(None, "the check ended without an answer")
+            self._answered(None, "the check ended without an answer", time.monotonic() - self._begun)
 
-    def _answered(self, answer: Any, problem: str) -> None:
+    def _answered(self, answer: Any, problem: str, took_s: float) -> None:
         name = self._checks.pop(0)[0]
-        took_s = time.monotonic() - self._begun
         if self._checks:
             self._await_the_next()
         else:
             self._quiet()
+            self._watch.cancel()
             self._loop.on_readable(self._fd, None)
             os.close(self._fd)  # a child whose remaining checks another one does ends at its next write
         self._done(name, answer, problem, took_s)
@@ -96,7 +104,7 @@ class ProbeChild:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)  # its pipe was not read to the end: not yet reaped
         self._part()
-        self._answered(None, "no answer within %g s" % self._timeout_s)
+        self._answered(None, "no answer within %g s" % self._timeout_s, self._timeout_s)
 
 
 def begin(answers: Iterator[Any]) -> Tuple[int, int]:
@@ -114,10 +122,13 @@ def begin(answers: Iterator[Any]) -> Tuple[int, int]:
 
 
 def _answer_of(work: Callable[[], Any]) -> List[Any]:
+    begun = time.monotonic()
+    answer, problem = None, ""
     try:
-        return [work(), ""]
+        answer = work()
     except (OSError, ValueError) as error:
-        return [None, (isinstance(error, OSError) and error.strerror) or str(error)]
+        problem = (isinstance(error, OSError) and error.strerror) or str(error)
+    return [answer, problem, time.monotonic() - begun]
 
 
 def _write_and_leave(answers: Iterator[Any], fd: int) -> None:
