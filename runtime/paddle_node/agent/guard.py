@@ -26,6 +26,7 @@ POLL_S = 0.05
 STOPPED_S = 5.0  # how long the supervisor may stay stopped by a signal
 FAILED = 70  # not 1, which is the exit status of a Python that cannot start
 STAYS = 76  # the job ended normally, and its launcher wants a resident agent afterwards
+ENDED = (0, STAYS << 8)  # the wait status of an agent proper that has stopped its job
 STATE_PREFIX = "paddle-"
 
 
@@ -54,7 +55,7 @@ def guard(received: bytes, kept: int = 2) -> int:
     os.close(inside_write)
     _let_go_of_the_stream()
     status = _watch(pid) or 0
-    if status not in (0, STAYS << 8):  # the guard may have ended before it could clean up
+    if status not in ENDED:  # the guard may have ended before it could clean up
         _await_end(inside_read)
         _clean({})
     if os.WIFSIGNALED(status):
@@ -125,9 +126,11 @@ def _guard(received: bytes, watcher: Watcher) -> int:
         )
         _say(text % vigil.patience_s)
     marks = _marks(marks_read)
-    _clean(marks)
+    # after a normal end, the agent proper has cleaned up; any process that it left below itself is our child now
+    if status not in ENDED or process_tree.has_children():
+        _clean(marks)
+        control_group.remove(marks)
     _forget_state(marks)
-    control_group.remove(marks)
     watcher.wake()
     return _explain(status)
 

@@ -90,6 +90,7 @@ class Supervisor:
         self._lease_s = FIRST_LEASE_S
         self._spare_s = 0.0
         self._lease_timer: Optional[Timer] = None
+        self._drain_timer: Optional[Timer] = None
         self._heard_at = time.monotonic()
         self._alone = False
         self._parted = False  # our goodbye was sent
@@ -109,7 +110,7 @@ class Supervisor:
             "stop": lambda asked, body: self._stop(asked.procs, asked.grace_s),
             "stacks": lambda asked, body: self._processes.ask_stacks(asked.procs),
             "ack": lambda asked, body: self._need_tailer().sender.acked(asked.bytes),
-            "verified": lambda asked, body: self._need_tailer().sender.verified(asked.last, body),
+            "verified": self._on_verified,
             "received": lambda asked, body: self._outbox.acknowledged(asked.position),
             "ping": lambda asked, body: self._outbox.send("pong", seq=asked.seq, clock=time.time()),
             "bye": self._on_bye,
@@ -128,17 +129,16 @@ class Supervisor:
         self._loop.on_readable(self._guard_alive, self._guard_died)
         for ignored in (signal.SIGINT, signal.SIGHUP):
             signal.signal(ignored, signal.SIG_IGN)
-        self._loop.on_signal(signal.SIGTERM, self._terminated)
+        self._loop.on_signal(signal.SIGTERM, lambda: self._give_up("the node agent was stopped by signal 15"))
         self._watch_lease()
         self._take(received)
         self._loop.run()
         self._sign_of_life.end()
         self._job_requests.close()
         self._close_relay()
-        if self._trees is not None:
-            self._trees.close()
-        if self._probe is not None:
-            self._probe.close()
+        for part in (self._trees, self._probe):
+            if part is not None:
+                part.close()
         control_group.remove(self._marks)
         return self._job_requests.stays and self._parted and not self._alone
 
@@ -315,6 +315,11 @@ class Supervisor:
         settled = [] if self._alone or not grace_s else procs
         self._processes.settle(settled, scope, lambda: Stop(self._loop, scope, grace_s, done))
 
+    def _on_verified(self, asked: to_agent.Verified, body: bytes) -> None:
+        self._need_tailer().sender.verified(asked.last, body)
+        if self._drain_timer is not None:
+            self._drain_timer.fire()
+
     def _drain(self, deadline: float) -> None:
         """Send everything written so far, and exit after the launcher has compared it and all chores have ended."""
         if self._tailer is not None:
@@ -323,7 +328,7 @@ class Supervisor:
         if settled:
             self._job_requests.settled()
         if (self._loop.has_chores or not settled) and time.monotonic() < deadline:
-            self._loop.after(POLL_S, lambda: self._drain(deadline))
+            self._drain_timer = self._loop.after(POLL_S, lambda: self._drain(deadline))
             return
         if not self._parted:
             self._parted = True
@@ -360,14 +365,11 @@ class Supervisor:
         self._loop.on_readable(self._guard_alive, None)
         self._give_up("the node agent's guard was killed")
 
-    def _terminated(self) -> None:
-        self._give_up("the node agent was stopped by signal 15")
-
     def _give_up(self, why: str) -> None:
         """Report the reason before the ends of processes, which would otherwise appear to be the cause."""
         if not self._alone:
-            detail = "%s: stopping the job on this node" % why
-            self._outbox.send("failed", request="", reason="abandoned", detail=detail)
+            why += ": stopping the job on this node"
+            self._outbox.send("failed", request="", reason="abandoned", detail=why)
         self._abandon()
 
     def _tree_committed(self, name: str, path: str, collect: Sequence[str]) -> None:
@@ -382,10 +384,8 @@ class Supervisor:
             self._tailer.watch(collect)
 
     def _logged(self, log: str, rotated: bool) -> None:
-        if self._tailer is not None and rotated:
-            self._tailer.scan()
-        elif self._tailer is not None:
-            self._tailer.poke(log)
+        if self._tailer is not None:
+            self._tailer.written(log, rotated)
 
     def _need_tailer(self) -> Tailer:
         if self._tailer is None:

@@ -76,8 +76,11 @@ class Tailer:
             tailed.is_old = True
         self._timer = self._loop.after(SCAN_S, self._scan_again)
 
-    def poke(self, path: str) -> None:
-        """Note that a file was written to, so that it need not wait for the next scan."""
+    def written(self, path: str, rotated: bool) -> None:
+        """Note that a file was written to, so that it need not wait for the next scan; after a rotation, scan now."""
+        if rotated:
+            self.scan()
+            return
         self._poked[path] = None
         if self._poke_timer is None:
             self._poke_timer = self._loop.after(POKE_S, self._look_at_poked)

@@ -33,6 +33,12 @@ class Timer:
         """Cancel the timer, so that its callback is not called."""
         self.callback = None
 
+    def fire(self) -> None:
+        """Call the callback now, and not again when it is due."""
+        callback, self.callback = self.callback, None
+        if callback is not None:
+            callback()
+
 
 class Loop:
     """A single-threaded event loop, which runs callbacks until `stop` on the thread that called `run`."""
@@ -152,9 +158,7 @@ class Loop:
     def _fire(self) -> None:
         now = time.monotonic()
         while self._timers and self._timers[0][0] <= now:
-            callback = heapq.heappop(self._timers)[2].callback
-            if callback is not None:
-                callback()
+            heapq.heappop(self._timers)[2].fire()
 
     def _work_a_slice(self) -> None:
         end = time.monotonic() + SLICE_S
