@@ -53,7 +53,7 @@ class Registry:
         name = "%s.%s.json" % (marks[JOB_ID], marks.get(NODE_ID, "x"))
         self._path = self._folder + "/" + name
         self._notice = notice
-        self._has_warned = False
+        self._has_warned = self._has_folder = False
         self._record = JobFile(
             job_id=marks[JOB_ID],
             agent=leftovers.own_agent(),
@@ -102,8 +102,9 @@ class Registry:
         if not self._begun:
             return
         try:
-            disk.own_folder(os.path.dirname(self._folder))
-            disk.own_folder(self._folder)
+            if not self._has_folder or not os.path.isdir(self._folder):
+                disk.own_folder(*os.path.split(self._folder))
+                self._has_folder = True
             write(self._path, self._record)
         except OSError as error:
             if not self._has_warned:
@@ -217,8 +218,11 @@ def write(path: str, record: JobFile) -> None:
     temporary = "%s/.%s.%d" % (os.path.dirname(path), os.path.basename(path), os.getpid())
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        with open(os.open(temporary, flags, 0o600), "wb") as file:
-            file.write(json.dumps(fields_of(record)).encode())
+        fd = os.open(temporary, flags, 0o600)
+        try:
+            disk.write_at(fd, json.dumps(fields_of(record)).encode(), 0)
+        finally:
+            os.close(fd)
         os.replace(temporary, path)
     except OSError:
         if os.path.lexists(temporary):

@@ -50,7 +50,7 @@ def problem(path: str, may_be_roots: bool = False) -> str:
     at, todo, links = "/", _parts(path), 0
     fd = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:
-        found = _fault("/", fd, not todo, may_be_roots)
+        found = _fault("/", fd, os.fstat(fd), not todo, may_be_roots)
         while todo and not found:
             name = todo.pop()
             try:
@@ -61,7 +61,7 @@ def problem(path: str, may_be_roots: bool = False) -> str:
             if not stat.S_ISLNK(status.st_mode):
                 os.close(fd)
                 fd, at = inner, os.path.normpath(os.path.join(at, name))
-                found = _fault(at, fd, not todo, may_be_roots)
+                found = _fault(at, fd, status, not todo, may_be_roots)
                 continue
             os.close(inner)
             links += 1
@@ -79,9 +79,18 @@ def problem(path: str, may_be_roots: bool = False) -> str:
         os.close(fd)
 
 
+def problem_of_new_files(path: str) -> str:
+    """Return how other users could change new files in a directory, like `problem`, without a check of its parents."""
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return _text(path, "new files in %s can", _inherited_writer(fd))
+    finally:
+        os.close(fd)
+
+
 def is_closed(fd: int) -> bool:
     """Return whether only the owner and root can write to a file or directory that is open in any mode."""
-    return not _writer(fd)[0]
+    return not _writer(fd, os.fstat(fd))[0]
 
 
 def _parts(path: str) -> List[str]:
@@ -93,11 +102,10 @@ def _trusted(status: os.stat_result) -> bool:
     return status.st_uid in (0, os.geteuid())
 
 
-def _fault(path: str, fd: int, last: bool, may_be_roots: bool) -> str:
-    status = os.fstat(fd)
+def _fault(path: str, fd: int, status: os.stat_result, last: bool, may_be_roots: bool) -> str:
     if not _trusted(status) or (last and not may_be_roots and status.st_uid != os.geteuid()):
         return "%s belongs to uid %d, who can replace the files in it; %s" % (path, status.st_uid, _ADVICE)
-    return "" if status.st_mode & stat.S_ISVTX and not last else _text(path, "%s can", _writer(fd))
+    return "" if status.st_mode & stat.S_ISVTX and not last else _text(path, "%s can", _writer(fd, status))
 
 
 def _text(path: str, what: str, found: Tuple[str, str]) -> str:
@@ -105,9 +113,8 @@ def _text(path: str, what: str, found: Tuple[str, str]) -> str:
     return "%s be written by %s: %s %s, or %s" % (what % path, who, command, path, _ADVICE) if who else ""
 
 
-def _writer(fd: int) -> Tuple[str, str]:
+def _writer(fd: int, status: os.stat_result) -> Tuple[str, str]:
     """Return another user or group that can write, and the command that prevents it; empty strings if there is none."""
-    status = os.fstat(fd)
     writers: List[Writer] = [(_OTHER, "")] if status.st_mode & stat.S_IWOTH else []
     try:
         if status.st_mode & stat.S_IWGRP:

@@ -8,6 +8,7 @@ process.
 import os
 import time
 
+READ_SIZE = 1 << 14
 STATE, SESSION, TERMINAL, THREADS, START, ARG_START, ARG_END = 0, 3, 4, 17, 19, 45, 46
 """Fields of /proc/PID/stat behind the command's name; START counts clock ticks since boot. See proc(5)."""
 
@@ -62,11 +63,17 @@ def open_descriptors() -> "list[int]":
 
 def read(path: str) -> bytes:
     """Return the content of a small kernel file; empty if it cannot be read."""
+    found = b""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while part := os.read(fd, READ_SIZE):
+                found += part
+        finally:
+            os.close(fd)
     except OSError:
         return b""
+    return found
 
 
 def lines(path: str) -> "list[str]":

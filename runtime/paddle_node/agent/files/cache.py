@@ -123,8 +123,7 @@ class Cache:
         """
         if self._folders:
             return
-        for folder in (self._folder, self._aside):
-            disk.own_folder(folder)
+        disk.own_folder(*os.path.split(self._aside))
         for path in disk.older_than(self._aside, STALE_S):
             disk.remove(path)
         self._verified.load()

@@ -57,14 +57,28 @@ def size_text(count: float) -> str:
     return "%d byte%s" % (count, "" if count == 1 else "s")
 
 
-def own_folder(path: str) -> None:
-    """Create a directory and its parents, accessible only to this user.
+def own_folder(path: str, *inner: str) -> None:
+    """Create a directory and its parents, accessible only to this user, and a chain of such directories in it.
+
+    Args:
+        inner: the name of a directory in `path`, the name of one in that, and so on; after the check of `path`, the
+            check of its parents is not repeated.
 
     Raises:
         PermissionError: the path or one of its parents is a link, belongs to a different user, or is writable by
             others, so that its contents could not be trusted.
     """
     own_parent(path)
+    _make_own(path)
+    for name in inner:
+        problem = ownership.problem_of_new_files(path)
+        path += "/" + name
+        if problem:
+            raise PermissionError(errno.EPERM, problem, path)
+        _make_own(path)
+
+
+def _make_own(path: str) -> None:
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
@@ -107,7 +121,8 @@ def own_parent(path: str) -> None:
         PermissionError: other users could replace the files in one of these directories.
     """
     parent = os.path.dirname(path)
-    os.makedirs(parent, exist_ok=True)
+    if not os.path.isdir(parent):
+        os.makedirs(parent, exist_ok=True)
     problem = ownership.problem(parent)
     if problem:
         raise PermissionError(errno.EPERM, problem, path)

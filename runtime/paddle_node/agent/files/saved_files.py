@@ -36,8 +36,7 @@ class SavedFiles:
 
     def make(self) -> None:
         """Create the directory if it does not exist."""
-        disk.own_folder(os.path.dirname(self.path))
-        disk.own_folder(self.path)
+        disk.own_folder(*os.path.split(self.path))
 
     def added_to(self, asked: Start) -> Start:
         """Return a `start` message with the directory added to its environment."""

@@ -33,12 +33,11 @@ def mount_of(path: str) -> Optional[Mount]:
     """Return the innermost mount above a path, as listed in /proc, without accessing any file system."""
     found = None
     for line in proc.lines("/proc/self/mountinfo"):
-        left, _, right = line.partition(" - ")
-        fields, about = left.split(" "), right.split(" ")
+        fields = line.split(" ", 6)
         point = _unescaped(fields[4])
         inside = path == point or path.startswith(point.rstrip("/") + "/")
         if inside and (found is None or len(point) >= len(found.point)):  # a later one covers an earlier one
-            options = fields[5].split(",")
+            about, options = line.partition(" - ")[2].split(" "), fields[5].split(",")
             found = Mount(point, about[0], _unescaped(about[1]) if len(about) > 1 else "", options)
     return found
 
@@ -134,6 +133,7 @@ def _write_problem(parent: str) -> Optional[str]:
 
 
 def _unescaped(text: str) -> str:
-    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, character)
+    if "\\" in text:
+        for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+            text = text.replace(code, character)
     return text

@@ -150,8 +150,8 @@ class Trees:
             self._fail(tree, request, name, "value", str(error))
 
     def _prepare(self) -> None:
+        disk.own_folder(*os.path.split(self._building))
         for folder in (self._own, self._building):
-            disk.own_folder(folder)
             disk.spread(folder)
         self._cache.prepare()
 
