@@ -13,7 +13,7 @@ RUNTIME = os.path.join(ROOT, "runtime")
 
 
 def launch():
-    """Run the launcher and return its exit code."""
+    """Run the launcher and exit with its exit code, or return that of an error before its start."""
     if sys.version_info < (3, 11):  # noqa: UP036 - this file alone is parsed by older ones
         hint = "; `sh run.sh` sets up .venv, for .venv/bin/python paddle.py"
         sys.stderr.write(
@@ -31,11 +31,11 @@ def launch():
         sys.stderr.write(f"paddle.py: PYTHONHOME={home} belongs to another Python: unset PYTHONHOME\n")
         return 2
     try:
-        from paddle_cluster import main
+        from paddle_cluster import leave, main
     except KeyboardInterrupt:
         sys.stderr.write("stopped; nothing had been started\n")
         return 130
-    return main()
+    return leave(main())
 
 
 def give_way():

@@ -8,7 +8,7 @@ sys.path.
 import gc
 import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 # without pathlib, whose imports would delay the handling of Ctrl+C in main
 _RUNTIME = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "runtime")
@@ -47,3 +47,23 @@ def main() -> int:
         return 130
     finally:
         gc.freeze()  # otherwise the interpreter would needlessly scan all objects again at its exit
+
+
+def leave(code: int) -> NoReturn:
+    """Exit like `sys.exit`, but without deleting all modules and objects one by one, which takes 7 ms of a command.
+
+    With threads that must end first, and if output cannot be written, this is `sys.exit`.
+    """
+    import atexit
+    import threading
+
+    if all(one.daemon or one is threading.main_thread() for one in threading.enumerate()):
+        atexit._run_exitfuncs()
+        try:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+            os._exit(code)
+        except (OSError, ValueError):  # the usual exit reports it
+            pass
+    sys.exit(code)

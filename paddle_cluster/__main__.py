@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Implements `python -m paddle_cluster`, which is equivalent to the command `paddle-cluster`."""
 
-import sys
+from paddle_cluster import leave, main
 
-from paddle_cluster import main
-
-sys.exit(main())
+leave(main())
