@@ -76,9 +76,12 @@ RARE = (
     "paddle_node.agent.node.workspace",
     "paddle_node.agent.offer",
     "paddle_node.agent.processes.residents",
-    "paddle_node.agent.reconnect",
     "paddle_node.agent.relay.",
     "paddle_node.agent.resident",
+)
+# Modules that no agent imports after its greeting.
+UNSENT = (
+    "paddle_node.agent.reconnect",
     "paddle_node.contract.collected",
     "paddle_node.contract.flags",
     "paddle_node.contract.light_dataclasses",
@@ -249,7 +252,7 @@ def _pack(sources: dict[str, bytes], digest: str) -> PackedAgent:
         return base64.b64encode(_deflated(marshal.dumps((importlib.util.MAGIC_NUMBER, chosen), _MARSHAL)))
 
     rare = [name for name in modules if name.startswith(RARE)]
-    parts = GUARD, [name for name in modules if name not in {*FIRST, *GUARD, *rare}], rare
+    parts = GUARD, [name for name in modules if name not in {*FIRST, *GUARD, *rare, *UNSENT}], rare
     code = [{name: (b"", modules[name][1]) for name in part} for part in parts]
     source = [{name: (modules[name][0], b"") for name in part} for part in parts]
     rest_code, rest_source = _joined(code, marshal.version), _joined(source, _MARSHAL)
