@@ -45,9 +45,8 @@ class Verified:
         """Load the record of earlier jobs; a record that is unreadable or from an earlier boot counts as empty."""
         self._head = "%s %s" % (_FORM, proc.boot_id())
         self._marks, self._changed = {}, False
-        with contextlib.suppress(OSError, ValueError):
-            with open(self._path, encoding="ascii") as file:
-                head, *lines = file.read().splitlines()
+        with contextlib.suppress(ValueError):
+            head, *lines = proc.lines(self._path)  # without a text file, whose codec would be imported
             if head == self._head and " " in head.strip():
                 self._marks = dict(line.split(" ", 1) for line in lines)
 
