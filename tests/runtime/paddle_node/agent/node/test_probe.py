@@ -284,9 +284,17 @@ def test_a_disk_or_limit_of_nearly_2_63_fits_a_message(
     block, blocks, inodes = 1 << 20, (1 << 43) - 1, (1 << 64) - 1
     status = os.statvfs_result((block, block, blocks, blocks, blocks, inodes, inodes, inodes, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda path: status)
-    monkeypatch.setattr(resource, "getrlimit", lambda which: ((1 << 63) - 1, -1))
     found = storage.examine(str(tmp_path), write=False)
     fields = {"path": found["path"], "free_bytes": found["free_bytes"], "free_inodes": found["free_inodes"]}
     assert read(Disk, fields, "disk", "a node").free_bytes >= 1 << 61
     assert disk.free_bytes(str(tmp_path)) == found["free_bytes"]
-    assert set(limits.kernel_limits()["limits"].values()) == {None}
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    if before[1] != resource.RLIM_INFINITY:
+        pytest.skip("this user cannot raise the limit")
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (5 << 20, before[1]))
+        assert limits.kernel_limits()["limits"]["core"] == 5 << 20
+        resource.setrlimit(resource.RLIMIT_CORE, ((1 << 63) - 1, before[1]))
+        assert limits.kernel_limits()["limits"]["core"] is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)
