@@ -237,7 +237,7 @@ class BoundPlan:
             if name in numbers and (value := registers[numbers[name]]) is not None
         }
         notes = fed_notes(fed, self._odd, self._declared)
-        rows = {name: len(value) for name in self._batched if (value := registers[numbers[name]]) is not None}
+        rows = {name: len(each) for name in self._batched if np.ndim(each := registers[numbers[name]])}
         if len(set(rows.values())) > 1:
             notes.append(
                 f"the fed variables differ in rows: {', '.join(f'{n!r} has {r}' for n, r in rows.items())}"

@@ -134,3 +134,11 @@ def test_what_is_fed_to_a_persistable_variable_is_saved_and_holds_in_later_runs(
     fluid.global_scope().find_var("positions").get_tensor().set(rows * 0, fluid.CPUPlace())  # type: ignore[union-attr]
     fluid.io.load_persistables(exe, str(tmp_path))
     assert np.array(fluid.global_scope().find_var("positions").get_tensor()).tolist() == rows.tolist()  # type: ignore[union-attr]
+
+
+def test_a_fed_number_that_an_operator_refuses_is_named_with_the_operator() -> None:
+    x, y = fluid.layers.data("x", [3]), fluid.layers.data("y", [3])
+    out = fluid.layers.elementwise_add(x, y)
+    exe = fluid.Executor(fluid.CPUPlace())
+    with pytest.raises(PaddleError, match=r"elementwise_add.* failed: .*'x' was fed with shape \(\)"):
+        exe.run(feed={"x": 3.0, "y": np.ones((2, 3), "float32")}, fetch_list=[out])
