@@ -77,6 +77,22 @@ _BY_A_AND_B = MappingProxyType(
 _STEM = 3
 
 
+def unused_arguments(schedule: str, a: float, b: float, args: str) -> str:
+    """Return why given arguments of a schedule do not change the learning rate, for a warning, or ""."""
+    if schedule == "poly" and bool(a) != bool(b):
+        name, other = ("learning_rate_decay_b", "a") if b else ("learning_rate_decay_a", "b")
+        formula = _BY_A_AND_B[schedule]
+        return f"{name} has no effect without learning_rate_decay_{other}: the learning rate is {formula}"
+    reads_decays, reads_args = schedule in _BY_A_AND_B, schedule not in FORMULAS
+    given = {
+        "learning_rate_decay_a": bool(a) and not reads_decays,
+        "learning_rate_decay_b": bool(b) and not reads_decays,
+        "learning_rate_args": bool(args) and not reads_args,
+    }
+    names = " and ".join(name for name, is_unused in given.items() if is_unused)
+    return f"learning_rate_schedule={schedule!r} does not use {names}" if names else ""
+
+
 def similar_to(schedule: str, a: float, b: float) -> str:
     """Return the end of the message about a schedule that cannot be used: similar ones with the arguments given."""
     stem = schedule[:_STEM].lower()

@@ -18,6 +18,7 @@ from typing import Any, TypedDict, Unpack
 from paddle.errors import did_you_mean
 from paddle.optim.learning_rate import LearningRate
 from paddle.optim.rules.table import RULES, V2
+from paddle.optim.schedule import unused_arguments
 from paddle.optim.spec import OptimizerSpec
 from paddle.signatures import advice, bound, explained, parsed
 from paddle.v2 import model
@@ -126,11 +127,11 @@ class Optimizer:
         LearningRate(self.spec)
         self._report_ignored(regularization)
         self.model_average = model_average
-        defaults = model.current().defaults
+        self._own: dict[str, float] = {}  # the defaults that this optimizer sets
         if regularization is not None:
-            defaults.decay_rate = float(regularization.rate)
+            self._set_default("decay_rate", regularization.rate)
         if gradient_clipping_threshold is not None:
-            defaults.gradient_clipping_threshold = float(gradient_clipping_threshold)
+            self._set_default("gradient_clipping_threshold", gradient_clipping_threshold)
 
     def _report_ignored(self, regularization: L2Regularization | None) -> None:
         """Log the arguments that the rule does not use."""
@@ -143,6 +144,28 @@ class Optimizer:
         names = " and ".join(name for name, is_unused in unused.items() if is_unused)
         if names:
             _log.warning("%s ignores %s, as in the original", type(self).__name__, names)
+        why = unused_arguments(spec.schedule, spec.decay_a, spec.decay_b, spec.schedule_args)
+        if why and rule.follows_schedule:
+            _log.warning("%s: %s", type(self).__name__, why)
+
+    def _set_default(self, name: str, value: float) -> None:
+        self._own[name] = float(value)
+        setattr(model.current().defaults, name, float(value))
+
+    def report_inherited(self) -> None:
+        """Log the settings that apply to this optimizer, but that another one of this process has made."""
+        applied = vars(model.current().defaults)
+        if not RULES[self.rule].has_momentum:
+            applied = {"gradient_clipping_threshold": applied["gradient_clipping_threshold"]}
+        others = {name: value for name, value in applied.items() if value != self._own.get(name, 0.0)}
+        if others:
+            listed = ", ".join(f"{name}={value:g}" for name, value in others.items())
+            _log.warning(
+                "%s is used with %s, which was set elsewhere in this process, as in the original; to compare "
+                "optimizers, run each in a process of its own",
+                type(self).__name__,
+                listed,
+            )
 
 
 class Momentum(Optimizer):
@@ -162,7 +185,7 @@ class Momentum(Optimizer):
             self.rule = "sparse_momentum"
         super().__init__(**_known(self, common))
         if momentum is not None:
-            model.current().defaults.momentum = float(momentum)
+            self._set_default("momentum", momentum)
 
 
 def _known(optimizer: Optimizer, given: CommonArguments) -> CommonArguments:

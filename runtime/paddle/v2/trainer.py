@@ -96,6 +96,7 @@ class SGD:
             )
         self._topology = Topology(cost, extra_layers)
         self._topology.update_from_default()
+        update_equation.report_inherited()
         self._parameters = parameters
         self._optimizer = update_equation
         self._is_local = bool(is_local)

@@ -238,7 +238,19 @@ def test_a_number_out_of_range_is_named(what: str) -> None:
         ),
         ("AdaGrad", {"learning_rate_decay_a": 0.1}, "AdaGrad ignores .* schedule"),
         ("AdaGrad", {"regularization": paddle.optimizer.L2Regularization(0.1)}, ""),
-        ("Adam", {"learning_rate_decay_a": 0.1, "regularization": None}, ""),
+        (
+            "Adam",
+            {"learning_rate_decay_a": 0.1, "regularization": None},
+            "_a has no effect without .*_decay_b: ",
+        ),
+        ("Momentum", {"learning_rate_decay_b": 0.5}, "_b has no effect without learning_rate_decay_a: .*lr"),
+        ("Adam", {"learning_rate_decay_a": 0.1, "learning_rate_decay_b": 0.5}, ""),
+        ("Momentum", {"learning_rate_args": "9:1"}, "schedule='poly' does not use learning_rate_args"),
+        (
+            "Adam",
+            {"learning_rate_schedule": "manual", "learning_rate_args": "9:1", "learning_rate_decay_b": 2.0},
+            "'manual' does not use learning_rate_decay_b",
+        ),
         ("Momentum", {"regularization": paddle.optimizer.L2Regularization(0.1), "sparse": True}, ""),
     ],
 )
@@ -249,6 +261,39 @@ def test_arguments_that_an_optimizer_ignores_are_logged(
         getattr(paddle.optimizer, name)(learning_rate=0.1, **given)
     assert bool(caplog.messages) is bool(ignored)
     assert re.search(ignored, "".join(caplog.messages))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        (
+            ("Momentum", {"momentum": 0.9}),
+            ("AdaGrad", {}),
+            "AdaGrad is used with momentum=0.9, which was set elsewhere",
+        ),
+        (
+            ("AdaGrad", {"gradient_clipping_threshold": 2.0}),
+            ("Adam", {}),
+            "gradient_clipping_threshold=2, which",
+        ),
+        (("Momentum", {"momentum": 0.9}), ("Momentum", {"momentum": 0.9}), ""),
+        (("Momentum", {"momentum": 0.9}), ("Adam", {}), ""),
+    ],
+)
+def test_settings_of_another_optimizer_that_apply_are_logged(
+    first: tuple[str, dict[str, Any]],
+    second: tuple[str, dict[str, Any]],
+    says: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    out = layer.fc(layer.data("x", data_type.dense_vector(2)), 1)
+    cost = layer.square_error_cost(out, layer.data("y", data_type.dense_vector(1)))
+    optimizer = [
+        getattr(paddle.optimizer, name)(learning_rate=0.1, **given) for name, given in (first, second)
+    ][1]
+    paddle.trainer.SGD(cost, paddle.parameters.create(cost), optimizer)
+    assert bool(caplog.messages) is bool(says)
+    assert re.search(says, caplog.text)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
