@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -41,3 +43,9 @@ def test_both_programs_are_drawn_into_one_file(tmp_path: Path) -> None:
     assert text.count("{") == text.count("}") == 3
     assert '"startup/op 0" -> "startup/fc_0.w_0"' in text
     assert import_module("paddle.fluid.net_drawer") is import_module("paddle.fluid.debugger")
+
+
+def test_modules_of_other_names_are_attributes_without_an_import() -> None:
+    names = "debugger.draw_block_graphviz", "net_drawer.draw_graph", "op.Operator", "default_scope_funcs"
+    script = "import paddle.fluid as fluid\n" + "\n".join(f"fluid.{name}" for name in names)
+    subprocess.run([sys.executable, "-c", script], check=True)
