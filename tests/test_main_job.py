@@ -174,7 +174,7 @@ def test_run_sh_hands_its_arguments_on() -> None:
 
 def test_a_node_that_talks_nonsense_ends_the_job_as_lost(conf: Path, tmp_path: Path) -> None:
     for name in ("paddle_cluster", "runtime"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.pyc.*"))
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "paddle.py", tmp_path)
     agent = tmp_path / "runtime" / "paddle_node" / "agent" / "processes" / "processes.py"
     honest = agent.read_text()

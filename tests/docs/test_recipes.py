@@ -81,9 +81,9 @@ trainer.train(paddle.batch(lambda: iter([([1.0], [2.0])] * 8), 4), num_passes=1)
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The program without tests and pages; compiled, except for what a process is writing."""
+    """The program without tests and pages."""
     for name in ("paddle_cluster", "runtime"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.pyc.*"))
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "paddle.py", tmp_path)
     (tmp_path / "ws").mkdir()
     (tmp_path / "ws" / "train.py").write_text("print('trained')\n")
