@@ -10,6 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
+def if_divided(value: object) -> str:
+    """Return the hint for a size that should be an integer but is a float, or ""."""
+    return (
+        ": `/` returns a float in Python 3; use `//` for a whole number" if isinstance(value, float) else ""
+    )
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean 'NAME'?" with the known name that is most similar to an unknown one, or ""."""
     from difflib import get_close_matches  # few programs contain an error

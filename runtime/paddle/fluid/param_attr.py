@@ -39,6 +39,10 @@ class ParamAttr:
     do_model_average: bool = True
 
     def __post_init__(self) -> None:
+        initializer: object = self.initializer
+        if isinstance(initializer, type):
+            name = initializer.__name__
+            raise FluidTypeError(f"ParamAttr: initializer: {name} is a class: pass an instance, {name}(...)")
         if self.regularizer is not None and not callable(self.regularizer):
             raise FluidTypeError(
                 f"ParamAttr: regularizer: expected fluid.regularizer.L2Decay(coefficient), got {self.regularizer!r}"

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from paddle.errors import if_divided
 from paddle.v2.errors import UsageError
 
 NO_WORD = 0xFFFFFFFF
@@ -85,12 +86,7 @@ def whole_number(value: object, what: str) -> int:
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        hint = (
-            ": `/` returns a float in Python 3; use `//` for a whole number"
-            if isinstance(value, float)
-            else ""
-        )
-        raise UsageError(f"{what} must be a whole number, got {value!r}{hint}") from None
+        raise UsageError(f"{what} must be a whole number, got {value!r}{if_divided(value)}") from None
 
 
 def dense_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:

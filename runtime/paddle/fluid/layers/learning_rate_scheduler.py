@@ -17,6 +17,7 @@ from paddle.fluid.layers.ops import ceil, cos, exp, floor
 from paddle.fluid.layers.tensor import assign, cast, create_global_var, fill_constant
 from paddle.fluid.program.program import default_main_program
 from paddle.fluid.program.variable import Variable
+from paddle.graph.operator import warn_script
 from paddle.signatures import function
 
 __all__ = [
@@ -43,7 +44,7 @@ def _decay(name: str, says: str, rate: Callable[[Any, Any, Variable], Any]) -> C
 
     def build(given: dict[str, Any]) -> Variable:
         with default_main_program()._lr_schedule_guard():
-            passed = _progress(given["decay_steps"], given["staircase"])
+            passed = _progress(name, given["decay_steps"], given["staircase"])
             found: Variable = rate(given["learning_rate"], given["decay_rate"], passed)
             return found
 
@@ -73,6 +74,8 @@ def polynomial_decay(
 
     With `cycle`, steps is replaced by its smallest multiple that is at least t.
     """
+    _check_steps("polynomial_decay", decay_steps)
+    _check_end(learning_rate, end_learning_rate)
     with default_main_program()._lr_schedule_guard():
         step = lr_step_counter(0)
         if cycle:
@@ -101,12 +104,14 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Varia
     """Return the piecewise constant rate values[i], for the first i with t < boundaries[i]; otherwise the last value.
 
     Raises:
-        FluidError: the number of values is not the number of boundaries + 1.
+        FluidError: the number of values is not the number of boundaries + 1, or the boundaries do not ascend.
     """
     if len(values) != len(boundaries) + 1:
         raise FluidError(
             f"piecewise_decay: {len(boundaries)} boundaries need {len(boundaries) + 1} values, got {len(values)}"
         )
+    if list(boundaries) != sorted(boundaries):
+        raise FluidError(f"piecewise_decay: the boundaries must ascend, got {list(boundaries)}")
     with default_main_program()._lr_schedule_guard():
         step = lr_step_counter(0)
         rate = create_global_var([1], 0.0, "float32", persistable=True, name="learning_rate")
@@ -146,7 +151,21 @@ def lr_step_counter(begin: int = 0) -> Variable:
     return cast(counter, "float32")
 
 
-def _progress(decay_steps: int, staircase: bool) -> Variable:
+def _check_end(first: Any, last: float) -> None:
+    if not isinstance(first, Variable) and first <= last:
+        warn_script(
+            f"polynomial_decay does not lower the learning rate of {first:g}, because end_learning_rate is {last:g}: "
+            "set a lower end_learning_rate"
+        )
+
+
+def _check_steps(name: str, decay_steps: Any) -> None:
+    if not isinstance(decay_steps, Variable) and not decay_steps > 0:
+        raise FluidError(f"{name}: decay_steps must be positive, got {decay_steps}")
+
+
+def _progress(name: str, decay_steps: int, staircase: bool) -> Variable:
+    _check_steps(name, decay_steps)
     passed: Variable = lr_step_counter(0) / decay_steps
     return floor(passed) if staircase else passed
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from paddle.errors import if_divided
 from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.errors import AttrError
 
@@ -143,7 +144,8 @@ def idle_value(op_type: str, name: str, value: object) -> object:
 
 
 def _wrong_type(op_type: str, name: str, value: object, kind: type) -> AttrError:
+    hint = if_divided(value) if kind is int else ""
     return AttrError(
         f"operator {op_type!r}, attribute {name!r}: expected {kind.__name__}, "
-        f"got {value!r} ({value.__class__.__name__})"
+        f"got {value!r} ({value.__class__.__name__}){hint}"
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from paddle.errors import if_divided
 from paddle.fluid.errors import FluidError
 from paddle.fluid.initializer import Initializer, Normal
 from paddle.fluid.layer_helper import LayerHelper
@@ -102,8 +103,10 @@ def sizes(size: Size, dims: int) -> tuple[int, ...]:
     """Convert a size to one number per dimension; a single number applies to all dimensions.
 
     Raises:
-        FluidError: the number of sizes differs from `dims`.
+        FluidError: the number of sizes differs from `dims`, or a size is a float.
     """
+    if isinstance(size, float):
+        raise FluidError(f"expected an integer or {dims} of them, got {size}{if_divided(size)}")
     if isinstance(size, int):
         return (size,) * dims
     if len(size) != dims:
