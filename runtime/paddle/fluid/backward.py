@@ -7,12 +7,14 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import cast
 
 from paddle import graph
+from paddle.errors import did_you_mean
 from paddle.fluid.clip import error_clip_callback
 from paddle.fluid.errors import FluidError, FluidTypeError, answering
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.graph import backward
 from paddle.graph.block import Name
+from paddle.graph.operator import warn_script
 
 __all__ = ["append_backward", "calc_gradient", "gradients"]
 
@@ -49,9 +51,21 @@ def append_backward(
                 "gradient operators, edit the block after append_backward"
             )
     block = cast(Block, loss.block)
+    _warn_of_unknown(block, no_grad_set)
     pairs = backward.append_backward(loss, parameter_list, no_grad_set)
     _mark_sparse(block)
     return cast("list[tuple[Parameter, Variable]]", pairs)
+
+
+def _warn_of_unknown(block: Block, no_grad_set: Collection[Name] | None) -> None:
+    """Warn of names without a variable; they have no effect. A string instead of a set contains one-letter names."""
+    for each in sorted(name for name in no_grad_set or () if isinstance(name, str)):
+        if block.find(each) is None:
+            hint = did_you_mean(each, block.vars)
+            warn_script(
+                f"no_grad_set={no_grad_set!r}: the program has no variable {each!r}{hint or '; it has no effect'}"
+            )
+            return
 
 
 def gradients(

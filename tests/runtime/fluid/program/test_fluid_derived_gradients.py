@@ -186,3 +186,10 @@ def test_a_gradient_with_stop_gradient_counts_as_given() -> None:
     assert of_x is not None
     found = fluid.Executor().run(feed={"x": np.array([[2, 3]], "float32")}, fetch_list=[of_x])
     np.testing.assert_allclose(found[0], [[12, 27]])
+
+
+@pytest.mark.parametrize("names", [{"w_typo"}, "w_layer"])
+def test_names_without_a_variable_in_no_grad_set_are_warned_of(names: str | set[str]) -> None:
+    loss = fluid.layers.mean(fluid.layers.fc(fluid.layers.data("x", [4]), 1, param_attr="w_layer"))
+    with pytest.warns(UserWarning, match="no_grad_set=.*: the program has no variable"):
+        fluid.optimizer.SGD(0.1).minimize(loss, no_grad_set=names)
