@@ -37,7 +37,13 @@ def _infer(w: Spec, ids: Spec) -> Spec:
     if len(w.shape) != 2 or ids.dtype != np.int64 or not ids.shape or ids.shape[-1] != 1:
         raise ShapeError(
             f"expected W (rows, width) and Ids (..., 1) int64, got {w.shape} and {ids.shape} {ids.dtype}"
-            + ("" if ids.dtype == np.int64 else ": declare the ids with dtype='int64'")
+            + (
+                ": declare the ids with dtype='int64'"
+                if ids.dtype != np.int64
+                else ": reshape the ids, as in ids.reshape(-1, 1)"
+                if len(w.shape) == 2
+                else ""
+            )
         )
     return Spec((*ids.shape[:-1], w.shape[1]), w.dtype, ids.lod_level)
 

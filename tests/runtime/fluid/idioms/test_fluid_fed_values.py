@@ -142,3 +142,11 @@ def test_a_fed_number_that_an_operator_refuses_is_named_with_the_operator() -> N
     exe = fluid.Executor(fluid.CPUPlace())
     with pytest.raises(PaddleError, match=r"elementwise_add.* failed: .*'x' was fed with shape \(\)"):
         exe.run(feed={"x": 3.0, "y": np.ones((2, 3), "float32")}, fetch_list=[out])
+
+
+def test_ids_fed_without_their_last_axis_are_answered_with_the_shape_to_use() -> None:
+    rows = fluid.layers.embedding(fluid.layers.data("ids", [1], dtype="int64"), [9, 2])
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    with pytest.raises(PaddleError, match=r"got \(9, 2\) and \(3,\) int64: reshape .* ids.reshape\(-1, 1\)"):
+        exe.run(feed={"ids": np.array([1, 2, 3])}, fetch_list=[rows])
