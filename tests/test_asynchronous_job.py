@@ -15,10 +15,8 @@ from tests.cluster.deadline import wait_for
 from tests.launcher.control_jobs import LIMIT_S, Bench
 
 PASSES, BATCHES, SLOW_BATCHES = 3, 20, 4
-NODES, PORTS = (
-    3,
-    2,
-)  # the servers of a node listen on one port for dense parameters and on one for sparse ones
+NODES = 3  # the port of each for sparse parameters is idle
+WIDTH = 1500  # of a layer that is large enough for all three dense ports of one machine
 TRAIN = f"""
 import os, sys, time
 import paddle.v2 as paddle
@@ -55,10 +53,11 @@ open(os.path.join(place, "steps-" + rank), "w").close()
 paddle.init()
 x = paddle.layer.data(name="x", type=paddle.data_type.dense_vector(2))
 y = paddle.layer.data(name="y", type=paddle.data_type.dense_vector(1))
-cost = paddle.layer.square_error_cost(
-    input=paddle.layer.fc(input=x, size=1, act=paddle.activation.Linear()), label=y
-)
-optimizer = paddle.optimizer.Momentum(momentum=0, learning_rate=1e-3, is_async=True)
+hidden = x
+for size in ({WIDTH}, {WIDTH}, 1):
+    hidden = paddle.layer.fc(input=hidden, size=size, act=paddle.activation.Linear())
+cost = paddle.layer.square_error_cost(input=hidden, label=y)
+optimizer = paddle.optimizer.Momentum(momentum=0, learning_rate=1e-9, is_async=True)
 trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), optimizer, is_local=False)
 trainer.train(reader, num_passes={PASSES}, event_handler=on_event)
 if is_slow:
@@ -93,22 +92,18 @@ def test_status_and_the_last_screen_tell_how_many_gradients_of_a_slow_trainer_we
     assert done.returncode == 0, done.stdout + done.stderr
     (job,) = bench.jobs()
 
-    servers = NODES * PORTS
-
     def all_is_told() -> dict[str, dict[str, Any]] | None:
         found = processes(bench, job.job_id)
         pushed = [found.get(f"trainer-{rank}", {}).get("pushed", 0) for rank in range(3)]
         return (
-            found
-            if pushed == [servers * PASSES * each for each in (BATCHES, BATCHES, SLOW_BATCHES)]
-            else None
+            found if pushed == [NODES * PASSES * each for each in (BATCHES, BATCHES, SLOW_BATCHES)] else None
         )
 
     found = wait_for("all counts of all servers", all_is_told, LIMIT_S)
     assert found is not None
     # of each pass the first one is too old: everything else was pushed before it, and nothing after
-    assert found["trainer-2"]["discarded"] == servers * PASSES
-    counts = f"{servers * PASSES} of {servers * PASSES * SLOW_BATCHES}"
+    assert found["trainer-2"]["discarded"] == NODES * PASSES
+    counts = f"{NODES * PASSES} of {NODES * PASSES * SLOW_BATCHES}"
 
     def servers_count() -> bool:
         told = [processes(bench, job.job_id)[f"pserver-{rank}"] for rank in range(NODES)]
@@ -120,7 +115,7 @@ def test_status_and_the_last_screen_tell_how_many_gradients_of_a_slow_trainer_we
     (bench.place / "steps" / "go").touch()
     ended = bench.wait_until_ended(job)
     assert ended.status["exit_code"] == 0
-    assert processes(bench, job.job_id)["trainer-2"]["discarded"] == servers * PASSES
+    assert processes(bench, job.job_id)["trainer-2"]["discarded"] == NODES * PASSES
     screen = (ended.directory / "screen.log").read_text()
     line = re.search(r"^.*gradients were discarded as too old.*$", screen, re.MULTILINE)
     assert line is not None, screen
