@@ -121,7 +121,7 @@ def test_ctrl_c_ends_a_command_without_a_traceback() -> None:
             with silent.accept()[0]:
                 tables.send_signal(signal.SIGINT)
                 assert tables.communicate(timeout=60)[1] == ""
-            # Python itself ends by the signal if it arrived within `eval`, as in an import; a shell reports 130 for both.
+            # Python ends by the signal if it arrived within `eval`, as in an import; a shell reports 130 for both.
             assert tables.returncode in (130, -signal.SIGINT)
 
 
