@@ -118,6 +118,7 @@ def _command(count: int, turns: int) -> Row:
             Versus("ours", "pdsh"),
             Versus("ours", "parallel_ssh"),
             Versus("ours", "mpirun"),
+            Versus("ours_resident", "mpirun"),
         ),
         {"ours_resident": 0.3} if count == 16 else None,
         turns=turns,

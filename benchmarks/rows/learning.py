@@ -150,7 +150,7 @@ ROWS = (
         (Versus("ours_3_trainers", "alone", 0.7), Versus("ours_3_trainers", "torch_ddp", 1.5)),
         turns=3,
         warm_up=False,
-        why="three trainers and three servers share the cores that a single process has to itself",
+        why="three trainers and a server share the cores; see Limits",
     ),
     _network("resnet20", "training ResNet-20, batches of 128", 0.7, 2, "batch norm and sums on numpy"),
     _network(

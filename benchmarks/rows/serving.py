@@ -212,7 +212,7 @@ ROWS = (
         "1MB",
         2,
         (Versus("plain_2_ports", "plain", 1.0), Versus("sealed_2_ports", "sealed", 1.0)),
-        "a second port is a second message for each trainer, on the same cores",
+        "a model of this size uses one port, so that both do the same work",
         "_ports",
         " with two ports instead of one",
     ),
