@@ -290,7 +290,7 @@ class Plan:
         self._record = record
         self._is_tuple = issubclass(record, tuple)
         self.columns = [
-            Column(name, text, _check_of(text, module), defaults.get(name, ...))
+            Column(name, text, _Annotation(text, module).check(), defaults.get(name, ...))
             for name, text in texts.items()
         ]
         self.names = list(texts)
@@ -335,13 +335,6 @@ def _defaults(record: Type[Any]) -> Fields:
 
 
 _SELF: Fields = {"...": ..., "None": None}
-
-
-def _check_of(text: str, module: Fields) -> Any:
-    is_limit = text in LIMITS and not _is_enum(
-        module.get(text)
-    )  # most annotations are one word, and need no parser
-    return LIMITS[text] if is_limit else _Annotation(text, module).check()
 
 
 class _Annotation:
