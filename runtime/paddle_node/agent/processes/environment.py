@@ -20,8 +20,14 @@ def base(own: Mapping[str, str]) -> Dict[str, str]:
 
 
 def complete(own: Mapping[str, str], given: Mapping[str, str]) -> Dict[str, str]:
-    """Return a process's environment: the base, overridden by `given`; a given LD_LIBRARY_PATH precedes the node's."""
+    """Return a process's environment: the base, overridden by `given`; a given LD_LIBRARY_PATH precedes the node's.
+
+    The directory of the job's Python is on PATH, as in an activated environment, unless `given` has a PATH.
+    """
     env = base(own)
+    folder = os.path.dirname(given.get("PADDLE_PYTHON", ""))
+    if folder and folder not in env["PATH"].split(os.pathsep):
+        env["PATH"] = folder + os.pathsep + env["PATH"]
     libraries = [given.get("LD_LIBRARY_PATH", ""), env.get("LD_LIBRARY_PATH", "")]
     env.update(given)
     joined = ":".join(part for part in libraries if part)

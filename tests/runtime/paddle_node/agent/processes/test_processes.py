@@ -94,6 +94,21 @@ def test_the_environment_is_a_small_base_plus_the_given_variables(
     assert env["PADDLE_JOB_ID"] == node.job_id
 
 
+def test_programs_beside_the_jobs_python_are_found(node: Node) -> None:
+    home, own = "/opt/env/bin", os.environ["PATH"]
+    for given, expected in (
+        ({"PADDLE_PYTHON": f"{home}/python"}, f"{home}:{own}"),
+        ({"PADDLE_PYTHON": f"{home}/python", "PATH": "/mine"}, "/mine"),
+        ({"PADDLE_PYTHON": own.split(":")[-1] + "/python3"}, own),
+        ({"PADDLE_PYTHON": "python3"}, own),
+    ):
+        node.python(DUMP, env=given)
+        node.expect("exited", code=0)
+        env = dumped(node)["env"]
+        assert isinstance(env, dict)
+        assert env["PATH"] == expected
+
+
 def test_values_of_thousands_of_nodes_come_once_and_reach_each_process(node: Node) -> None:
     endpoints = [f"10.1.{n >> 8}.{n & 255}:7164" for n in range(24_000)]
     values = split_long({"PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints), "LONG": "x" * 100_000})
