@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import importlib
 import json
 import os
 import select
@@ -133,6 +134,19 @@ class Forked:
         return output, errors
 
 
+def output_of(
+    program: str, argv: Sequence[str], env: Mapping[str, str], cwd: Path | None, limit_s: float
+) -> tuple[str, str]:
+    """Run a program to its successful end, and return its output and its errors."""
+    process = Forked(program, argv, env, cwd, apart=True)
+    try:
+        output, errors = process.communicate(limit_s)
+    finally:
+        process.kill()
+    assert process.returncode == 0, output + errors
+    return output, errors
+
+
 @functools.cache
 def _keeper(program: str) -> subprocess.Popen[str]:
     env = {
@@ -174,10 +188,10 @@ def _launcher() -> Callable[[list[str]], int]:
     return launch
 
 
-def _fluid() -> Callable[[list[str]], int]:
+def _script(module: str) -> Callable[[list[str]], int]:
     import numpy as np
 
-    import paddle.fluid  # noqa: F401 - what scripts import
+    importlib.import_module(module)
 
     def run(argv: list[str]) -> int:
         np.random.seed()
@@ -198,7 +212,12 @@ def _fluid() -> Callable[[list[str]], int]:
     return run
 
 
-PROGRAMS = {"pserver": _pserver, "launcher": _launcher, "fluid": _fluid}
+PROGRAMS: dict[str, Callable[[], Callable[[list[str]], int]]] = {
+    "pserver": _pserver,
+    "launcher": _launcher,
+    "fluid": functools.partial(_script, "paddle.fluid"),
+    "v2": functools.partial(_script, "paddle.v2"),
+}
 
 
 def _main(program: str) -> int:

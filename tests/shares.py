@@ -22,7 +22,6 @@ SECONDS = {
     "tests/benchmarks/test_collection.py": 50.0,
     "tests/book/test_fluid_chapters.py": 160.0,
     "tests/book/test_fluid_collection.py": 80.0,
-    "tests/book/test_fluid_on_gpus.py": 20.0,
     "tests/book/test_v2_chapters.py": 70.0,
     "tests/book/test_v2_program_jobs.py": 20.0,
     "tests/book/test_v2_programs.py": 40.0,

@@ -6,15 +6,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.local_nodes import warm_nodes
-from tests.nursery import Forked
+from tests.nursery import Forked, output_of
 from tests.ports import free_range
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,21 +47,11 @@ class Chapter:
         return " ".join((self.script, *self.options))
 
 
-def run(home: Path, folder: Path, *argv: str | Path) -> str:
-    """What this command of Python told, run there with these data sets."""
+def run(program: str, home: Path, folder: Path, *argv: str) -> str:
+    """Run a script for "fluid" or "v2" there with these data sets, and return its output."""
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    done = subprocess.run(
-        [sys.executable, *argv],
-        cwd=folder,
-        env={**os.environ, **threads, "PYTHONPATH": str(ROOT / "runtime"), "PADDLE_DATA_HOME": str(home)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    own = {"PYTHONPATH": str(ROOT / "runtime"), "PADDLE_DATA_HOME": str(home)}
+    return output_of(program, argv, {**os.environ, **threads, **own}, folder, LIMIT_S)[0]
 
 
 def run_job(home: Path, folder: Path, *argv: str | Path) -> None:

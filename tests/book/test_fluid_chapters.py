@@ -32,7 +32,7 @@ CHAPTERS = (
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=str)
 def test_a_chapter_alone_reaches_its_figure(chapter: Chapter, home: Path, tmp_path: Path) -> None:
     workspace = workspace_of(chapter, SCRIPTS, tmp_path)
-    check(chapter, run(home, workspace, f"{chapter.script}.py", *chapter.options))
+    check(chapter, run("fluid", home, workspace, f"{chapter.script}.py", *chapter.options))
 
 
 @pytest.mark.parametrize("chapter", [each for each in CHAPTERS if each.distributed], ids=str)

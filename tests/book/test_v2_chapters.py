@@ -28,9 +28,9 @@ CHAPTERS = (
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=str)
 def test_a_chapter_alone_reaches_its_figure(chapter: Chapter, home: Path, tmp_path: Path) -> None:
     workspace = workspace_of(chapter, SCRIPTS, tmp_path)
-    told = run(home, workspace, f"{chapter.script}.py", *chapter.options)
+    told = run("v2", home, workspace, f"{chapter.script}.py", *chapter.options)
     if chapter.then:
-        told = run(home, workspace, f"{chapter.script}.py", *chapter.then)
+        told = run("v2", home, workspace, f"{chapter.script}.py", *chapter.then)
     check(chapter, told)
 
 
@@ -43,7 +43,7 @@ def test_two_trainers_with_two_pservers_reach_the_figure_of_one(
     logs = {log.relative_to(workspace / "log").as_posix() for log in workspace.glob("log/node_*/*.log")}
     assert logs == {f"node_{node_id}/{role}.log" for node_id in range(2) for role in ("server", "train")}
     if chapter.then:  # with the model that came home
-        check(chapter, run(home, workspace, f"{chapter.script}.py", *chapter.then))
+        check(chapter, run("v2", home, workspace, f"{chapter.script}.py", *chapter.then))
         return
     for node_id in range(2):
         check(chapter, (workspace / "log" / f"node_{node_id}" / "train.log").read_text())

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.nursery import output_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).with_name("programs")
@@ -20,16 +20,9 @@ LIMIT_S = 250.0
 def run(program: str, *arguments: str | Path) -> dict[str, Any]:
     """What a program prints."""
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "runtime")}
-    done = subprocess.run(
-        [sys.executable, str(PROGRAMS / f"{program}.py"), *map(str, arguments)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    argv = [str(PROGRAMS / f"{program}.py"), *map(str, arguments)]
+    output, _ = output_of("v2", argv, environment, None, LIMIT_S)
+    found: dict[str, Any] = json.loads(output)
     return found
 
 
