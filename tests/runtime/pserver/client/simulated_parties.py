@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paddle.pserver.client.exchange import Conversation, Outgoing, TimeLimits
+from paddle.pserver.client.conversation import Conversation, Outgoing, TimeLimits
 from paddle.pserver.client.request import Incoming, Request
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.service import EngineOptions, Keeper

@@ -23,7 +23,7 @@ import numpy as np
 
 from paddle.errors import PaddleError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
-from paddle.pserver.client.exchange import Outgoing
+from paddle.pserver.client.conversation import Outgoing
 from paddle.pserver.client.request import Incoming
 from paddle.pserver.wire import message as wire
 from paddle.pserver.wire.configuration import Configuration

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from paddle.errors import PserverError, PserverLost
-from paddle.pserver.client.exchange import Conversation, Exchange, TimeLimits
+from paddle.pserver.client.conversation import Conversation, TimeLimits
+from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.client.request import Incoming, Request
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Ok, PushPull, Ready, Record, Status, Verb, Waits
