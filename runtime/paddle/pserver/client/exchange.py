@@ -8,7 +8,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from paddle.errors import ConfigError, PserverError
@@ -51,13 +51,13 @@ class Exchange:
 
     Attributes:
         wait_s: maximum time of one exchange, in seconds.
-        num_used: the number of servers that hold a part of the model.
+        used: the indices of the servers that hold a part of the model.
     """
 
     def __init__(self, network: Network, trainer_id: int, timeout_s: float) -> None:
         self._network, self._trainer, self._timeout_s = network, trainer_id, timeout_s
         self._session = secrets.randbits(64)
-        self._hello = Message(Hello(0, False))
+        self._hello = Hello()
         self._request = 0
         self._stamps = [0] * len(network.endpoints)
         self._broken = ""
@@ -66,7 +66,7 @@ class Exchange:
         # Held during an exchange: sockets and their poller are for one thread at a time.
         self._turn = threading.Lock()
         self.wait_s = math.inf
-        self.num_used = len(network.endpoints)
+        self.used: Sequence[int] = range(len(network.endpoints))
         self._limits = TimeLimits(timeout_s, self.wait_s)
 
     def hello(self, num_trainers: int, *, takes_over: bool = False) -> None:
@@ -76,9 +76,20 @@ class Exchange:
             PserverLost: a server did not answer within `timeout_s`.
             PserverError: a server refused the session.
         """
-        self._hello = Message(Hello(num_trainers, takes_over))
-        for index, reply in self.run(dict.fromkeys(range(len(self._stamps)), self._hello)).items():
+        hello = Message(Hello(num_trainers, takes_over))
+        for index, reply in self.run(dict.fromkeys(range(len(self._stamps)), hello)).items():
             self._stamps[index] = reply.stamp
+        self._hello = Hello(num_trainers)  # repeated, it must not replace a newer process
+
+    def agree_on_list(self) -> None:
+        """Notify every server of its number in the list of servers.
+
+        Raises:
+            PserverLost: see `hello`.
+            PserverError: another trainer has a different list.
+        """
+        self._hello = self._hello._replace(listed=len(self._stamps))
+        self.run({index: self._greeting(index) for index in range(len(self._stamps))})
 
     def run(self, requests: Mapping[int, Message]) -> dict[int, Message]:
         """Send one request to each server and wait for all replies.
@@ -154,7 +165,15 @@ class Exchange:
         finally:
             self._is_cut = False
         self._broken, self._timeout_s, self.wait_s = "", timeout_s, timeout_s
-        self.run(dict.fromkeys(range(len(self._stamps)), Message(Leave())))
+        idle = [index for index in range(len(self._stamps)) if index not in self.used]
+        try:
+            self.run(dict.fromkeys(self.used, Message(Leave())))
+        finally:
+            self._broken = ""
+            # An idle server that was restarted without its state had nothing to lose.
+            for index, reply in self.run({index: self._greeting(index) for index in idle}).items():
+                self._stamps[index] = reply.stamp
+            self.run(dict.fromkeys(idle, Message(Leave())))
 
     def close(self) -> None:
         """Close all connections. If another thread is in an exchange, they stay open until the process exits."""
@@ -184,7 +203,7 @@ class Exchange:
         limits = self._limits
         if (limits.timeout_s, limits.wait_s) != (self._timeout_s, self.wait_s):
             limits = self._limits = TimeLimits(self._timeout_s, self.wait_s)
-        conversation = Conversation(requests, self._network.endpoints, limits, now, self.num_used)
+        conversation = Conversation(requests, self._network.endpoints, limits, now, len(self.used))
         while not conversation.is_over:
             if self._is_cut:
                 raise PserverError("this client was closed in the middle of an exchange")
@@ -198,11 +217,15 @@ class Exchange:
             else:
                 if incoming.message is None and incoming.server not in requests:
                     # An idle server would consider this process disconnected until it leaves.
-                    self._network.send(incoming.server, self._numbered(incoming.server, self._hello))
+                    greeting = self._greeting(incoming.server)
+                    self._network.send(incoming.server, self._numbered(incoming.server, greeting))
                 out = conversation.hear(incoming, now)
             for index, message in out:
                 self._network.send(index, message)
         return conversation.replies
+
+    def _greeting(self, index: int) -> Message:
+        return Message(self._hello._replace(number=index if self._hello.listed else 0))
 
     def _numbered(self, index: int, message: Message) -> Message:
         """Return a message with the numbers of this session and request."""

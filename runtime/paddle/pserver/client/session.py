@@ -193,6 +193,7 @@ class TrainerSession:
         model = Configuration.of(endpoints, self._num_sparse, parameters, optimizer, tables)
         layout = Layout.of(model)
         # Server 0 decides which trainer came first; the others query the remaining servers once all values are set.
+        self._exchange.agree_on_list()
         numbered = [*enumerate(layout.used)]
         replies: dict[int, Message] = {}
         for servers in [numbered[:1], numbered[1:]] if first_comes else [numbered]:
@@ -390,6 +391,6 @@ class TrainerSession:
 
     def _lay_out(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
         self._layout, self._node = layout, WithinNode(layout, shared)
-        self._exchange.num_used = len(layout.used)
+        self._exchange.used = layout.used
         self._stored = StoredValues(self._exchange, self._network.endpoints, layout, rows_as=self._rows_as)
         self._step = TrainerStep(self._exchange, self._network, layout, self._node, self._stored)

@@ -47,6 +47,9 @@ class Sessions:
     def __init__(self, num_trainers: int) -> None:
         self.num_trainers = num_trainers
         self.left: set[int] = set()
+        self.place: tuple[int, int] | None = (
+            None  # this server's number in the trainers' list, and the list's length
+        )
         self._by_trainer: dict[int, Session] = {}
 
     def join(self, message: Message, address: bytes) -> tuple[Session, bool]:
@@ -56,7 +59,8 @@ class Sessions:
         that loses power does not close its connections.
 
         Raises:
-            PserverError: the trainer id does not exist in this job, or a running process already has it.
+            PserverError: the trainer id does not exist in this job, or a running process already has it; or the trainer
+                has a different list of servers.
         """
         trainer, hello = message.trainer, message.expect(Hello)
         if hello.num_trainers not in (self.num_trainers, ANY_NUMBER):
@@ -76,11 +80,24 @@ class Sessions:
             )
         if session is not None and not is_new and message.request < session.last:
             raise PserverError(f"trainer {trainer} sent another greeting in a session that had already begun")
+        self._check_place(trainer, hello)
         if session is None or is_new:
             session = self._by_trainer[trainer] = Session(trainer, message.session, address)
         session.address, session.lost_at = address, None
         self.left.discard(trainer)
         return session, is_new
+
+    def _check_place(self, trainer: int, hello: Hello) -> None:
+        """Compare this server's place in a trainer's list: servers that hold no part of a model see nothing else."""
+        place = (hello.number, hello.listed)
+        if not hello.listed:
+            return
+        if self.place is not None and self.place != place:
+            raise PserverError(
+                f"servers: trainer {trainer} lists this pserver as number {place[0]} of {place[1]}, but it is already "
+                f"number {self.place[0]} of {self.place[1]}; give every trainer the same list, or restart the pservers"
+            )
+        self.place = place
 
     def find(self, message: Message) -> Session:
         """Return the session that a request belongs to.
@@ -149,7 +166,7 @@ def sessions_to_json(sessions: Sessions, is_to_come: Callable[[Session], bool]) 
         is_to_come: whether a session's newest request may be executed again.
     """
     every = [_to_json(session, is_to_come(session)) for session in sessions.all()]
-    return {"left": sorted(sessions.left), "all": every}
+    return {"left": sorted(sessions.left), "place": sessions.place, "all": every}
 
 
 def sessions_from_json(
@@ -162,6 +179,8 @@ def sessions_from_json(
         stamp: stamp of this server.
     """
     sessions.left.update(saved["left"])
+    place = saved.get("place")
+    sessions.place = None if place is None else (place[0], place[1])
     for each in saved["all"]:
         session = Session(each["trainer"], each["id"], b"", last=each["last"], verb=Verb(each["verb"]))
         reply = each["reply"]

@@ -19,7 +19,7 @@ from paddle.errors import PaddleError, WireError
 from paddle.pserver.wire.arithmetic import SMALL_BYTES, Findings, inspect, is_small_finite
 from paddle.pserver.wire.verbs import VERBS, Error, Record, Verb
 
-WIRE_VERSION = 9
+WIRE_VERSION = 10
 MAX_FRAME_BYTES = 1 << 30
 MAX_SECTIONS = 4096
 MAX_HEADER_BYTES = 1 << 20

@@ -76,10 +76,17 @@ class Ping(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """HELLO: opens a trainer's session. With `takes_over`, this process replaces one that has ended."""
+    """HELLO: opens a trainer's session, or repeats that it is open.
+
+    Attributes:
+        takes_over: whether this process replaces one that has ended.
+        number, listed: the server's number in the trainer's list, and the length of that list; 0 and 0 if not given.
+    """
 
     num_trainers: int = ANY_NUMBER
     takes_over: bool = False
+    number: int = 0
+    listed: int = 0
 
 
 class Configure(NamedTuple):
@@ -336,7 +343,7 @@ Record: TypeAlias = (
 
 LAYOUTS: Mapping[Verb, tuple[type[Record], str]] = {
     Verb.PING: (Ping, ""),
-    Verb.HELLO: (Hello, "Q?"),
+    Verb.HELLO: (Hello, "Q?QQ"),
     Verb.CONFIGURE: (Configure, "?"),
     Verb.SET_VALUES: (SetValues, "Q"),
     Verb.READY: (Ready, ""),

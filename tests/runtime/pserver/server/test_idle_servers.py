@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +14,12 @@ from paddle.errors import PserverError, WaitTimeout
 from paddle.optim.spec import ParameterSpec, RowGradient
 from paddle.pserver import Reader
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.server.service import of_all
+from paddle.pserver.server.engine import Engine
+from paddle.pserver.server.service import EngineOptions, of_all
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.placement import SERVER_BYTES
 from paddle_node.contract.facts import Queue
-from tests.runtime.pserver.in_process_job import LOOKED_AT, SGD, SMALL, InProcessJob, Model
+from tests.runtime.pserver.in_process_job import DEADLINE_S, LOOKED_AT, SGD, SMALL, InProcessJob, Model
 
 HOST = "127.0.0.1:"
 BATCHES = (3, 5)  # of each trainer in a pass: the first one follows
@@ -44,7 +46,7 @@ def train(client: TrainerSession, trainer: int, *, first_comes: bool = False) ->
 
 @pytest.mark.parametrize("num_sparse", [0, 2])
 @pytest.mark.parametrize("first_comes", [False, True])
-def test_idle_servers_get_two_messages_of_each_trainer_and_the_bits_are_those_of_many_machines(
+def test_idle_servers_get_four_messages_of_each_trainer_and_the_bits_are_those_of_many_machines(
     num_sparse: int, *, first_comes: bool
 ) -> None:
     one = InProcessJob(2, 3, num_sparse, HOST)
@@ -57,8 +59,8 @@ def test_idle_servers_get_two_messages_of_each_trainer_and_the_bits_are_those_of
         assert all(np.array_equal(mine[name].view(np.uint32), theirs[name].view(np.uint32)) for name in mine)
     handled = [engine.handled for engine in one.servers.engines.values()]
     used = {0, 3} if num_sparse else {0}
-    assert {index for index, count in enumerate(handled) if count > 4} == used
-    assert all(count == 4 for index, count in enumerate(handled) if index not in used)
+    assert {index for index, count in enumerate(handled) if count > 8} == used
+    assert all(count == 8 for index, count in enumerate(handled) if index not in used)
     assert all(engine.handled > 20 for engine in many.servers.engines.values())
     assert all(engine.is_over for engine in one.servers.engines.values())
 
@@ -108,6 +110,34 @@ def test_a_trainer_whose_list_has_the_servers_on_other_machines_is_refused() -> 
             other.configure(SMALL.parameters, SGD, {})
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("first_comes", [False, True])
+@pytest.mark.parametrize("theirs", [[1, 0, 2], [0, 2, 1], [1, 2], [1]])
+def test_trainers_that_list_servers_of_one_machine_differently_are_refused(
+    theirs: list[int], *, first_comes: bool, is_async: bool
+) -> None:
+    job = InProcessJob(2, 3, host=HOST)
+    links = job.servers.connect([job.endpoints[index] for index in theirs])
+    other = TrainerSession(links, 0, trainer_id=1, num_trainers=2)
+    optimizer = replace(SGD, is_async=is_async)
+    with job.client(0) as first, other:
+        first.configure(SMALL.parameters, optimizer, SMALL.values(), first_comes=first_comes)
+        with pytest.raises(PserverError, match=r"trainer 1 lists this pserver as number .*the same list"):
+            other.configure(SMALL.parameters, optimizer, SMALL.values(), first_comes=first_comes)
+
+
+def test_the_next_process_of_an_idle_server_knows_its_number_in_the_list() -> None:
+    job = InProcessJob(2, 2, host=HOST)
+    with job.client(0) as first:
+        first.configure(SMALL.parameters, SGD, SMALL.values())
+        facts = json.loads(json.dumps(job.servers.engines[job.endpoints[1]].facts()))
+        job.servers.engines[job.endpoints[1]] = engine = Engine(EngineOptions(2), 2)
+        engine.take_up_sessions(facts)
+        other = TrainerSession(job.servers.connect(job.endpoints[1:]), 0, trainer_id=1, num_trainers=2)
+        with other, pytest.raises(PserverError, match="number 0 of 1, but it is already number 1 of 2"):
+            other.configure(SMALL.parameters, SGD, {})
+
+
 def test_readers_ask_only_the_servers_that_hold_the_model() -> None:
     job = InProcessJob(1, 3, host=HOST)
     with job.client(0) as client:
@@ -140,6 +170,34 @@ def test_an_idle_server_hears_of_a_connection_that_was_made_anew() -> None:
         assert idle.is_deserted(0.0)
         client.push(SMALL.gradients(0), 1)
         assert not idle.is_deserted(0.0)
+
+
+def test_an_idle_server_that_was_restarted_without_its_state_lost_nothing() -> None:
+    job = InProcessJob(1, 2, host=HOST)
+    links = job.servers.connect(job.endpoints)
+    with TrainerSession(links, 0, trainer_id=0, num_trainers=1) as client:
+        client.configure(SMALL.parameters, SGD, SMALL.values())
+        client.start_pass()
+        job.servers.engines[job.endpoints[1]] = engine = Engine(EngineOptions(1), stamp=7)
+        links.reconnect(1)
+        client.push(SMALL.gradients(0), 1)
+        client.finish_pass()
+        client.leave(DEADLINE_S)
+    assert engine.is_over
+
+
+def test_a_process_that_was_replaced_does_not_take_an_idle_server_back() -> None:
+    job = InProcessJob(1, 2, host=HOST)
+    links = job.servers.connect(job.endpoints)
+    before = TrainerSession(links, 0, trainer_id=0, num_trainers=1, takes_over=True)
+    before.configure(SMALL.parameters, SGD, SMALL.values())
+    now = job.servers.connect(job.endpoints)
+    with TrainerSession(now, 0, trainer_id=0, num_trainers=1, takes_over=True) as client:
+        links.reconnect(1)
+        with before, pytest.raises(PserverError, match="no session"):
+            before.start_pass()
+        client.leave(DEADLINE_S)
+    assert job.servers.engines[job.endpoints[1]].is_over
 
 
 def test_a_report_of_several_ports_has_the_batches_of_those_in_use() -> None:
