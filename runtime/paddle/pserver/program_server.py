@@ -234,25 +234,35 @@ class ProgramServer:
             self._over.set()
 
     def wait(
-        self, on_queue: Callable[[Queue], None] = lambda _: None, *, ends_deserted: bool = False
+        self,
+        on_queue: Callable[[Queue], None] = lambda _: None,
+        *,
+        ends_deserted: bool = False,
+        limit_s: float | None = None,
     ) -> bool:
         """Wait until every trainer has connected and left, or until `stop` is called.
 
         Args:
             on_queue: called about once per second with the trainers that are waiting and those they wait for.
             ends_deserted: whether to return as well if no trainer is connected for the barrier timeout.
+            limit_s: how long to wait for trainers whose connections broke, while none is connected; None: forever.
 
         Returns:
             False if it ended because no trainer was connected.
 
         Raises:
-            PserverError: the server failed because of an internal error.
+            PserverError: the server failed because of an internal error, or the trainers did not reconnect in time.
         """
         since = time.monotonic()
         while not self._over.wait(_LOOK_S):
             on_queue(self._port.queue)
             if ends_deserted and self._engine.is_deserted(since):
                 return False
+            if limit_s is not None and (lost := self._engine.deserters(limit_s)):
+                raise PserverError(
+                    f"{lost}: no trainer has been connected for {limit_s:g} s (FLAGS_rpc_deadline). See the output "
+                    "of the trainers, then restart the job"
+                )
         if (fault := self._thread.error) is not None:
             raise PserverError(f"the server at {self.endpoint} failed: {fault}") from fault
         return True

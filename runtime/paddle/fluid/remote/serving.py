@@ -103,7 +103,7 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
 
     Raises:
         PortBusy, ConfigError: the endpoint cannot be used.
-        PserverError: the server failed, or the state of an earlier process is unusable.
+        PserverError: the server failed, its trainers are lost, or the state of an earlier process is unusable.
         SystemExit: TERM or Ctrl+C was received.
     """
     from paddle.fluid.remote.served_program import ServedProgram
@@ -126,7 +126,10 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
     try:
         with _reporting(server.endpoint, asked=endpoint) as reporter, _signals(server.stop) as came:
             _log.info("serving %d trainers at %s", trainers, server.endpoint)
-            has_ended = server.wait(reporter.queue, ends_deserted=program in PROMISES.kept)
+            # An agent ends its servers itself when a job fails; it also restarts trainers, at any time.
+            limit_s = deadline_s() if JobEnvironment.read().report_fd is None else None
+            kept = program in PROMISES.kept
+            has_ended = server.wait(reporter.queue, ends_deserted=kept, limit_s=limit_s)
     finally:
         server.close()
     if came:

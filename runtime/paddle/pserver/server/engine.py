@@ -130,6 +130,17 @@ class Engine:
             for trainer in range(self._sessions.num_trainers)
         )
 
+    def deserters(self, limit_s: float) -> str:
+        """Describe the trainers whose connections broke more than `limit_s` ago; empty if a trainer is connected."""
+        before, lost = self._clock() - limit_s, []
+        for trainer in range(self._sessions.num_trainers):
+            session = self._sessions.get(trainer)
+            if session is not None and trainer not in self._sessions.left:
+                if not self._sessions.away_since(trainer, before):
+                    return ""
+                lost.append(trainer)
+        return self._sessions.describe(lost) if lost else ""
+
     @property
     def absent(self) -> str:
         """Describe the trainers that have not left and their known states; empty if all have left."""
