@@ -147,7 +147,12 @@ class Connection:
             else:
                 with self._lock:
                     self._note(self._open().fetch(wanted, self._homes))
-        return [_from_wire(self._incoming.pop(key)) for key in keys]
+        values = [_from_wire(self._incoming.pop(key)) for key in keys]
+        if not self._has_begun and self._writes is not None:
+            self._writes.served.check_shapes(
+                dict(zip(zip(endpoints, names, strict=True), values, strict=True))
+            )
+        return values
 
     def finish_receiving(self, endpoints: Sequence[str]) -> None:
         """Discard the received values. Servers need no message, because they wait for this trainer's next gradients."""

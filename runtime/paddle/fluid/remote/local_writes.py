@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import from_host, to_host
+from paddle.errors import PserverError
 from paddle.fluid.errors import RunError
 from paddle.fluid.files.variable_files import TABLE_STATES
 from paddle.fluid.run.scope import Scope
@@ -85,6 +86,22 @@ class ServedVariables:
                 )
             found[part.endpoint, part.name] = flat[part.offset : part.offset + size].reshape(part.shape)
         return found
+
+    def check_shapes(self, values: Mapping[tuple[str, str], Any]) -> None:
+        """Compare the first values from servers, (endpoint, name on the server) -> value, with the program's shapes.
+
+        Raises:
+            PserverError: a shape differs.
+        """
+        for name, parts in self.parts.items():
+            for part in parts:
+                shape = getattr(values.get((part.endpoint, part.name)), "shape", part.shape)
+                if shape != part.shape:
+                    raise PserverError(
+                        f"{name!r}: server {part.endpoint} has {part.name!r} with shape {shape}, but this "
+                        f"trainer's program expects {part.shape}: build the same network, with the same sizes, in all "
+                        "roles, and pass the same settings to transpile"
+                    )
 
     def joined(self, name: str, found: Mapping[str, Mapping[str, Any]]) -> Any:
         """Assemble a variable from the servers' values: endpoint -> name on the server -> value."""

@@ -114,8 +114,9 @@ class ServedProgram:
         """Check a trainer's gradient; raise PserverError if its name is unknown or its shape or dtype differs."""
         expected = self._gradients.get(name)
         if expected is None:
-            known = ", ".join(self._gradients) or "none"
-            raise PserverError(f"gradient {name!r} does not belong to this server: expected {known}")
+            raise PserverError(
+                f"gradient {name!r} does not belong to this server: {_cause(name, self._gradients)}"
+            )
         if name in self._row_gradients:
             self._row_gradients[name].check(name, value)
             return
@@ -380,3 +381,13 @@ def _split(texts: object) -> list[tuple[str, int]]:
 def _numbers(values: object) -> list[int]:
     assert isinstance(values, tuple)
     return [int(each) for each in values]
+
+
+def _cause(name: str, known: Collection[str]) -> str:
+    """Return why a trainer sends a gradient that a server does not know, if the names show it; else the known names."""
+    modes = "synchronous, the server's asynchronous"
+    if f"{name}.trainer_0" in known:
+        modes = "asynchronous, the server's synchronous"
+    elif name.rpartition(".trainer_")[0] not in known:
+        return f"expected {', '.join(known) or 'none'}. Build the same program in all roles"
+    return f"the trainer's program is {modes}. Pass the same sync_mode to transpile in all roles"

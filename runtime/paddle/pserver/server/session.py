@@ -65,8 +65,8 @@ class Sessions:
         trainer, hello = message.trainer, message.expect(Hello)
         if hello.num_trainers not in (self.num_trainers, ANY_NUMBER):
             raise PserverError(
-                f"number of trainers: this pserver has --num_gradient_servers={self.num_trainers}, "
-                f"but trainer {trainer} has {hello.num_trainers}; give both the same number"
+                f"number of trainers: this pserver has --num_gradient_servers={self.num_trainers}, but trainer "
+                f"{trainer} has {hello.num_trainers}; give both the same number (in Fluid, trainers= of transpile)"
             )
         if trainer >= self.num_trainers:
             raise PserverError(f"trainer_id: expected 0 to {self.num_trainers - 1}, got {trainer}")

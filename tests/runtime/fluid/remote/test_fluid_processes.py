@@ -123,7 +123,9 @@ def test_a_trainer_that_waits_for_ports_can_be_interrupted(jobs: list[Processes]
     assert "KeyboardInterrupt" in error
 
 
-def test_who_waits_for_a_trainer_that_was_killed_is_told_which_and_servers_give_up_all(jobs: list[Processes]) -> None:
+def test_who_waits_for_a_trainer_that_was_killed_is_told_which_and_servers_give_up_all(
+    jobs: list[Processes],
+) -> None:
     job = Processes(servers=1, trainers=2)
     jobs.append(job)
     server = job.start("PSERVER", 0, job.endpoints[0], FLAGS_rpc_deadline="500")
@@ -137,7 +139,10 @@ def test_who_waits_for_a_trainer_that_was_killed_is_told_which_and_servers_give_
     # Both could be started again, but nobody does it: without an agent, the server would wait without end.
     _, error = server.communicate(timeout=DEADLINE_S)
     assert server.returncode == 1
-    assert "PserverError: trainers 0 (connection lost), 1 (connection lost): no trainer has been connected" in error
+    assert (
+        "PserverError: trainers 0 (connection lost), 1 (connection lost): no trainer has been connected"
+        in error
+    )
 
 
 def test_trainers_of_a_server_that_was_killed_are_told_which(jobs: list[Processes]) -> None:
