@@ -2,7 +2,8 @@
 """The manifest of a file tree: the files that a node must have, each with its digest.
 
 Names are preserved byte by byte; bytes that are not UTF-8 become surrogates. `log/` and `output/` at the top, `.git`
-and `__pycache__` anywhere, and everything matched by .paddleignore are never sent.
+and `__pycache__` anywhere, and everything matched by .paddleignore are never sent. Virtual environments, which work
+only on one machine, are sent only if .paddleignore names them with `!`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ LISTED = 20  # maximum number of problems in an error
 _PERMISSIONS = 0o777
 _NEVER_AT_TOP = frozenset((LOG, OUTPUT))
 _NEVER = frozenset((".git", "__pycache__"))
+_VENV = "pyvenv.cfg"  # the file that marks a virtual environment
 _BY_NAME = "the built-in rules"
 _BY_VARIABLES = "--env_file and .env, which may contain secrets"
 _PACKAGES = ("paddle", "paddle_node", "paddle_job.py", "py_paddle.py")
@@ -329,10 +331,12 @@ def _walk(
             path = f"{folder}/{entry.name}" if folder else entry.name
             is_dir = entry.is_dir(follow_symlinks=False)
             shown = path + "/" if is_dir else path
-            if entry.name in _NEVER or path in _NEVER_AT_TOP or is_unlinked(entry.name):
+            rule = ignored(shown)
+            is_venv = is_dir and rule is None and os.path.exists(f"{entry.path}/{_VENV}")
+            if is_venv or entry.name in _NEVER or path in _NEVER_AT_TOP or is_unlinked(entry.name):
                 left_out.append(LeftOut(shown, _BY_NAME))
                 continue
-            if ignored(shown):
+            if rule:
                 left_out.append(LeftOut(shown, IGNORE_FILE))
                 continue
             yield path, entry

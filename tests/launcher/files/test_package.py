@@ -74,6 +74,18 @@ def test_results_caches_and_version_control_never_travel(root: Path) -> None:
     assert paths(workspace_package(root)) == ["a", "a/log", "train.py"]
 
 
+def test_a_virtual_environment_travels_only_if_paddleignore_names_it(root: Path) -> None:
+    for name in (".venv", "tools/env"):
+        (root / name / "bin").mkdir(parents=True)
+        (root / name / "bin/python").symlink_to("/usr/bin/python3")
+        (root / name / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    package = workspace_package(root)
+    assert paths(package) == ["tools", "train.py"]
+    assert {one.path for one in package.left_out} == {".venv/", "tools/env/"}
+    (root / ".paddleignore").write_text("!.venv/\n")
+    assert ".venv/bin/python" in paths(workspace_package(root, keep_links=True))
+
+
 def test_paddleignore_has_gits_rules(root: Path) -> None:
     for name in (
         "data/raw/a.bin",
