@@ -17,14 +17,14 @@ from paddle.ops.base.lod import LoDArray, Offsets, TensorArray, ends_of, lod_of,
 from paddle.ops.base.registry import operator
 from paddle.ops.base.segments import owners, positions
 
-_INT64 = np.dtype("int64")
+_INT64, _INT32 = np.dtype("int64"), np.dtype("int32")
 
 
 @operator(
     "beam_search",
     "pre_ids+ pre_scores ids? scores+ -> selected_ids+ selected_scores+ parent_idx~",
     attrs={"level": 0, "beam_size": int, "end_id": int, "is_accumulated": True},
-    infer="-> int64(-1, 1, lod=2), scores(-1, 1, lod=2), int64(-1)",
+    infer="-> int64(-1, 1, lod=2), scores(-1, 1, lod=2), int32(-1)",
 )
 def beam_search(
     pre_ids: Any,
@@ -65,7 +65,7 @@ def beam_search(
     per_prefix = ends_of(np.bincount(prefix[kept], minlength=len(last)))
     lod = (sentences, per_prefix)
     chosen = id_[kept].astype(_INT64)[:, None], score[kept].astype(values.dtype)[:, None]
-    return LoDArray(chosen[0], lod), LoDArray(chosen[1], lod), prefix[kept].astype(_INT64)
+    return LoDArray(chosen[0], lod), LoDArray(chosen[1], lod), prefix[kept].astype(_INT32)
 
 
 def _candidates(

@@ -42,7 +42,7 @@ def test_the_best_continuations_of_each_sentence_stay() -> None:
     assert got_ids.data[:, 0].tolist() == [4, 6, 8, 9]
     assert got_scores.data[:, 0].tolist() == [0.5, 0.6, 0.9, 0.8]
     assert got_ids.lengths() == [[2, 2], [1, 1, 2, 0]]
-    assert parents.tolist() == [0, 1, 2, 2]
+    assert (parents.dtype, parents.tolist()) == (np.int32, [0, 1, 2, 2])
 
 
 def test_a_prefix_that_has_ended_stays_with_its_score() -> None:
