@@ -17,6 +17,9 @@ _FIRST_LINE = regex(rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----|PuTTY-User-Key-Fi
 _HEAD_BYTES = 64
 _LARGEST = 16 << 10  # bytes
 _MAX_LINKS = 40  # as in the kernel
+_OUTSIDE = (
+    "copy the data into the workspace; if the nodes have it, link to its absolute path and give --keep_links"
+)
 _ABSOLUTE = "copy the data into the workspace; if the nodes have it at that path, give --keep_links"
 
 
@@ -69,7 +72,7 @@ def link_problem(link: str, links: Mapping[str, str], tree: Container[str], keep
             continue
         if part == "..":
             if not at:
-                return f"to {target!r}, outside the workspace"
+                return f"to {target!r}, outside the workspace: {_OUTSIDE}"
             at.pop()
             continue
         at.append(part)
