@@ -203,8 +203,9 @@ REMEDIES = tuple(
         ),
         (
             r"^[\w.]*ProcessExitedException: |^RuntimeError: DataLoader worker",
-            "its log shows the error of the child process above; a script that starts processes must do so below "
-            'if __name__ == "__main__":',
+            "its log shows the error of the child process above. Without one, the child was killed, often for lack of "
+            "memory: lower num_workers, prefetch_factor or --nproc_per_node. A script that starts processes must do so "
+            'below if __name__ == "__main__":',
         ),
         (
             r"^IndexError: list index out of range \(sys\.argv\)|error: the following arguments are required: ",

@@ -74,6 +74,11 @@ SHELL_REMEDIES = tuple(
             ".paddleignore lists; --dry_run lists them",
         ),
         (
+            r": (?:line \d+: )?(\S+): (?:cannot execute: required file not found$|\S+: bad interpreter: No such file)",
+            "the program in the first line of {0} does not exist on that node; create a Python environment where it is "
+            "used, because its programs contain its path",
+        ),
+        (
             r": (?:line \d+: )?(\S+): Permission denied$",
             "if {0} is in the workspace, run `chmod +x` on it; otherwise make it accessible to your user on that node",
         ),

@@ -133,6 +133,12 @@ def test_a_hidden_package_a_syntax_error_and_a_lost_peer_are_advised_on(line: st
         ("./run.sh: line 2: /v/bin/activate: No such file or directory", "must exist on every node"),
         ("./run.sh: line 2: exec: uv: not found", "uv is not in PATH"),
         ("sh: uv: not found", "uv is not in PATH"),
+        (
+            "./a.sh: line 2: /v/torchrun: cannot execute: required file not found",
+            "the first line of /v/torchrun",
+        ),
+        ("./a.sh: /v/pip: /w/python: bad interpreter: No such file or directory", "the first line of /v/pip"),
+        ("RuntimeError: DataLoader worker (pid 42) is killed by signal: Killed. ", "lower num_workers"),
         ("./c.sh: 2: source: not found", "write `. ./FILE`"),
         ("./a.sh: line 3: python: command not found", "$PADDLE_PYTHON"),
         ("/usr/bin/env: ‘python’: No such file or directory", "$PADDLE_PYTHON"),
