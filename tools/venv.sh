@@ -72,10 +72,16 @@ if ! "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>
     rm -rf "$venv"
     "$python" -m venv "$venv" || die "setup: $python -m venv $venv failed (see above)"
 fi
+# Beside the installation, which keeps one core busy; the compilation needs Python's standard library alone.
+make_kernels &
+kernels=$!
 for lock in "$@"; do
     echo "setup: installing $lock" >&2
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r "$root/$lock" ||
+    # Python compiles modules when they are imported first, and most of them never are.
+    "$venv/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r "$root/$lock" || {
+        wait
         die "setup: installing $lock failed. Is a package index reachable (pip's usual settings apply)?"
+    }
 done
 : >"$stamp.new"
 {
@@ -83,4 +89,4 @@ done
     for lock in "$@"; do (cd "$root" && cksum "$lock"); done
 } | sort -u >"$stamp.new"
 mv "$stamp.new" "$stamp"
-make_kernels
+wait "$kernels"
