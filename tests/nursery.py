@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import functools
 import gc
 import importlib
@@ -22,6 +23,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 import types
@@ -43,6 +45,8 @@ class Forked:
         apart: standard input and error are pipes as well, `stdin` and `stderr`.
         report_fd: a descriptor that it gets as PADDLE_REPORT_FD.
         inside: files of namespaces that it enters; it has a session of its own then.
+        own_session: it has a session of its own in any case.
+        terminal: the terminal that it has for all three streams and that controls its session.
     """
 
     def __init__(
@@ -56,11 +60,13 @@ class Forked:
         apart: bool = False,
         report_fd: int | None = None,
         inside: Sequence[str] = (),
+        own_session: bool = False,
+        terminal: str = "",
     ) -> None:
         self._exit, ended = os.pipe()
         mine = f"/proc/{os.getpid()}/fd"
         asked = os.pipe() if apart else []
-        told = [] if output else os.pipe()
+        told = [] if output or terminal else os.pipe()
         complained = os.pipe() if apart else []
         self.args = [program, *argv]
         order = {
@@ -68,10 +74,15 @@ class Forked:
             "env": dict(env),
             "cwd": str(cwd or Path.cwd()),
             "ended": f"{mine}/{ended}",
-            "input": f"{mine}/{asked[0]}" if asked else os.devnull,
-            "outputs": [str(output or f"{mine}/{told[1]}"), *(f"{mine}/{each}" for each in complained[1:])],
+            "input": f"{mine}/{asked[0]}" if asked else terminal or os.devnull,
+            "outputs": [
+                terminal or str(output or f"{mine}/{told[1]}"),
+                *(f"{mine}/{each}" for each in complained[1:]),
+            ],
             "report": f"{mine}/{report_fd}" if report_fd else None,
             "inside": inside,
+            "session": bool(inside or own_session or terminal),
+            "terminal": terminal,
         }
         with _STARTS:
             keeper = _keeper(program)
@@ -177,7 +188,7 @@ def _pserver() -> Callable[[list[str]], int]:
 def _launcher() -> Callable[[list[str]], int]:
     import paddle_cluster
     from paddle_cluster.cli import main  # noqa: F401 - what launchers import, and the next three
-    from paddle_cluster.cli.commands import run  # noqa: F401
+    from paddle_cluster.cli.commands import attach, run, status, stop  # noqa: F401
     from paddle_cluster.nodes import connector  # noqa: F401
     from paddle_cluster.ssh import login  # noqa: F401
 
@@ -258,7 +269,7 @@ def _main(program: str) -> int:
 
 def _settle(keeper: int, order: Mapping[str, Any], streams: Sequence[int], report: int | None) -> None:
     """Give a forked process its environment, directory, files and namespaces, and let it die with its parent."""
-    if order["inside"]:
+    if order["session"]:
         os.setsid()
     os.write(1, b"%d\n" % os.getpid())
     libc = ctypes.CDLL(None)
@@ -273,6 +284,8 @@ def _settle(keeper: int, order: Mapping[str, Any], streams: Sequence[int], repor
         os.dup2(stream, descriptor)
     for stream in streams:
         os.close(stream)
+    if order["terminal"]:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     for each in [os.open(path, os.O_RDONLY) for path in order["inside"]]:  # all, before one hides the others
         assert libc.setns(each, 0) == 0, f"cannot enter {order['inside']}"
         os.close(each)

@@ -123,8 +123,10 @@ def test_a_terminal_of_80_columns_wraps_no_line_and_shows_the_curve_of_costs(
     job: tuple[Path, str], conf: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(job[0], tmp_path / "ws", ignore=shutil.ignore_patterns("log", "output"))
-    argv = [sys.executable, str(ROOT / "paddle.py"), "-p", "ws", f"--conf={conf}", "--num_passes=2"]
-    terminal = Terminal(argv, tmp_path, {**os.environ, "TERM": "xterm", "LANG": "C.UTF-8"}, columns=80)
+    env = {**os.environ, "TERM": "xterm", "LANG": "C.UTF-8"}
+    terminal = Terminal(
+        ["-p", "ws", f"--conf={conf}", "--num_passes=2"], tmp_path, env, columns=80, forked=True
+    )
     try:
         assert terminal.wait() == 0, terminal.said
     finally:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
-import pty
 import re
 import select
 import signal
-import struct
 import subprocess
 import sys
 import termios
@@ -21,6 +20,8 @@ from paddle_cluster.control.store import KnownJob
 from paddle_cluster.system import process_id
 from paddle_cluster.system.state_dir import StatePlaces
 from tests.cluster.deadline import wait_for
+from tests.local_nodes import warm_nodes, warm_state
+from tests.nursery import Forked
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 60.0
@@ -37,19 +38,35 @@ class Terminal:
 
     Args:
         columns: of the terminal.
+        forked: whether `argv` are the arguments of paddle.py, for a launcher that is forked.
 
     Attributes:
         said: everything it wrote, as text.
     """
 
-    def __init__(self, argv: list[str], cwd: Path, env: dict[str, str], columns: int = 200) -> None:
+    def __init__(
+        self, argv: list[str], cwd: Path, env: dict[str, str], columns: int = 200, *, forked: bool = False
+    ) -> None:
         self.said = ""
-        self.pid, self._master = pty.fork()
-        if self.pid == 0:
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-            os.chdir(cwd)
-            os.execve(argv[0], argv, env)
-        self._code: int | None = None
+        self._master, terminal = os.openpty()
+        termios.tcsetwinsize(terminal, (40, columns))
+        self._process: subprocess.Popen[bytes] | Forked
+        if forked:
+            self._process = Forked("launcher", argv, env, cwd, terminal=os.ttyname(terminal))
+        else:
+            control = functools.partial(fcntl.ioctl, 0, termios.TIOCSCTTY, 0)
+            self._process = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env=env,
+                stdin=terminal,
+                stdout=terminal,
+                stderr=terminal,
+                start_new_session=True,
+                preexec_fn=control,
+            )
+        os.close(terminal)
+        self.pid = self._process.pid
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait until it has written something."""
@@ -74,30 +91,24 @@ class Terminal:
 
     def kill(self) -> None:
         """kill -9 of the command."""
-        os.kill(self.pid, signal.SIGKILL)
+        self._process.kill()
 
     def wait(self) -> int:
         """Its exit code, -n for signal n."""
 
         def ended() -> bool:
             self._read()
-            if self._code is None:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-                if pid:
-                    self._code = os.waitstatus_to_exitcode(status)
-            return self._code is not None
+            return self._process.poll() is not None
 
         wait_for("the end of the command on the terminal", ended, LIMIT_S)
         self._read()
-        assert self._code is not None
-        return self._code
+        assert self._process.returncode is not None
+        return self._process.returncode
 
     def end(self) -> None:
         """Whatever it still does, it ends."""
-        if self._code is None:
-            with contextlib.suppress(ProcessLookupError):
-                self.kill()
-            self.wait()
+        self._process.kill()
+        self.wait()
         self.close()
 
     def _read(self) -> None:
@@ -112,7 +123,11 @@ class Terminal:
 
 
 class Bench:
-    """A workspace, a conf.py and a state directory of their own."""
+    """A workspace, a conf.py and a state directory of their own.
+
+    Attributes:
+        forked: whether `run` forks launchers, which have the locale and the Python variables of the nursery.
+    """
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -122,15 +137,16 @@ class Bench:
             "HOME": str(place),
             "TERM": "xterm",
             "LANG": "C.UTF-8",
-            "PADDLE_STATE_DIR": str(place / "state"),
+            "PADDLE_STATE_DIR": str(warm_state(place / "state")),
             "XDG_RUNTIME_DIR": str(place / "run"),
             "OPENBLAS_NUM_THREADS": "1",
         }
         self._terminals: list[Terminal] = []
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._started: list[Forked] = []
+        self.forked = True
         (place / "run").mkdir()
         (place / "conf.py").write_text(
-            f"HOSTS = ['local']\nROOT_DIR = {str(place / 'nodes')!r}\nSTOP_GRACE_S = 1\nLEASE_S = 15\n"
+            f"HOSTS = ['local']\nROOT_DIR = {str(warm_nodes(place / 'nodes', 1))!r}\nSTOP_GRACE_S = 1\nLEASE_S = 15\n"
         )
         self.workspace("ws")
 
@@ -149,6 +165,13 @@ class Bench:
 
     def run(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
+        if self.forked:
+            child = Forked("launcher", args, self.env, self.place, apart=True)
+            try:
+                output, errors = child.communicate(LIMIT_S)
+            finally:
+                child.kill()
+            return subprocess.CompletedProcess(child.args, child.wait(LIMIT_S), output, errors)
         return subprocess.run(
             self.argv(*args),
             cwd=self.place,
@@ -160,24 +183,16 @@ class Bench:
             check=False,
         )
 
-    def start(self, *args: str, out: Path | None = None) -> subprocess.Popen[bytes]:
+    def start(self, *args: str, out: Path | None = None) -> Forked:
         """Start a command that goes on; its output goes to a file."""
-        with (out or self.place / "out").open("wb") as sink:
-            child = subprocess.Popen(
-                self.argv(*args),
-                cwd=self.place,
-                env=self.env,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=sink,
-                start_new_session=True,
-            )
-        self._started.append(child)
-        return child
+        sink = out or self.place / "out"
+        sink.write_bytes(b"")
+        self._started.append(Forked("launcher", args, self.env, self.place, sink, own_session=True))
+        return self._started[-1]
 
     def terminal(self, *args: str) -> Terminal:
         """Start a command on a terminal of its own."""
-        self._terminals.append(Terminal(self.argv(*args), self.place, self.env))
+        self._terminals.append(Terminal(list(args), self.place, self.env, forked=True))
         return self._terminals[-1]
 
     def detach(self, workspace: str = "ws") -> KnownJob:
@@ -206,8 +221,7 @@ class Bench:
         for terminal in self._terminals:
             terminal.end()
         for child in self._started:
-            if child.poll() is None:
-                child.kill()
+            child.kill()
             child.wait(LIMIT_S)
         for job in self.jobs():
             if job.running and job.record.launcher.host == process_id.own().host:

@@ -286,8 +286,6 @@ def test_a_state_directory_that_cannot_be_written_stops_no_job(bench: Bench, sta
 
 
 def test_a_state_directory_on_a_full_disk_stops_no_job_and_is_told_once(bench: Bench) -> None:
-    directory = bench.place / "state"
-    directory.mkdir()
     child = bench.start(*bench.job())
     wait_for("the job", lambda: bench.jobs() and bench.jobs()[0].status.get("phase") == "run", LIMIT_S)
     (job,) = bench.jobs()
@@ -304,7 +302,6 @@ def test_a_state_directory_on_a_full_disk_stops_no_job_and_is_told_once(bench: B
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
 def test_a_disk_that_is_really_full_stops_no_job(bench: Bench) -> None:
-    (bench.place / "state").mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=16k,nr_inodes=5", "tmpfs", str(bench.place / "state")]
     script = f'{shlex.join(command)}; head -c 20k /dev/zero > {bench.place}/state/filler || true; exec "$@"'
     done = subprocess.run(

@@ -54,6 +54,7 @@ def job(
     """A job that has ended, in a locale."""
     bench = Bench(tmp_path_factory.mktemp("names"))
     bench.env.update(request.param)
+    bench.forked = False  # Python reads the locale at its start
     (bench.place / "ws/train.py").write_text(TRAIN)
     yield bench.place / "ws/output", bench.run("-p", "ws", "--conf=conf.py", "--mode=collective")
     bench.close()
@@ -89,6 +90,7 @@ def test_links_that_lead_away_and_special_files_are_named_and_counted(
 def test_any_name_is_dispatched_in_any_locale(tmp_path: Path, locale: dict[str, str]) -> None:
     bench = Bench(tmp_path)
     bench.env.update(locale)
+    bench.forked = False
     for name in NAMES:
         place = os.path.join(os.fsencode(bench.place / "ws/data"), name)
         os.makedirs(os.path.dirname(place), exist_ok=True)
