@@ -10,6 +10,7 @@ import contextlib
 import os
 import select
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -108,6 +109,7 @@ class LocalStream:
         code = self._wait()
         if code is None:
             self._child.terminate()  # an agent handles it: it stops its job and exits
+            self._child.send_signal(signal.SIGCONT)  # it may have been stopped
             code = self._wait()
         self._read_errors()
         said = self._stderr.decode("utf-8", "replace").strip()

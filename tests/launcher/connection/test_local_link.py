@@ -51,6 +51,11 @@ def test_a_child_that_ends_without_a_word_is_told_with_its_last_words() -> None:
     link.close()
 
 
+def test_a_child_that_was_stopped_by_a_signal_does_not_stay() -> None:
+    stream = LocalStream(["sh", "-c", "kill -STOP $$; echo woken >&2"], Bootstrap("n", b""))
+    assert stream.end() == "the node agent exited with status -15"
+
+
 def test_a_child_that_fills_standard_error_is_not_blocked() -> None:
     link, events = link_to("head -c 20000000 /dev/zero | tr '\\0' x >&2; echo the end >&2; exec 2>&-; exit 3")
     reason = lost(events)
