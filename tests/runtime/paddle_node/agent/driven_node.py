@@ -241,15 +241,16 @@ def lives(pid: int) -> bool:
 
 def marked(job_id: str) -> list[int]:
     """Pids of living processes whose environment holds this job id."""
+    mark = f"PADDLE_JOB_ID={job_id}".encode()
     found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and lives(int(name)):
-            try:
-                environ = Path(f"/proc/{name}/environ").read_bytes()
-            except OSError:
-                continue
-            if f"PADDLE_JOB_ID={job_id}".encode() in environ.split(b"\0"):
-                found.append(int(name))
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/environ", "rb", 0) as file:
+                environ = file.read()
+        except OSError:
+            continue
+        if mark in environ and mark in environ.split(b"\0") and lives(int(name)):  # few come to the split
+            found.append(int(name))
     return found
 
 

@@ -36,8 +36,9 @@ def nodes_below(folder: Path) -> Iterator[MakeNode]:
     try:
         for job_id in job_ids:
             eventually(partial(unmarked, job_id), f"every process of {job_id} is gone")
-    finally:
+    except BaseException:
         kill_all([pid for job_id in job_ids for pid in marked(job_id)])
+        raise
 
 
 @contextlib.contextmanager
