@@ -9,20 +9,19 @@ initial weights on either device.
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from paddle.errors import ConfigError
+from paddle_node.contract.classes import dataclass, regex
 
 # A numpy or a cupy array; cupy has no types to check against.
 Array: TypeAlias = Any
 
-_DEVICE = re.compile(r"cpu|gpu:(\d+)")
+_DEVICE = regex(r"cpu|gpu:(\d+)")
 _STEP, _TURN, _TURNS = 40, 24, 72  # bits of a step, of an iteration, and of iterations of nested loops
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from paddle.endpoints import check_endpoints
 from paddle.errors import ConfigError, did_you_mean
 from paddle_node.contract import names
+from paddle_node.contract.classes import dataclass, field, fields
 from paddle_node.contract.flags import parse_bool
 
 GLOG_MAX_LOG_SIZE = 1800  # glog's own default, megabytes
@@ -124,7 +124,7 @@ class JobEnvironment:
     """
 
     job_id: str = _variable(names.JOB_ID, _text, "")
-    job_dir: Path | None = _variable(names.JOB_DIR, _path)  # noqa: RUF009 - it makes a field
+    job_dir: Path | None = _variable(names.JOB_DIR, _path)
     node_id: int | None = _variable(names.NODE_ID, _number)
     job_key: str | None = _variable(names.JOB_KEY, _text, repr=False)
     wire: str = _variable(names.WIRE, _one_of("curve", "plain"), "")
@@ -153,7 +153,7 @@ class JobEnvironment:
     report_fd: int | None = _variable(names.REPORT_FD, _number)
     report_pipe: str = _variable(names.REPORT_PIPE, _text, "")
     glog_to_stderr: bool | None = _variable("GLOG_logtostderr", _truth)
-    glog_log_dir: Path | None = _variable("GLOG_log_dir", _path)  # noqa: RUF009 - it makes a field
+    glog_log_dir: Path | None = _variable("GLOG_log_dir", _path)
     glog_max_log_size: int = _variable("GLOG_max_log_size", _megabytes, GLOG_MAX_LOG_SIZE)
 
     @classmethod

@@ -13,7 +13,8 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+
+from paddle_node.contract.classes import NamedTuple
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _TOP_PAD = 16 << 20

@@ -27,9 +27,10 @@ from __future__ import annotations
 import functools
 import importlib
 import struct
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle.errors import WireError
+from paddle_node.contract.classes import NamedTuple
 
 PIECE = 256 << 10
 """The maximum number of plaintext bytes in a piece, which fits in the L1 and L2 caches."""

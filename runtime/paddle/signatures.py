@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
@@ -85,6 +84,8 @@ def advice(unknown: str, known: Sequence[str], what: str = "its arguments") -> s
     near = [each for each in _SYNONYMS.get(unknown, ()) if each in known]
     if not near and unknown in _ELSEWHERE:
         return _ELSEWHERE[unknown]
+    import difflib  # most programs make no such mistake
+
     near += difflib.get_close_matches(unknown, known, n=1, cutoff=_NEAR)
     more = f" and {len(known) - _MOST_LISTED} more" if len(known) > _MOST_LISTED else ""
     listed = ", ".join(known[:_MOST_LISTED]) or "none"
@@ -112,22 +113,26 @@ def explained(made: C) -> C:
     Python's own error names only the unknown one. A class is changed in place; a subclass's own constructor is not.
     """
     owner: Any = made
-    call = owner.__init__ if isinstance(made, type) else owner
-    places = list(inspect.signature(call).parameters)
+    is_class = isinstance(made, type)
+    call = owner.__init__ if is_class else owner
+
+    @cache  # only when it is called: inspecting all functions would slow down the import
+    def places() -> list[str]:
+        return [*(["self"] if is_class else []), *inspect.signature(made).parameters]
 
     @wraps(call)
     def checked(*args: Any, **named: Any) -> Any:
-        if exchanged := misplaced(made.__name__, places, args):
+        if exchanged := misplaced(made.__name__, places(), args):
             raise TypeError(exchanged)
         try:
             return call(*args, **named)
         except TypeError:
-            text = unknown_argument(made.__name__, inspect.signature(call).parameters, named)
+            text = unknown_argument(made.__name__, inspect.signature(made).parameters, named)
             if not text:
                 raise
         raise TypeError(text)
 
-    if not isinstance(made, type):
+    if not is_class:
         return checked  # type: ignore[return-value]
     owner.__init__ = checked
     return made

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import inspect
 import subprocess
 import sys
 from collections.abc import Callable
@@ -118,6 +120,83 @@ def test_a_record_has_the_fields_of_its_base_first(decorator: Any) -> None:
     assert repr(more(7)).endswith("More(a=7, b=3, c=2)")
     assert more.__match_args__ == ("a", "b", "c")
     assert dataclasses.asdict(more(1, 2, 3)) == {"a": 1, "b": 2, "c": 3}
+
+
+@ours(frozen=True, slots=True)
+class Slotted:
+    """A record without a dictionary."""
+
+    x: int
+    y: tuple[int, ...] = ()
+    unit: str = classes.field(default="m", kw_only=True, metadata={"base": True})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StandardSlotted:
+    """The same by the standard decorator."""
+
+    x: int
+    y: tuple[int, ...] = ()
+    unit: str = dataclasses.field(default="m", kw_only=True, metadata={"base": True})
+
+
+@pytest.mark.parametrize("cls", [Slotted, StandardSlotted])
+def test_a_record_with_slots_is_copied(cls: Any) -> None:
+    one = cls(1, (2,), unit="s")
+    assert not hasattr(one, "__dict__")
+    assert [copy.copy(one), copy.deepcopy(one)] == [one] * 2  # by the methods that pickle uses
+    assert cls.__match_args__ == ("x", "y")
+    assert [dict(each.metadata) for each in dataclasses.fields(cls)] == [{}, {}, {"base": True}]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.x = 2
+    with pytest.raises(TypeError, match="positional"):
+        cls(1, (), "s")
+
+
+@pytest.mark.parametrize("decorator", [ours, dataclasses.dataclass])
+def test_methods_that_are_not_wanted_are_those_of_object(decorator: Any) -> None:
+    @decorator(eq=False, repr=False, init=False)
+    class Bare:
+        """A class with fields alone."""
+
+        n: int = 4
+
+    one: Any = Bare()
+    assert (one.n, one == Bare(), hash(one) == hash(one)) == (4, False, True)
+    assert repr(one).endswith(f"{id(one):x}>")
+    with pytest.raises(TypeError):
+        decorator(Bare)(1, 2)
+
+
+@pytest.mark.parametrize("cls", [Slotted, StandardSlotted])
+def test_the_first_records_are_made_as_the_later_ones(cls: Any) -> None:
+    alike = [cls(1, unit="s") for _ in range(8)]
+    assert alike == [alike[0]] * 8
+    for _ in range(8):  # Python's error, whether the constructor is compiled or not
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+            cls()
+    assert list(inspect.signature(cls.__init__).parameters) == ["self", "x", "y", "unit"]
+    assert str(inspect.signature(cls)).startswith(
+        "(x: 'int', y: 'tuple[int, ...]' = (), *, unit: 'str' = 'm')"
+    )
+
+
+def test_the_default_of_a_field_without_a_place_is_set_again_for_each_record() -> None:
+    @ours
+    class Held:
+        """A record whose list is no argument."""
+
+        n: int
+        found: list[int] = classes.field(init=False, default_factory=list)
+        kind: str = classes.field(init=False, default="k")
+
+    made: list[Any] = [Held(n) for n in range(8)]
+    for each in made:
+        each.found.append(each.n)
+    assert [each.found for each in made] == [[n] for n in range(8)]
+    assert {each.kind for each in made} == {"k"}
+    with pytest.raises(ValueError, match="cannot set kind"):
+        classes.replace(made[0], kind="other")
 
 
 def test_only_the_standard_functions_import_their_library() -> None:

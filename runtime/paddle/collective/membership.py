@@ -7,12 +7,12 @@ import hashlib
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Self
 
 from paddle.endpoints import check_endpoints
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
+from paddle_node.contract.classes import dataclass, field
 
 _log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ import random
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from paddle.dataset.download import DatasetError, download, reporting_damage
 from paddle.dataset.records import converting
 from paddle.reader.decorator import Reader
+from paddle_node.contract.classes import dataclass
 
 URL = "http://files.grouplens.org/datasets/movielens/ml-1m.zip"
 MD5 = "c4d9eecfca2ab87c1945afe126590906"

@@ -19,9 +19,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from paddle_node.contract.classes import dataclass, field
 from paddle_node.linux import process_tree
 from paddle_node.linux.prctl import become_subreaper, end_with_parent
 

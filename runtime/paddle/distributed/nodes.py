@@ -6,10 +6,10 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from paddle.endpoints import host_of
 from paddle.errors import ConfigError
+from paddle_node.contract.classes import dataclass
 from paddle_node.linux.inet import family_of
 
 ALONE = "127.0.0.1"

@@ -6,7 +6,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +22,7 @@ from paddle.fluid.program.program import Program, default_main_program, default_
 from paddle.fluid.run.places import CPUPlace
 from paddle.graph.block import Name
 from paddle.ops.base.lod import plain
+from paddle_node.contract.classes import replace
 
 __all__ = ["AsyncExecutor", "DataFeedDesc"]
 

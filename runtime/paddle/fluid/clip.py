@@ -10,7 +10,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Any
 
 from paddle.fluid.errors import FluidError, FluidTypeError, answering
@@ -20,6 +19,7 @@ from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.graph.operator import script_line
 from paddle.signatures import explained
+from paddle_node.contract.classes import dataclass, field
 
 _log = logging.getLogger(__name__)
 _Pair = tuple[Parameter, Variable]

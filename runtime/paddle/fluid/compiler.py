@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from paddle.fluid.run.scope import Scope, global_scope
 from paddle.graph.block import Name
 from paddle.graph.scope import Fetched
 from paddle.signatures import advice
+from paddle_node.contract.classes import replace
 
 if TYPE_CHECKING:
     from paddle.fluid.parallel.data_parallel import DataParallel

@@ -42,7 +42,6 @@ from paddle.reader import (
     compose,
     firstn,
     map_readers,
-    multiprocess_reader,
     shuffle,
     xmap_readers,
 )
@@ -50,6 +49,7 @@ from paddle.signatures import advice, explained
 
 if TYPE_CHECKING:
     from paddle.fluid.transpiler.distributed_files import load_persistables, save_persistables
+    from paddle.reader.processes import multiprocess_reader
 
 __all__ = [
     "DataLoader", "PyReader", "batch", "buffered", "cache", "chain", "compose", "firstn",
@@ -252,6 +252,9 @@ def _mark_feeds(program: Program, feeds: Sequence[str], fetches: Sequence[str]) 
 
 __getattr__, __dir__ = later.attributes(
     __name__,
-    {"paddle.fluid.transpiler.distributed_files": "load_persistables save_persistables"},  # they ask servers
+    {
+        "paddle.fluid.transpiler.distributed_files": "load_persistables save_persistables",  # they ask servers
+        "paddle.reader.processes": "multiprocess_reader",
+    },
     answering(__name__, depth=2),
 )

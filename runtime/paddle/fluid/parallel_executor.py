@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -16,6 +15,7 @@ from paddle.fluid.program.program import Program, default_main_program
 from paddle.fluid.run.places import Place, cpu_places, cuda_places
 from paddle.fluid.run.scope import Scope, global_scope
 from paddle.graph.block import Name
+from paddle_node.contract.classes import replace
 
 _C = TypeVar("_C", bound=Callable[..., Any])
 

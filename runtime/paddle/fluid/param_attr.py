@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
 from paddle.fluid.clip import BaseGradientClipAttr
@@ -13,6 +12,7 @@ from paddle.fluid.initializer import Initializer
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.regularizer import WeightDecayRegularizer
 from paddle.signatures import explained
+from paddle_node.contract.classes import dataclass, replace
 
 
 @explained

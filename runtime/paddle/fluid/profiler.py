@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from paddle.fluid.errors import FluidError, answering
 from paddle.graph.profile import PROFILE, Event
+from paddle_node.contract.classes import NamedTuple
 
 __all__ = ["cuda_profiler", "profiler", "reset_profiler", "start_profiler", "stop_profiler"]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FunctionType
 from typing import Any, TypeAlias
@@ -28,6 +27,7 @@ from paddle.ops.base.body import Body
 from paddle.ops.base.lod import LoDArray
 from paddle.ops.base.registry import NO_SLOTS, attribute_of
 from paddle.ops.base.selected_rows import SelectedRows
+from paddle_node.contract.classes import dataclass, field, replace
 
 STEP, NOTHING, UNWANTED = 0, 1, 2
 # As a set of variables that may have sequences: all variables.

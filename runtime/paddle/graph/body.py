@@ -9,8 +9,7 @@ that point of the run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from paddle.ops.base.errors import EndOfData
 from paddle.ops.base.lod import TensorArray, plain
 from paddle.ops.base.registry import GRAD, GradOp, lookup
 from paddle.ops.math.scale import sum_
+from paddle_node.contract.classes import NamedTuple, dataclass, field
 
 _AFTER = "@AFTER"  # the value that an operator gave to a variable that it also reads
 

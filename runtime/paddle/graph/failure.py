@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from paddle.ops.base.errors import OpError, RowError
 from paddle.ops.base.registry import Spec
 from paddle.ops.base.segments import joined
 from paddle.ops.base.selected_rows import SelectedRows
+from paddle_node.contract.classes import NamedTuple
 
 Shape: TypeAlias = tuple[int, ...]
 _RUNS, _ROUNDING = 3, 1e-3

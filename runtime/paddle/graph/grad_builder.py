@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
 
 from paddle.graph import unique_name
 from paddle.graph.block import Block
@@ -18,6 +17,7 @@ from paddle.graph.operator import EMPTY, Operator, OpRole
 from paddle.graph.variable import Variable
 from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.registry import GRAD, GradOp, LiteralName, lookup
+from paddle_node.contract.classes import dataclass, field, replace
 
 
 @dataclass

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle.graph.operator import Operator
 from paddle.ops.base.lod import LoDArray
 from paddle.ops.base.registry import NO_SLOTS
 from paddle.ops.base.selected_rows import SelectedRows
+from paddle_node.contract.classes import NamedTuple
 
 
 def owner(value: Any) -> Any:

@@ -10,7 +10,6 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Self
 
 from paddle.ops.base.errors import SlotError
 from paddle.ops.base.registry import OpDef, Slot, lookup
+from paddle_node.contract.classes import dataclass, field, replace
 
 EMPTY = "@EMPTY@"  # an output that is not needed, or an absent input of a gradient
 PACKAGE = str(Path(__file__).parents[1]) + os.sep

@@ -12,11 +12,9 @@ Rewrites reduce the work of a plan and preserve every result up to rounding. The
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle.graph.binding import Binder, Call, Rooms
 from paddle.graph.block import Block
@@ -27,6 +25,7 @@ from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
 from paddle.graph.variable import Parameter
 from paddle.signatures import advice
+from paddle_node.contract.classes import NamedTuple, dataclass
 
 Placed = tuple[int, Operator]
 
@@ -294,6 +293,8 @@ def _missing(block: Block, name: str, feeds: set[str]) -> str:
         )
     if variable.elsewhere:
         return f"; {variable.elsewhere}"
+    import difflib  # most programs make no such mistake
+
     unknown = {each.lower(): each for each in sorted(feeds) if block.find(each) is None}
     near = difflib.get_close_matches(name.lower(), unknown, n=1)
     if near:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle.backend import settled
 from paddle.graph.operator import Operator
+from paddle_node.contract.classes import NamedTuple
 
 Call = Callable[[list[Any]], None]
 

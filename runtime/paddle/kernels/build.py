@@ -17,10 +17,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from paddle.kernels import library
+from paddle_node.contract.classes import dataclass
 
 TARGETS = {
     "linux-x86_64-gnu": "x86_64-linux-gnu.2.17",

@@ -10,7 +10,6 @@ import logging
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from paddle.errors import ConfigError
 from paddle.optim.schedule import (
@@ -21,6 +20,7 @@ from paddle.optim.schedule import (
     read_step_schedule,
 )
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle_node.contract.classes import NamedTuple
 
 _log = logging.getLogger(__name__)
 _MOST = 100.0

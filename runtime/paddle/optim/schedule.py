@@ -12,9 +12,10 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from paddle.errors import ConfigError
+from paddle_node.contract.classes import NamedTuple
 
 Formula: TypeAlias = Callable[[float, float, float, int], float]
 """(base rate, decay_a, decay_b, n) -> rate."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from paddle.errors import ConfigError
 from paddle.optim.rules.rule import Array, State, Step, decay
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient, rate_of, rule_of
+from paddle_node.contract.classes import NamedTuple
 
 
 class Since(NamedTuple):

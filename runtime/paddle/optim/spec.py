@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from paddle.optim.rules.rule import Rule
 from paddle.optim.rules.table import HYPER_RANGES, OTHER_RANGE, RULES
 from paddle.optim.schedule import SAMPLE_SCHEDULES, STEP_SCHEDULES, read_segments, similar_to
 from paddle.signatures import explained
+from paddle_node.contract.classes import NamedTuple, dataclass, field, fields, replace
 
 _MAX_DISCARD_RATIO = 1e6
 # Offsets in bytes must fit in 64 bits for elements of any size.

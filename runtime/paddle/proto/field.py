@@ -6,12 +6,13 @@ from __future__ import annotations
 import numbers
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from paddle import protobuf
 from paddle.errors import ConfigError, ModelFileError, PaddleError
+from paddle_node.contract.classes import NamedTuple
 
 ZEROS: Mapping[str, Any] = {"string": "", "bytes": b"", "bool": False, "double": 0.0, "float": 0.0}
 _FLOAT = struct.Struct("<f")

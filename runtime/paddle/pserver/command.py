@@ -16,7 +16,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
 
@@ -41,6 +40,7 @@ from paddle.pserver.wire.poller import AdaptiveWait
 from paddle.pserver.wire.verbs import Ping
 from paddle.report import Reporter
 from paddle.threads import Flag, ServiceThread
+from paddle_node.contract.classes import dataclass, field
 from paddle_node.contract.facts import Queue
 from paddle_node.contract.flags import MAX_PORT, PSERVER_FLAGS
 

@@ -13,9 +13,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +26,7 @@ from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.walk import Source, TableRows
 from paddle.threads import ServiceThread
+from paddle_node.contract.classes import NamedTuple, replace
 
 _JITTER = Random()  # noqa: S311 - not the global generator, whose sequence belongs to the program
 _log = logging.getLogger(__name__)

@@ -24,7 +24,6 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -36,6 +35,7 @@ from paddle.errors import ConfigError
 from paddle.pserver.followed import Followed, StaleCopy
 from paddle.threads import ServiceThread
 from paddle_node.contract import checked_json
+from paddle_node.contract.classes import dataclass
 from paddle_node.linux.inet import discard_unread
 
 MAX_IDS = 1 << 16

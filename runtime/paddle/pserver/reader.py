@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -34,6 +33,7 @@ from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import READ_PART, READER, Message, Section, rows_at_once
 from paddle.pserver.wire.table_rows import read_left, read_lineage, read_rows
 from paddle.pserver.wire.verbs import Describe, Ok, View, Walk, Walked
+from paddle_node.contract.classes import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import PushPull
 from paddle.reader.tasks import TaskQueues
+from paddle_node.contract.classes import dataclass, regex, replace
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _REST = 9.0  # multiple of the time that copying a slice took, if there are requ
 _IDLE_S = 0.002  # without a request
 _NOTHING_S = 0.0002
 _POLL_S = 0.002
-_NAMED = re.compile(r"(\d+)(?:\.([\w.-]+))?", re.ASCII)  # a checkpoint: its batch, and the job that wrote it
+_NAMED = regex(r"(\d+)(?:\.([\w.-]+))?", re.ASCII)  # a checkpoint: its batch, and the job that wrote it
 
 
 @dataclass(frozen=True, slots=True)

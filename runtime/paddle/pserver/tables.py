@@ -15,9 +15,7 @@ from a single batch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +33,7 @@ from paddle.pserver.sparse.blocks import NO_IDS, ROW_DTYPES, Header, Lineage, Si
 from paddle.pserver.sparse.serving import ServedTable
 from paddle.pserver.sparse.walk import Cursor, Source, TableRows
 from paddle.pserver.wire.configuration import Configuration
+from paddle_node.contract.classes import NamedTuple, dataclass, field, replace
 
 _AT_ONCE = 1 << 14
 

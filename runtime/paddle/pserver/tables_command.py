@@ -7,7 +7,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from paddle.command_parser import PROGRAM, CommandParser
@@ -16,6 +15,7 @@ from paddle.pserver.exported.formats import FORMATS
 from paddle.pserver.reader import Reader
 from paddle.pserver.sparse.blocks import ROW_DTYPES
 from paddle.pserver.tables import ListedTable, Saved, convert, export, listed
+from paddle_node.contract.classes import asdict
 
 _EPILOG = """The job's servers are given by --servers or PADDLE_PSERVERS_IP_PORT_LIST; its secret is read from the
 variable PADDLE_JOB_KEY. GrowingTable(start=PATH) starts from an exported table or a file."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+from paddle_node.contract.classes import NamedTuple, dataclass
 
 MOST_FAILURES = 3
 MOST_PIECES = 10  # of a task

@@ -9,7 +9,6 @@ UTF-8, and bytes otherwise. `pickling` writes such pickles.
 from __future__ import annotations
 
 import codecs
-import re
 import struct
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -18,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddle.errors import PaddleError
+from paddle_node.contract.classes import regex
 
-DTYPE = re.compile(r"[<>=|]?(?:[biufcSU]\d{1,4}|\?)")
+DTYPE = regex(r"[<>=|]?(?:[biufcSU]\d{1,4}|\?)")
 _BROKEN = (
     ValueError,
     KeyError,

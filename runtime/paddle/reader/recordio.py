@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, NamedTuple, Self
+from typing import BinaryIO, Self
 
 from paddle.errors import PaddleError
 from paddle.reader import snappy
+from paddle_node.contract.classes import NamedTuple
 
 MAGIC = 0x01020304
 MAX_CHUNK = 1 << 30

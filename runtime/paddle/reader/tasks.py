@@ -19,13 +19,13 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TextIO
 
 from paddle.errors import ConfigError
 from paddle.reader.leases import MOST_FAILURES, Dataset, Holder, tasks_of
+from paddle_node.contract.classes import dataclass, field
 
 LEASE_S = 1200.0
 LOST_S = 2.0  # a connection that broke may come back

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from paddle.swig.arrays import Array, IVector, Matrix
 from paddle.v2.data_type import InputType, SequenceType, dense_vector, integer_value
 from paddle.v2.errors import UsageError
+from paddle_node.contract.classes import dataclass
 
 
 @dataclass

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from paddle.v2.parameters import Parameters
 from paddle.v2.training import gradient_machine
 from paddle.v2.training.feeder import DataFeeder, Feed
 from paddle.v2.training.updater import LocalUpdater
+from paddle_node.contract.classes import replace
 
 PASS_TRAIN, PASS_TEST, PASS_GC = 0, 1, 2
 PARAMETER_VALUE, PARAMETER_GRADIENT, PARAMETER_MOMENTUM = 0, 1, 2

@@ -6,7 +6,6 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from paddle.v2 import model
 from paddle.v2.errors import UsageError, python2_hint
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.network import OWN_FIELD, Network, NetworkMessage, fill, network_of, sources
+from paddle_node.contract.classes import replace
 from paddle_node.contract.flags import parse_bool
 
 __all__ = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from logging import Logger
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from paddle.v2.training.feeder import DataFeeder, Feed
 from paddle.v2.training.gradient_machine import GradientMachine
 from paddle.v2.training.metric import Metrics
 from paddle.v2.training.training_log import TrainingLog
+from paddle_node.contract.classes import replace
 from paddle_node.contract.flags import Value
 
 

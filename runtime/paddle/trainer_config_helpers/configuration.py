@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from paddle.graph.operator import warn_script
@@ -16,6 +15,7 @@ from paddle.v2 import model
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.optimizer import Optimizer
+from paddle_node.contract.classes import dataclass, field
 
 
 @dataclass(frozen=True)

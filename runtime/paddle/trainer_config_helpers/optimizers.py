@@ -7,7 +7,6 @@ A learning method has a name and its own hyperparameters; all other values are a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +14,7 @@ from paddle.signatures import parsed, takes
 from paddle.trainer_config_helpers.configuration import current
 from paddle.v2 import model, optimizer, regularization
 from paddle.v2.errors import UsageError, UsageTypeError
+from paddle_node.contract.classes import dataclass
 
 __all__ = [
     "BaseRegularization",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from paddle import protobuf
@@ -33,6 +32,7 @@ from paddle.v2.layer.output import LayerOutput
 from paddle.v2.messages import AGENTS, GROUP, SIZED_BY_INPUT
 from paddle.v2.network import FIRST_FIELD, Network, has_network, network_of
 from paddle.v2.parameter_format import ParameterConfig
+from paddle_node.contract.classes import replace
 
 _PICKLE = b"\x80"
 """The first byte of a pickle."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from paddle.signatures import explained
 from paddle.v2.errors import UsageError
 from paddle.v2.parameter_format import UpdateHook
+from paddle_node.contract.classes import dataclass, field, fields, replace
 
 __all__ = [
     "Extra", "ExtraAttr", "ExtraLayerAttribute", "Hook", "HookAttr", "HookAttribute", "Param", "ParamAttr",

@@ -6,10 +6,10 @@ from __future__ import annotations
 import enum
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from paddle.errors import if_divided
 from paddle.v2.errors import UsageError
+from paddle_node.contract.classes import dataclass, replace
 
 NO_WORD = 0xFFFFFFFF
 """The id of a word that is not in the dictionary: its row of a table is zeros, unless the table is sparse."""

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import re
-
 from paddle.errors import ConfigError, MissingNameError, ModelFileError, NotAvailableError, PaddleError
+from paddle_node.contract.classes import regex
 
 
 class UsageError(ConfigError):
@@ -20,7 +19,7 @@ class TrainingError(PaddleError):
     """Raised when training cannot continue, because a cost is not finite or there is no data."""
 
 
-_OF_PYTHON_2 = re.compile(
+_OF_PYTHON_2 = regex(
     r"has no attribute '(?:has_key|iteritems|itervalues|iterkeys|izip|imap|maxint)'"
     r"|name '(?:xrange|unicode|raw_input|basestring|long|reduce|unichr|execfile|file|cmp)' is not defined"
     r"|No module named '(?:cPickle|Queue|StringIO|cStringIO|ConfigParser|urllib2)'"

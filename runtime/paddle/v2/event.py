@@ -8,8 +8,9 @@ EndPass. ``batch_id`` starts at 0 in every pass.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
+
+from paddle_node.contract.classes import dataclass, field, fields
 
 if TYPE_CHECKING:
     from paddle.v2.training.gradient_machine import LayerOutputs
@@ -40,13 +41,13 @@ class Event:
 
     def __getattr__(self, name: str) -> NoReturn:
         mine = type(self)
-        known = [each for each in mine.__dataclass_fields__ if each != "evaluator"]  # type: ignore[attr-defined]
+        known = [each for each in mine.__fields__ if each != "evaluator"]  # type: ignore[attr-defined]
         known += ["metrics"] if isinstance(self, WithMetric) else []
         asked = _SYNONYMS.get(name, name)
         owners = [
             each.__name__
             for each in (EndIteration, EndPass)
-            if asked in {*each.__dataclass_fields__, *dir(each)}
+            if asked in {*(one.name for one in fields(each)), *dir(each)}
         ]
         hint = f"; it has {', '.join(known)}"
         if asked in known:

@@ -8,12 +8,12 @@ A row of `INPUTS` names the message in a layer's first input, and its fields in 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle.v2.model import InputConfig, LayerConfig
+from paddle_node.contract.classes import NamedTuple, regex
 
 Message = Mapping[str, Any]
 """Field -> value, a list for a repeated field, a Message for an inner one."""
@@ -175,7 +175,7 @@ _OPERATORS: Mapping[str, tuple[str, str]] = {
 }
 _IMAGE = "channels img_size=in_width img_size_y=in_height"
 _OF_PROJECTIONS = frozenset(["mixed", "concat2", "concat"])
-_SOURCE = re.compile(r"([\w-]+)(?:\[(-?\d+)\]|(\*))?")
+_SOURCE = regex(r"([\w-]+)(?:\[(-?\d+)\]|(\*))?")
 
 
 def type_of(config: LayerConfig) -> tuple[str, Message]:

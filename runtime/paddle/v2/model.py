@@ -11,13 +11,13 @@ import contextlib
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from paddle.graph.operator import script_line
 from paddle.v2.attr import Initializer, ParameterAttribute
 from paddle.v2.data_type import InputType, whole_number
 from paddle.v2.errors import UsageError
 from paddle.v2.parameter_format import NORMAL, UNIFORM, ParameterConfig
+from paddle_node.contract.classes import dataclass, field, replace
 
 Attrs = Mapping[str, "bool | int | float | str | Sequence[int] | Sequence[float]"]
 ZEROS = ParameterAttribute(initial_mean=0.0, initial_std=0.0)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from paddle import protobuf
@@ -32,6 +31,7 @@ from paddle.v2.messages import (
 )
 from paddle.v2.model import EvaluatorConfig, Extras, InputConfig, LayerConfig, Model
 from paddle.v2.parameter_format import ParameterConfig, UpdateHook
+from paddle_node.contract.classes import asdict, dataclass, fields, replace
 
 FORMAT = "paddle-v2-network"
 VERSION = 1

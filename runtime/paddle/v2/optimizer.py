@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from inspect import Parameter, Signature, signature
 from types import MappingProxyType
 from typing import Any, TypedDict, Unpack
@@ -24,6 +23,7 @@ from paddle.signatures import advice, bound, explained, parsed
 from paddle.v2 import model
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.regularization import L2Regularization
+from paddle_node.contract.classes import dataclass
 
 _log = logging.getLogger(__name__)
 

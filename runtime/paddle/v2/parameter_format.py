@@ -18,7 +18,6 @@ import struct
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
 from typing import IO, Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from paddle.proto.ParameterConfig_pb2 import MESSAGES
 from paddle.v2.errors import ModelFileError, UsageTypeError
+from paddle_node.contract.classes import asdict, dataclass, fields
 
 NORMAL, UNIFORM = 0, 1
 MAX_ELEMENTS = 1 << 40

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from paddle.signatures import function, renamed, takes
@@ -13,6 +12,7 @@ from paddle.v2.attr import Param
 from paddle.v2.layer.lstm_gru import width_of
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.model import ZEROS
+from paddle_node.contract.classes import replace
 
 
 @takes(

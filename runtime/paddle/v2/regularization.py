@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paddle.signatures import explained
 from paddle.v2.errors import UsageError
+from paddle_node.contract.classes import dataclass
 
 
 @explained

@@ -11,7 +11,6 @@ import logging
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from paddle.backend import Device
 from paddle.endpoints import endpoint_of, host_of, listed
@@ -21,6 +20,7 @@ from paddle.flags import read_flags
 from paddle.graph.operator import script_line, warn_script
 from paddle.ops.base.threads import COMPUTE
 from paddle.v2.errors import UsageError
+from paddle_node.contract.classes import dataclass, replace
 from paddle_node.contract.flags import INIT_FLAGS, Value
 
 _log = logging.getLogger(__name__)

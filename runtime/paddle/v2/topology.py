@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import IO, Any
 
 from paddle.v2 import model
@@ -14,6 +13,7 @@ from paddle.v2.layer.output import LayerOutput
 from paddle.v2.model import LayerConfig
 from paddle.v2.network import NetworkMessage, network_of
 from paddle.v2.parameter_format import binary
+from paddle_node.contract.classes import replace
 
 Layers = LayerOutput | Sequence[LayerOutput]
 

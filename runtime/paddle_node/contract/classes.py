@@ -18,8 +18,10 @@ _WRONG = "{}: missing, unknown or repeated arguments: {}"
 if TYPE_CHECKING:
     import re
     from contextlib import suppress as suppress
+    from dataclasses import asdict as asdict
     from dataclasses import dataclass as dataclass
     from dataclasses import field as field
+    from dataclasses import fields as fields
     from dataclasses import replace as replace
 
     regex = re.compile
@@ -125,7 +127,7 @@ else:
             return kind is not None and issubclass(kind, self._kinds)
 
     def __getattr__(name: str) -> Any:
-        if name not in ("dataclass", "field", "replace"):
+        if name not in ("asdict", "dataclass", "field", "fields", "replace"):
             raise AttributeError(name)
         from paddle_node.contract import light_dataclasses  # agents have no dataclasses
 

@@ -15,7 +15,6 @@ import socket
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Generic, Self
@@ -27,6 +26,7 @@ from paddle.collective.membership import Membership
 from paddle.endpoints import address_of
 from paddle.errors import ConfigError, PortBusy, WireError
 from paddle.report_times import ReportTimes
+from paddle_node.contract.classes import dataclass
 
 _JITTER = Random()  # noqa: S311 - not the global generator, whose sequence belongs to the program
 _log = logging.getLogger(__name__)

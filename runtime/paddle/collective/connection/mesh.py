@@ -18,7 +18,6 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from paddle.collective.connection.calls import Callers, call
 from paddle.collective.connection.rendezvous import Met
@@ -27,6 +26,7 @@ from paddle.collective.errors import PeerLate
 from paddle.collective.membership import Membership
 from paddle.sealed_stream import Handshake, SealedSink, SealedSource
 from paddle.sealing import PIECE, TOKEN_BYTES, SealError
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.records import Rank
 
 _TRIES = 4  # attempts per call, since unauthenticated peers may block a partner's listener

@@ -9,14 +9,13 @@ import os
 import platform
 import secrets
 import time
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from paddle.collective.connection.calls import Callers, call, listen
 from paddle.collective.connection.stream import Stream
 from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, PeerLost
 from paddle.collective.membership import Membership
 from paddle.sealing import is_possible
+from paddle_node.contract.classes import NamedTuple, dataclass
 from paddle_node.linux import proc
 
 _log = logging.getLogger(__name__)

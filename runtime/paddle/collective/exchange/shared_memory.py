@@ -15,11 +15,11 @@ import select
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from paddle.collective.errors import CollectiveError, PeerLate
 from paddle.collective.membership import Membership
 from paddle_node.contract import checked_json
+from paddle_node.contract.classes import dataclass
 from paddle_node.linux import descriptors
 
 _MAX_HELLO = 1 << 10

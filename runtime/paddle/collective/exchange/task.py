@@ -9,13 +9,14 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.collective.errors import PeerDiffers
 from paddle.errors import ConfigError
+from paddle_node.contract.classes import NamedTuple
 
 _FORM = struct.Struct("<4q")
 SIZE = _FORM.size

@@ -13,11 +13,11 @@ import contextlib
 import select
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from paddle.collective.connection.stream import Stream
 from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, PeerLost
 from paddle.errors import WireError
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.records import Rank, Whole
 
 _KINDS = {"lost": PeerLost, "differs": PeerDiffers, "late": PeerLate}

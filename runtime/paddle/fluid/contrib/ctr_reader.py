@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from paddle.fluid.program.variable import Variable
 from paddle.fluid.reader import PyReader
 from paddle.ops.base.lod import offsets_of, with_lod
 from paddle.reader.minibatch import batch
+from paddle_node.contract.classes import NamedTuple
 
 __all__ = ["ctr_reader"]
 

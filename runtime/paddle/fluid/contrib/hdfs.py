@@ -9,9 +9,9 @@ import subprocess
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from paddle.fluid.errors import RunError
+from paddle_node.contract.classes import NamedTuple
 
 __all__ = ["HDFSClient"]
 

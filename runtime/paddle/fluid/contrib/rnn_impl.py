@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy.typing as npt
 
@@ -19,6 +19,7 @@ from paddle.fluid.contrib.layer import Layer
 from paddle.fluid.errors import FluidError
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
 from paddle.fluid.program.variable import Variable
+from paddle_node.contract.classes import NamedTuple
 
 __all__ = ["BasicGRUUnit", "BasicLSTMUnit", "basic_gru", "basic_lstm"]
 

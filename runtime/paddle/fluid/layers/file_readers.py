@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from paddle.fluid.program.program import default_main_program, default_startup_p
 from paddle.fluid.program.variable import Variable, VarType
 from paddle.fluid.run.scope import global_scope
 from paddle.graph import unique_name
+from paddle_node.contract.classes import dataclass
 
 __all__ = ["Preprocessor", "batch", "open_files", "open_recordio_file", "random_data_generator", "shuffle"]
 

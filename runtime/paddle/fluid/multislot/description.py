@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from paddle.fluid.errors import ModelFileError
 from paddle.fluid.multislot.samples import Slot, SlotType
+from paddle_node.contract.classes import dataclass, field
 
 _TOKEN = re.compile(
     r"""\s+|\#[^\n]*|(?P<name>\w+)|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<sign>[-:{}<>;,\[\]])"""

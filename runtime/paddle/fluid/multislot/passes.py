@@ -14,9 +14,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from paddle.ops.base.lod import plain
 from paddle.reader.channel import Channel, pump, running
 from paddle.reader.parallel import buffered
 from paddle.threads import ServiceThread, left_to_finish
+from paddle_node.contract.classes import NamedTuple, dataclass
 
 _BLOCKS_AHEAD = 4  # blocks of a thread
 

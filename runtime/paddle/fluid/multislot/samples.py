@@ -9,7 +9,6 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +19,7 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.variable import Variable
 from paddle.ops.base.lod import LoDArray, ends_of
+from paddle_node.contract.classes import dataclass
 
 
 class SlotType(enum.Enum):

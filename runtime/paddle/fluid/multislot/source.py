@@ -15,11 +15,11 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import IO, BinaryIO
 
 from paddle.fluid.errors import RunError
 from paddle.fluid.multislot.text import Lines
+from paddle_node.contract.classes import dataclass
 
 PLAIN = "cat"
 BLOCK_BYTES = 1 << 20

@@ -7,7 +7,6 @@ A line contains, for each slot, the number of values and the values, all separat
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.multislot.samples import Column, Samples, Slot, SlotType
 from paddle.fluid.multislot.tokens import Tokens
 from paddle.ops.base.lod import ends_of
+from paddle_node.contract.classes import dataclass
 
 
 class DataLineError(FluidError):

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -44,6 +43,7 @@ from paddle.fluid.run.flags import checks_finite
 from paddle.fluid.run.places import CUDAPlace, Place
 from paddle.fluid.run.scope import Scope
 from paddle.ops.base.selected_rows import SelectedRows, concatenated
+from paddle_node.contract.classes import replace
 
 
 class DataParallel:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -22,6 +21,7 @@ from paddle.collective.errors import CollectiveError
 from paddle.collective.ranks import Ranks
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.threads import ServiceThread
+from paddle_node.contract.classes import dataclass
 
 BUCKET_BYTES = 4 << 20
 """The size of a bucket in bytes: the fixed cost of a sum is then negligible, and sums start early in the pass."""

@@ -13,11 +13,10 @@ loss, is outdated. `rest_at` finds where to cut a program so that the rest runs 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.graph.operator import EMPTY
+from paddle_node.contract.classes import NamedTuple, dataclass
 
 _SERVED = (OpRole.RPC, OpRole.DIST)
 _ONCE = (OpRole.OPTIMIZE, OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +17,7 @@ from paddle.fluid.parallel.strategies import BuildStrategy, GradientScaleStrateg
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
 from paddle.ops.base.registry import OpDef, Slot
+from paddle_node.contract.classes import dataclass, replace
 
 REDUCED = "@REDUCED"
 _MEETING = ("allreduce", "broadcast")

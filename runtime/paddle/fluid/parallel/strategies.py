@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from types import MappingProxyType
 from typing import ClassVar
@@ -17,6 +16,7 @@ from typing import ClassVar
 from paddle.errors import MissingNameError
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.signatures import advice
+from paddle_node.contract.classes import dataclass, field, fields
 
 _MERGE, _REPEATS = "multi_batch_merge_pass", "num_repeats"
 

@@ -7,7 +7,6 @@ An appended operator takes the current role and name scope of its program.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Self, cast
 from weakref import ref
 
@@ -24,6 +23,7 @@ from paddle.graph.block import Name
 from paddle.graph.operator import script_line
 from paddle.ops.base.errors import OpError, ShapeError
 from paddle.ops.base.registry import Spec
+from paddle_node.contract.classes import replace
 
 Initializer = Callable[[Any, Any], Any]
 """An object of `fluid.initializer`: appends to a block the operator that initializes a variable."""

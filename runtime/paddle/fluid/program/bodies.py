@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, cast
+from typing import cast
 
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.program import default_main_program
 from paddle.fluid.program.variable import Variable, VarType
+from paddle_node.contract.classes import NamedTuple
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from math import prod
 from numbers import Real
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -23,6 +23,7 @@ from paddle.graph.block import Name
 from paddle.graph.operator import script_line, warn_script
 from paddle.graph.scope import Scope
 from paddle.optim.learning_rate import unusual
+from paddle_node.contract.classes import NamedTuple
 
 _log = logging.getLogger(__name__)
 _GROWTHS = 5

@@ -7,7 +7,6 @@ The types of operator attributes have the numbers of the original's file format.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Self
 from weakref import ReferenceType
@@ -16,6 +15,7 @@ from paddle import graph
 from paddle.fluid.errors import FluidError, ModelFileError
 from paddle.fluid.program.descriptions import OpDesc
 from paddle.graph.operator import EMPTY, OpRole
+from paddle_node.contract.classes import dataclass, field, replace
 
 __all__ = ["EMPTY", "OP_ROLE", "OP_ROLE_VAR", "OpRole", "Operator"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Parameter
 from paddle.graph.operator import script_line
 from paddle.graph.scope import Scope
+from paddle_node.contract.classes import NamedTuple
 
 _log = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 from paddle.fluid.program.advice import channels_last
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import PROGRAMS, Program
 from paddle.graph.operator import script_line
+from paddle_node.contract.classes import NamedTuple
 
 _log = logging.getLogger(__name__)
 

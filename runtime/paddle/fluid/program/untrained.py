@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 from paddle.fluid.program.operator import OpRole
@@ -16,12 +14,13 @@ from paddle.fluid.program.program import PROGRAMS, Program
 from paddle.fluid.program.variable import Parameter
 from paddle.graph.operator import script_line
 from paddle.graph.scope import Scope
+from paddle_node.contract.classes import NamedTuple, regex
 
 _log = logging.getLogger(__name__)
 
 _RANDOM = frozenset({"uniform_random", "gaussian_random", "truncated_gaussian_random"})
 _INITIAL = _RANDOM | {"fill_constant"}
-_NUMBER = re.compile(r"\d+")
+_NUMBER = regex(r"\d+")
 
 
 class _Found(NamedTuple):

@@ -8,7 +8,6 @@ import math
 import os
 import time
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paddle import graph
@@ -17,6 +16,7 @@ from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
 from paddle.fluid.errors import FluidError
 from paddle.report_times import ReportTimes
+from paddle_node.contract.classes import dataclass
 
 if TYPE_CHECKING:
     from paddle.pserver.wire.keys import WireKeys

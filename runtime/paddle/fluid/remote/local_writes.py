@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,6 +22,7 @@ from paddle.graph.scope import Cell
 from paddle.ops.base.lod import plain
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.pserver.wire.named_values import Rows, Value, fingerprint
+from paddle_node.contract.classes import dataclass
 
 _log = logging.getLogger(__name__)
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from paddle.pserver.wire.named_values import Value, value_bytes
 from paddle.threads import ServiceThread, left_to_finish
+from paddle_node.contract.classes import NamedTuple
 
 EARLY_BYTES = 1 << 20
 """The least number of bytes for a separate message; 8 ms at 1 Gbit/s."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from paddle.backend import Device, DeviceError
 from paddle.fluid.errors import FluidError
+from paddle_node.contract.classes import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
 from types import NoneType
 from typing import Any
 
@@ -22,6 +21,7 @@ from paddle.fluid.run.tensor import LoDTensor, LoDTensorArray, whole_numbers
 from paddle.graph.scope import Cell
 from paddle.ops.base.lod import TensorArray
 from paddle.ops.base.selected_rows import SelectedRows
+from paddle_node.contract.classes import replace
 
 
 class RowsHandle:

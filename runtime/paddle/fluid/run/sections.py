@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from queue import Queue
 from typing import Any
@@ -26,6 +25,7 @@ from paddle.fluid.program.program import Program
 from paddle.graph.scope import Scope
 from paddle.ops.base.registry import GRAD
 from paddle.threads import ServiceThread
+from paddle_node.contract.classes import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ An operator reads its inputs from a scope and stores its outputs there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from paddle import graph
 from paddle.fluid.program.operator import AttrType, attribute_type
@@ -19,6 +19,7 @@ from paddle.fluid.run.scope import Scope
 from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.lod import lod_of, plain
 from paddle.ops.base.registry import OpDef, find, lookup, registered
+from paddle_node.contract.classes import NamedTuple
 
 
 class SlotProto(NamedTuple):

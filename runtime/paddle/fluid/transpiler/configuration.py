@@ -7,12 +7,12 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
 from paddle.fluid.parallel.strategies import Options
 from paddle.signatures import explained
+from paddle_node.contract.classes import dataclass
 
 
 class Named(Protocol):

@@ -10,13 +10,13 @@ because an update uses only these.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import OP_ROLE, OP_ROLE_VAR, Operator, OpRole
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.transpiler.placement import Placed, PlacedSlice
+from paddle_node.contract.classes import dataclass
 
 
 @dataclass(frozen=True)

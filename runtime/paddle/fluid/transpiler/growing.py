@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from paddle.fluid.errors import FluidError
@@ -21,6 +20,7 @@ from paddle.fluid.program.variable import Variable, VarType
 from paddle.graph import unique_name
 from paddle.optim.rules.table import FLUID, RULES
 from paddle.optim.spec import OptimizerSpec
+from paddle_node.contract.classes import dataclass, replace
 
 PATH = "kLookupTablePath"
 

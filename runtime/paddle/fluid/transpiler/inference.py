@@ -6,7 +6,6 @@ The new values are separate parameters, `<name>_fuse_bn`, so that other programs
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -19,6 +18,7 @@ from paddle.fluid.program.block import Block
 from paddle.fluid.program.program import Program
 from paddle.fluid.run.places import Place
 from paddle.fluid.run.scope import Scope, global_scope
+from paddle_node.contract.classes import dataclass, replace
 
 _SUFFIX = "_fuse_bn"
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from math import ceil, prod
 from typing import Protocol
 
@@ -14,6 +13,7 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.transpiler.configuration import PSDispatcher
+from paddle_node.contract.classes import dataclass
 
 
 class Shaped(Protocol):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, overload
 
 from paddle import graph
@@ -15,6 +14,7 @@ from paddle.fluid.program.variable import Variable
 from paddle.fluid.remote.local_writes import Part, ServedVariables
 from paddle.fluid.transpiler.placement import Placed, PlacedSlice
 from paddle.fluid.transpiler.separation import sliced_states
+from paddle_node.contract.classes import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from paddle.backend import Array, array_module
@@ -12,6 +11,7 @@ from paddle.ops.activation.plain import elementwise, sigmoid
 from paddle.ops.base.registry import GRAD, GradOp, Names, gradient_maker, operator
 from paddle.ops.base.second import curved
 from paddle.ops.base.selected_rows import SelectedRows
+from paddle_node.contract.classes import replace
 
 _SELU = {"scale": 1.0507009873554805, "alpha": 1.6732632423543772}
 

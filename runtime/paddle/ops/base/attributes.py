@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from paddle.errors import if_divided
 from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.errors import AttrError
+from paddle_node.contract.classes import NamedTuple
 
 # Attributes that every operator has; they are not passed to kernels.
 COMMON_ATTRS: Mapping[str, object] = MappingProxyType({"op_role": 0, "op_role_var": (), "op_namescope": "/"})

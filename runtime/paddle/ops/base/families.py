@@ -9,14 +9,15 @@ module.
 from __future__ import annotations
 
 import pkgutil
-import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 from functools import cache
 from importlib import import_module
 
+from paddle_node.contract.classes import regex
+
 _PACKAGE = "paddle.ops"
-_QUOTED = re.compile(rb'"(\w+)(?=")')
+_QUOTED = regex(rb'"(\w+)(?=")')
 _WRITTEN = (b'operator("', b'operator(\n    "')
 
 

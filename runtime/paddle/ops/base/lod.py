@@ -15,7 +15,6 @@ TensorArray: values by index, as loops write and read them; the variable's type 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy.typing as npt
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import InputError
+from paddle_node.contract.classes import dataclass
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
 # Outermost level first.

@@ -28,10 +28,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from keyword import iskeyword
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle.errors import did_you_mean
 from paddle.ops.base import families
@@ -39,6 +38,7 @@ from paddle.ops.base.attributes import COMMON_ATTRS, IDLE_ATTRS, Limit, canonica
 from paddle.ops.base.errors import AttrError, OpError, UnknownOpError
 from paddle.ops.base.shape_rule import Spec as Spec
 from paddle.ops.base.shape_rule import shape_rule
+from paddle_node.contract.classes import NamedTuple, dataclass, field, replace
 
 GRAD = "@GRAD"
 

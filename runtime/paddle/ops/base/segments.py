@@ -20,7 +20,6 @@ of a step is therefore a prefix of the previous state, and no step needs a mask.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from paddle.backend import Array, array_module, from_host
 from paddle.ops.base.errors import InputError, RowError
 from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain
 from paddle.ops.base.selected_rows import SelectedRows, merge_rows
+from paddle_node.contract.classes import dataclass
 
 
 def lengths(offsets: Offsets) -> Offsets:

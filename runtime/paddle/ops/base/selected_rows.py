@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from paddle.backend import Array, array_module
 from paddle.ops.base import kernels
 from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.lod import zeros_like
+from paddle_node.contract.classes import dataclass
 
 
 @dataclass(frozen=True, eq=False)

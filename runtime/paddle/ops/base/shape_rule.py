@@ -18,13 +18,14 @@ import ast
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.shapes import agree, known
+from paddle_node.contract.classes import NamedTuple
 
 _ARITHMETIC: Mapping[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,

@@ -8,7 +8,6 @@ ended with better scores than any path that still continues.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import plain
 from paddle.ops.base.registry import operator
 from paddle.ops.base.segments import as_before, count_of, taken
+from paddle_node.contract.classes import dataclass, field
 
 _ATTRS = {
     "sub_block": int,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from paddle.ops.base.threads import COMPUTE
 from paddle.ops.conv import im2col
 from paddle.ops.conv.lines import Lines, Plan, compiled
 from paddle.ops.conv.window import Sizes, Window
+from paddle_node.contract.classes import NamedTuple
 
 # The number of multiplications below which one product of columns is faster than preparing lines.
 _LARGE = 1 << 20

@@ -7,12 +7,13 @@ Images in line layout are padded after their last position by the size of a tile
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from paddle.backend import Array
 from paddle.kernels.library import Kernels, address
+from paddle_node.contract.classes import NamedTuple
 
 KERNELS = Kernels(
     conv_constants="p",

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
+from paddle_node.contract.classes import dataclass
 
 Sizes = tuple[int, ...]
 """A number for each side of an image (vertical, horizontal) or volume (depth, vertical, horizontal)."""

@@ -7,7 +7,7 @@ per class, with less weight for confident predictions (Lin et al., 2017).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, offsets_of, sequences
 from paddle.ops.base.registry import gradient, operator
 from paddle.ops.detection.boxes import deltas, host, overlaps
+from paddle_node.contract.classes import NamedTuple
 
 _INT32 = np.dtype("int32")
 _CLOSE = 1e-5

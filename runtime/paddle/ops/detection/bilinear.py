@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from paddle.backend import Array
+from paddle_node.contract.classes import NamedTuple
 
 
 class Points(NamedTuple):

@@ -8,7 +8,7 @@ shifted cells (Dai et al., 2017).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from paddle.ops.detection.bilinear import Points, points, sampled, scatter
 from paddle.ops.detection.boxes import expect_boxes
 from paddle.ops.detection.prior_box import rounded
 from paddle.ops.detection.roi_align import images_of_regions
+from paddle_node.contract.classes import NamedTuple
 
 _CONV_ATTRS = {
     "strides": (1, 1),

@@ -7,7 +7,7 @@ and column weights. roi_perspective_transform maps quadrilateral regions to rect
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.segments import owners
 from paddle.ops.detection.bilinear import Points, points, sampled, scatter
 from paddle.ops.detection.prior_box import rounded
+from paddle_node.contract.classes import NamedTuple
 
 _GRID = {"spatial_scale": 1.0, "pooled_height": 1, "pooled_width": 1}
 _ATTRS = {**_GRID, "sampling_ratio": -1}

@@ -10,7 +10,7 @@ overlaps an object by more than ignore_thresh.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import agree, product, same
 from paddle.ops.detection.boxes import corners, overlaps
+from paddle_node.contract.classes import NamedTuple
 
 
 def sigmoid(x: Array) -> Array:

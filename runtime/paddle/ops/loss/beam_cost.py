@@ -11,7 +11,7 @@ Networks", 2016.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import Offsets, ends_of, lod_of, plain
 from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.segments import scatter_sum, segment_max, segment_sum, spread
+from paddle_node.contract.classes import NamedTuple
 
 
 class Paths(NamedTuple):

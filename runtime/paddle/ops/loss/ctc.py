@@ -11,7 +11,7 @@ previous state, and from the one before that if its label is not the blank and d
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.lod import LoDArray, ends_of, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import lengths, owners, positions, require_within, spread
+from paddle_node.contract.classes import NamedTuple
 
 KERNELS = Kernels(ctc="pnpppnnppp:i")
 _NEVER = -np.inf

@@ -13,7 +13,6 @@ minus: Out = X - Y of equal shapes, from programs that predate elementwise_sub.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -36,6 +35,7 @@ from paddle.ops.base.registry import (
 from paddle.ops.base.second import Reached, bilinear
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.base.shapes import agree, same
+from paddle_node.contract.classes import replace
 
 
 def check_ranks(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:

@@ -7,13 +7,13 @@ lrn: local response normalization, which divides elements by a power of the sum 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.base.shapes import axis_of
+from paddle_node.contract.classes import replace
 
 
 def _infer(x: Spec, *, axis: int) -> tuple[Spec, Spec]:

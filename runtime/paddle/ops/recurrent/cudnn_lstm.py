@@ -9,7 +9,6 @@ the four input biases (H,) and the four state biases.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from paddle.ops.base.segments import TimeSteps
 from paddle.ops.recurrent import lstm_steps
 from paddle.ops.recurrent.gate_activation import activation
 from paddle.ops.recurrent.lstm_steps import Activations, Trace, Weights
+from paddle_node.contract.classes import NamedTuple
 
 _ATTRS = {
     "max_len": int,

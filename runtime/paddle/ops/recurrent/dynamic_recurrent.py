@@ -12,7 +12,7 @@ the body.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
 from paddle.ops.base.segments import TimeSteps, at, chosen, count_of, leading, lengths, ranges, taken
 from paddle.ops.base.selected_rows import no_gradient
 from paddle.ops.recurrent.recurrent import Names, summed, unroll, unroll_back
+from paddle_node.contract.classes import NamedTuple
 
 
 class StepRows(NamedTuple):

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from paddle.backend import Array, array_module
 from paddle.ops.activation.plain import sigmoid
 from paddle.ops.base.errors import AttrError
+from paddle_node.contract.classes import NamedTuple
 
 
 class Activation(NamedTuple):

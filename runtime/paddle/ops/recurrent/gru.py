@@ -8,8 +8,7 @@ layout: 2D² numbers of the matrix for update and reset, then D² of the matrix 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.lod import LoDArray, sequences
@@ -19,6 +18,7 @@ from paddle.ops.base.shapes import as_many_rows
 from paddle.ops.recurrent import compiled
 from paddle.ops.recurrent import gate_activation as gates_of
 from paddle.ops.recurrent.gate_activation import Activation
+from paddle_node.contract.classes import NamedTuple, dataclass
 
 _ATTRS = {"activation": "tanh", "gate_activation": "sigmoid", "is_reverse": False, "origin_mode": False}
 

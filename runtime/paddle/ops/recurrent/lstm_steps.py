@@ -6,13 +6,11 @@ Columns of the gates are candidate, input, forget, output. All rows are in time 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
-
 from paddle.backend import Array, array_module
 from paddle.ops.base.segments import TimeSteps
 from paddle.ops.recurrent import compiled
 from paddle.ops.recurrent.gate_activation import Activation, activation
+from paddle_node.contract.classes import NamedTuple, dataclass
 
 
 @dataclass(frozen=True)

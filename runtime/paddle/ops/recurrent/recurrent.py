@@ -11,8 +11,7 @@ t, the first `counts[t]` entries of the states continue; counts never grow. An e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.body import Body, Products, Tape
@@ -23,6 +22,7 @@ from paddle.ops.base.registry import GRAD, GradOp, gradient, gradient_maker, ope
 from paddle.ops.base.segments import as_before, leading
 from paddle.ops.base.selected_rows import no_gradient
 from paddle.ops.math.scale import sum_
+from paddle_node.contract.classes import NamedTuple, dataclass
 
 
 @dataclass(frozen=True)

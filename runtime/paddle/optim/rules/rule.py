@@ -14,10 +14,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from paddle_node.contract.classes import NamedTuple
 
 Array: TypeAlias = npt.NDArray[np.float32]
 State: TypeAlias = Mapping[str, Array]

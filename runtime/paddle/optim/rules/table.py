@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from paddle.optim.rules.rule import Rule
+from paddle_node.contract.classes import NamedTuple
 
 _Class = TypeVar("_Class", bound="type[Rule]")
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from paddle.errors import ConfigError, PserverError, PserverLost, WaitTimeout, WireError
 from paddle.pserver.client.request import Incoming, Request
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Error, Record, Repeat, StateLost, Waits
+from paddle_node.contract.classes import NamedTuple
 
 _log = logging.getLogger(__name__)
 

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import MAX_ROWS, TableSpec
 from paddle.pserver.sparse.walk import TableRows
 from paddle.signatures import explained
+from paddle_node.contract.classes import NamedTuple, asdict, dataclass, fields, replace
 
 
 @explained

@@ -9,7 +9,7 @@ converted; an unexpected dtype, or one that numpy lacks, is an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from paddle import backend
 from paddle.errors import ConfigError
 from paddle.optim.spec import ParameterSpec, RowGradient
 from paddle.pserver.sparse.distinct import DistinctIds
+from paddle_node.contract.classes import NamedTuple
 
 # DLPack's device types that the processor can read: its own memory, pinned memory of CUDA and ROCm, managed memory.
 _HOST_DEVICES = frozenset({1, 3, 11, 13})

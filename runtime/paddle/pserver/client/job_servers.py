@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
+from paddle_node.contract.classes import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

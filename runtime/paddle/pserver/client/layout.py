@@ -7,7 +7,7 @@ Arrays from the user's program are checked before anything is sent: name, shape,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.wire.configuration import Configuration, check_names
 from paddle.pserver.wire.message import CHUNK, Section, chunk_count, chunk_span
 from paddle.pserver.wire.placement import RowShare, ServerShare, place
+from paddle_node.contract.classes import NamedTuple
 
 Array = npt.NDArray[np.float32]
 

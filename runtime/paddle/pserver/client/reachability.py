@@ -19,7 +19,6 @@ import time
 from collections.abc import Sequence
 from enum import Enum
 from functools import partial
-from typing import NamedTuple
 
 from paddle.endpoints import address_of, listed
 from paddle.errors import ConfigError, WireError
@@ -28,6 +27,7 @@ from paddle.pserver.wire.configuration import PortRange, reported_range
 from paddle.pserver.wire.message import Message
 from paddle.report_times import ReportTimes
 from paddle.threads import ServiceThread, left_to_finish
+from paddle_node.contract.classes import NamedTuple
 
 _log = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import NamedTuple
 
 from paddle.errors import WireError
 from paddle.pserver.wire.message import WINDOW, Message, Section
 from paddle.pserver.wire.verbs import WHOLE, Chunk, Ok, PushPull, Record, Status, Values, Verb
+from paddle_node.contract.classes import NamedTuple
 
 
 class Incoming(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from paddle.pserver.wire.half import packed, widened
 from paddle.pserver.wire.message import Message, Section, chunk_span
 from paddle.pserver.wire.placement import DenseShare
 from paddle.pserver.wire.verbs import NO_SLAB, Ok, Pull, PushPull
+from paddle_node.contract.classes import NamedTuple
 
 _PIECE = 1 << 18
 """Elements of a large array that are copied, and inspected while they are in the cache."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ from paddle.pserver.wire.message import CHUNK, PART, Message, Section
 from paddle.pserver.wire.placement import RowShare
 from paddle.pserver.wire.table_rows import row_sections
 from paddle.pserver.wire.verbs import Ok, Pull, PullRows, PullTable, SetRows, SetValues
+from paddle_node.contract.classes import NamedTuple
 
 _NONE: Mapping[int, Message] = MappingProxyType({})
 _TRIES = 3

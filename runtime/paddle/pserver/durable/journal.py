@@ -19,26 +19,25 @@ import json
 import logging
 import math
 import os
-import re
 import shutil
 import struct
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from paddle.errors import PserverError
 from paddle.pserver.wire.message import Frame, Message, Section
 from paddle.pserver.wire.verbs import LAYOUTS, Verb
+from paddle_node.contract.classes import NamedTuple, regex
 
 _log = logging.getLogger(__name__)
 
 HEAD = struct.Struct("<4sIQIQ")
 _MAGIC = b"PDJ2"
 _CHECKED = struct.Struct("<QIQ")
-_NAME = re.compile(r"journal-(\d{16})\Z")
+_NAME = regex(r"journal-(\d{16})\Z")
 _MAX_PARTS = 512  # of one write; the kernel takes 1024
 MIN_JOURNAL_BYTES = 64 << 20
 _MAX_REQUESTS = 10_000  # in a journal; with more, the next process would take long to replay them

@@ -15,12 +15,12 @@ import logging
 import os
 import re
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from paddle.env import JobEnvironment
 from paddle.errors import PserverError
 from paddle_node.contract import checked_json
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.records import Port, fields_of, read
 
 _log = logging.getLogger(__name__)

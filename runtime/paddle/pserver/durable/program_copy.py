@@ -15,7 +15,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from paddle.pserver.durable.journal import HEAD, decode, encode, read_head
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.named_values import Rows, Value, from_sections, to_sections
 from paddle.pserver.wire.verbs import Configure, SetValues, Step
+from paddle_node.contract.classes import NamedTuple
 
 _NAME = re.compile(r"copy-(\d{16})\Z")
 

@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol, Self
+from typing import BinaryIO, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from paddle.errors import ConfigError
 from paddle.pserver.sparse.mixing import GAMMA, mix
 from paddle.pserver.sparse.walk import TableRows
+from paddle_node.contract.classes import NamedTuple
 
 DTYPES: Mapping[str, np.dtype[np.generic]] = {
     "ids": np.dtype("<i8"),

@@ -22,7 +22,6 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,6 +33,7 @@ from paddle.pserver.exported.columns import MAX_WIDTH, Spool, digest_of
 from paddle.pserver.exported.formats import FORMATS, read_file
 from paddle.pserver.sparse.blocks import NO_IDS
 from paddle.pserver.sparse.walk import TableRows
+from paddle_node.contract.classes import asdict, dataclass
 from paddle_node.linux.descriptors import sync
 
 MANIFEST = "manifest.json"

@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle.errors import WireError
 from paddle.pserver.server.readers import Readers
@@ -26,6 +26,7 @@ from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import WHOLE, Ask, Hello, Ok, Repeat, StateLost, Status, Verb, Waits
 from paddle.reader.leases import Holder
 from paddle.reader.tasks import TaskQueues
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.facts import Queue
 
 _log = logging.getLogger(__name__)

@@ -8,7 +8,6 @@ must send their used chunks again. In asynchronous training, pushes do not wait 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from paddle.errors import PserverError, WireError
 from paddle.pserver.server.service import Barrier
@@ -16,6 +15,7 @@ from paddle.pserver.store.gradient import Gradient, NonFiniteGradient, Slab
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.message import WINDOW, Message, Section, chunk_span
 from paddle.pserver.wire.verbs import Chunk, Repeat, Values
+from paddle_node.contract.classes import dataclass
 
 
 class RefusedPush(PserverError):

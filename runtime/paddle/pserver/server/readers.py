@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from paddle.errors import PserverError, WireError
 from paddle.pserver.server.model import rows_of_tables
@@ -45,6 +44,7 @@ from paddle.pserver.wire.verbs import (
     Walk,
     Walked,
 )
+from paddle_node.contract.classes import dataclass, field
 
 _COPIES = 2
 _REST = 9.0  # multiple of the time that copying took

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from paddle.errors import WireError
 from paddle.pserver.server.staleness import PushCount
@@ -20,6 +19,7 @@ from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import Verb
+from paddle_node.contract.classes import NamedTuple, dataclass
 from paddle_node.contract.facts import Queue
 
 T = TypeVar("T")

@@ -7,12 +7,12 @@ A request is executed once, even if it arrives several times: the reply to the l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from paddle.errors import PserverError
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import ANY_NUMBER, LAYOUTS, NO_SLAB, Hello, Ok, Verb
+from paddle_node.contract.classes import dataclass
 
 
 @dataclass(slots=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from typing import NamedTuple
+
+from paddle_node.contract.classes import NamedTuple
 
 
 class PushCount(NamedTuple):

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import CheckpointError
 from paddle.optim.spec import RowGradient
+from paddle_node.contract.classes import NamedTuple
 
 Floats = npt.NDArray[np.float32]
 Halves = npt.NDArray[np.uint16]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from paddle.errors import ConfigError
 from paddle.optim.spec import RowGradient
+from paddle_node.contract.classes import dataclass
 
 Floats = npt.NDArray[np.float32]
 Ages = npt.NDArray[np.uint32]

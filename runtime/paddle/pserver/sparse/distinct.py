@@ -7,7 +7,6 @@ Both forms add the gradients of an id in order of position, so that their result
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from paddle.kernels import library
 from paddle.pserver.sparse.index import grouped
 from paddle.pserver.sparse.structures import SumsStruct
+from paddle_node.contract.classes import dataclass
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]

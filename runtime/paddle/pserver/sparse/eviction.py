@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,7 @@ from paddle.pserver.sparse.snapshot import TableSnapshot
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.structures import Numbers
 from paddle.pserver.sparse.ticks import ages
+from paddle_node.contract.classes import dataclass
 
 Ids = npt.NDArray[np.int64]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from paddle.optim.rules.momentum import Momentum
 from paddle.optim.rules.row_adagrad import RowAdagrad
 from paddle.optim.rules.sgd import SGD
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rate_of, rule_of
+from paddle_node.contract.classes import NamedTuple
 
 DESCENT, MOMENTUM, ADAGRAD, ADAGRAD_MOMENTUM, FLUID_ADAGRAD, ROW_ADAGRAD, ADAM = range(7)
 """Kinds of formulas, as `rows.c` numbers them."""

@@ -10,7 +10,6 @@ bytes and its share of the index. A table with a memory budget drops rows after 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple
 from typing import Literal
 from weakref import WeakSet
 
@@ -89,7 +88,11 @@ class HashTable:
     @property
     def facts(self) -> tuple[int, ...]:
         """The facts that a table reports: the fields of `Queue` starting with `rows`."""
-        return len(self), self.nbytes, self.disk_bytes, *astuple(self.counts)[:4]
+        counts = self.counts
+        return (
+            *(len(self), self.nbytes, self.disk_bytes),
+            *(counts.made, counts.dropped, counts.asked, counts.found),
+        )
 
     def lookup(self, ids: Ids, unknown: Unknown = "initial", out: Floats | None = None) -> Floats:
         """Return the values (n, width) of ids (n,), in their order; ids may repeat.

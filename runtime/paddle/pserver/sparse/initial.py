@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy.typing as npt
 
 from paddle.errors import ConfigError
 from paddle.pserver.sparse.mixing import GAMMA, mix, mix_one
+from paddle_node.contract.classes import asdict, dataclass
 
 KINDS = ("constant", "uniform", "normal")
 # Taylor series, from the last factor on: ln((1 + s)/(1 - s)) = s (2 + 2 s^2/3 + ..) for |s| < 0.18; cosine and sine

@@ -7,7 +7,6 @@ An id can be any int64 number; `mixing.owners` determines its server.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from paddle.pserver.sparse.mixing import owners
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.tiered_table import TieredTable
 from paddle.pserver.sparse.walk import TableRows
+from paddle_node.contract.classes import dataclass
 
 Ids = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float32]

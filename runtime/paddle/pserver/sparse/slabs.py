@@ -21,7 +21,6 @@ import mmap
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +31,7 @@ from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.rows import KERNELS, Floats, Memory, rows_of
 from paddle.pserver.sparse.structures import ComingRows, Numbers
 from paddle.threads import ServiceThread
+from paddle_node.contract.classes import NamedTuple
 
 _SLAB_BYTES, _HUGE_PAGE = 32 << 20, 2 << 20
 _SLABS_ALONE, _SLABS_AT_ONCE = 4, 16

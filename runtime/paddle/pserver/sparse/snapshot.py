@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,7 @@ from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.slabs import Slabs
 from paddle.pserver.sparse.structures import Flags, Numbers
 from paddle.pserver.sparse.ticks import changed
+from paddle_node.contract.classes import NamedTuple
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +14,7 @@ from paddle.pserver.sparse.blocks import MOST, OVERFLOW, ROW_DTYPES
 from paddle.pserver.sparse.budget import Budget
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.ticks import MAX_AGE
+from paddle_node.contract.classes import asdict, dataclass, field, fields
 
 MAX_ROWS = (1 << 32) - 2
 """On one server; a row's number has 32 bits."""

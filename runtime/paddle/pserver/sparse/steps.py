@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +28,7 @@ from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.structures import CompiledStep, Flags, Ids, Numbers, Scoring
 from paddle.pserver.sparse.ticks import ages, new_tick, since_of, tick, undecayed
 from paddle.pserver.sparse.waiting import WaitingRoom
+from paddle_node.contract.classes import NamedTuple
 
 _AT_ONCE = 4096
 _ID_BYTES = 64

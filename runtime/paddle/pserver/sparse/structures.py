@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import ctypes
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.pserver.sparse.formulas import Formula
+from paddle_node.contract.classes import NamedTuple
 
 Numbers = npt.NDArray[np.uint32]
 Ids = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ changed during this one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from paddle.pserver.sparse.index import Index, PlainIndex
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.slabs import Slabs
 from paddle.pserver.sparse.ticks import MAX_AGE, ages, changed
+from paddle_node.contract.classes import NamedTuple
 
 _LEAST = np.iinfo(np.int64).min
 _SEGMENTS_AT_ONCE = 64

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from paddle.pserver.wire.arithmetic import Descent, descend
 from paddle.pserver.wire.message import Section
 from paddle.pserver.wire.placement import DenseShare
 from paddle.pserver.wire.shared_memory import SharedArray
+from paddle_node.contract.classes import NamedTuple
 
 T = TypeVar("T")
 

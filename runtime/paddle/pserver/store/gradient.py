@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -14,6 +13,7 @@ from paddle.optim.spec import RowGradient
 from paddle.pserver.wire.half import check_number, widened
 from paddle.pserver.wire.message import Message, Section, chunk_count, chunk_span
 from paddle.pserver.wire.verbs import PushPull
+from paddle_node.contract.classes import dataclass, field
 
 Slab: TypeAlias = npt.NDArray[np.float32]
 

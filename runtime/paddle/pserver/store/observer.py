@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from paddle_node.contract.classes import NamedTuple
 
 
 class Elements(NamedTuple):

@@ -7,13 +7,14 @@ Jagged tensors are recognized by their methods, so torchrec is not imported.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from paddle.errors import ConfigError
+from paddle_node.contract.classes import NamedTuple
 
 Ids = npt.NDArray[np.int64]
 

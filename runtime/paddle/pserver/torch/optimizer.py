@@ -7,7 +7,7 @@ import functools
 import warnings
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import torch
 
@@ -19,6 +19,7 @@ from paddle.pserver.client.declaration import GrowingTable, TensorOptions
 from paddle.pserver.torch.ids import by_table, on_host, read
 from paddle.pserver.torch.prefetching import Coming, Prefetched
 from paddle.pserver.torch.tables import Tables
+from paddle_node.contract.classes import NamedTuple
 
 _MANY = 1000
 """The number of lookups with a gradient that no step pushed after which a warning is logged."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 from paddle.pserver.wire.arithmetic import Findings, Floats
 from paddle.pserver.wire.keys import WireKeys
@@ -21,6 +21,7 @@ from paddle.pserver.wire.message import Frame, Message
 from paddle.pserver.wire.poller import Poller
 from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import Record
+from paddle_node.contract.classes import NamedTuple
 
 
 class SharedSlabs(Protocol):

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 import zlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.kernels import library
+from paddle_node.contract.classes import NamedTuple
 
 Floats = npt.NDArray[np.float32]
 

@@ -23,7 +23,7 @@ import functools
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ from paddle.pserver.wire.message import (
     Section,
 )
 from paddle.pserver.wire.verbs import LAYOUTS, VERBS, Chunk, Ok, PushPull, Record, Values, Verb
+from paddle_node.contract.classes import NamedTuple
 
 DTYPES = tuple(np.dtype(code) for code in ("<f4", "<i8", "u1", "<f8", "<i4", "<f2", "?", "<u2"))
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle.errors import ConfigError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rule_of
@@ -20,6 +19,7 @@ from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.placement import ServerShare, idle_servers, place
 from paddle.pserver.wire.verbs import Configure, Configured
+from paddle_node.contract.classes import NamedTuple, dataclass, fields, replace
 
 _PORTS, _RESUMED = "ports", "resumed"  # sections
 _PORT_DIGITS = 5
@@ -151,13 +151,15 @@ def _differing(one: Any, two: Any, prefix: str = "") -> tuple[str, str]:
     if one is None or two is None:
         return ("absent" if one is None else "present"), ("absent" if two is None else "present")
     first, second = (
-        {each.name: getattr(spec, each.name) for each in fields(spec)} if is_dataclass(spec) else {**spec}
+        {**spec}
+        if isinstance(spec, Mapping)
+        else {each.name: getattr(spec, each.name) for each in fields(spec)}
         for spec in (one, two)
     )
     texts: list[tuple[str, str]] = []
     for name in [*first, *(each for each in second if each not in first)]:
         a, b = first.get(name, "absent"), second.get(name, "absent")
-        if a != b and type(a) is type(b) and (is_dataclass(a) or isinstance(a, Mapping)):
+        if a != b and type(a) is type(b) and (isinstance(a, Mapping) or hasattr(a, "__fields__")):
             texts.append(_differing(a, b, f"{prefix}{name}."))
         elif a != b:
             texts.append((f"{prefix}{name}={a!r}", f"{prefix}{name}={b!r}"))

@@ -11,7 +11,6 @@ from them. Neither the keys nor the job key are ever shown.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import partial
 
 import zmq
@@ -20,6 +19,7 @@ from zmq.utils.z85 import encode as z85
 
 from paddle.errors import ConfigError
 from paddle.threads import ServiceThread
+from paddle_node.contract.classes import dataclass
 
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 

@@ -10,7 +10,7 @@ do, so that a server can distinguish readers' requests from trainers'.
 from __future__ import annotations
 
 import zlib
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from paddle.errors import PaddleError, WireError
 from paddle.pserver.wire.arithmetic import SMALL_BYTES, Findings, inspect, is_small_finite
 from paddle.pserver.wire.verbs import VERBS, Error, Record, Verb
+from paddle_node.contract.classes import NamedTuple
 
 WIRE_VERSION = 10
 MAX_FRAME_BYTES = 1 << 30

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from paddle.errors import ConfigError, WireError
 from paddle.pserver.wire.codec import DTYPES
 from paddle.pserver.wire.message import MAX_FRAME_BYTES, Section
+from paddle_node.contract.classes import dataclass
 
 Array: TypeAlias = npt.NDArray[Any]
 Ids: TypeAlias = npt.NDArray[np.int64]

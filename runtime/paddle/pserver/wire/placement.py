@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from paddle.optim.spec import ParameterSpec, rule_of
 from paddle.pserver.sparse.serving import GrowingShare
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.wire.message import MAX_FRAME_BYTES
+from paddle_node.contract.classes import dataclass
 from paddle_node.linux.inet import is_loopback
 
 _MIN_BLOCK_BITS = 10

@@ -17,11 +17,12 @@ import select
 import struct
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import zmq
 
 from paddle.pserver.wire.message import MAX_FRAME_BYTES
+from paddle_node.contract.classes import NamedTuple
 
 LINGER_MS = 500
 _HANDSHAKE_MS = 5000

@@ -10,13 +10,13 @@ larger matrix products.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle.graph import Block, Variable
 from paddle.graph.operator import Operator
 from paddle.v2.activation import OPERATORS
 from paddle.v2.layer.emitter import Emitter
+from paddle_node.contract.classes import NamedTuple, dataclass, field
 
 # operator -> slots whose rows have separate results; its other inputs are the same at every step
 _ROW_BY_ROW: Mapping[str, tuple[str, ...]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle.graph import Variable
 from paddle.v2.data_type import whole_number
@@ -15,6 +15,7 @@ from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.image import geometry, pair, source_image
 from paddle.v2.layer.output import LayerOutput, Weight, WeightAttr, require_layer, weight_attr
 from paddle.v2.model import LayerConfig
+from paddle_node.contract.classes import NamedTuple
 
 __all__ = ["img_conv", "img_conv3d"]
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle.signatures import signed
 from paddle.v2.layer.output import NO_IMAGE, LayerOutput, Weight, as_list, build, or_zeros, require_layer
 from paddle.v2.model import Attrs
+from paddle_node.contract.classes import NamedTuple
 
 
 class Made(NamedTuple):

@@ -15,8 +15,7 @@ gradient of a ``sparse_update`` weight has one row per column in use.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from paddle.graph import Block, Parameter, Program, Variable
 from paddle.v2.activation import OPERATORS
@@ -24,6 +23,7 @@ from paddle.v2.data_type import NO_WORD
 from paddle.v2.errors import UsageError
 from paddle.v2.model import Extras, InputConfig, LayerConfig
 from paddle.v2.parameter_format import ParameterConfig
+from paddle_node.contract.classes import NamedTuple, replace
 
 Emit: TypeAlias = "Callable[[Emitter, LayerConfig], Variable | None]"
 

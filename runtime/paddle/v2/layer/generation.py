@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from paddle.v2 import model
@@ -15,6 +14,7 @@ from paddle.v2.layer.group import StaticInput, memories_of, opened, seen_by_step
 from paddle.v2.layer.mixed import embedding
 from paddle.v2.layer.output import LayerOutput, declare
 from paddle.v2.model import Attrs, InputConfig, LayerConfig
+from paddle_node.contract.classes import dataclass
 
 __all__ = ["BaseGeneratedInput", "GeneratedInput", "beam_search"]
 

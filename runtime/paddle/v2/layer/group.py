@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from paddle.graph import Variable
@@ -25,6 +24,7 @@ from paddle.v2.layer.output import (
     require_size,
 )
 from paddle.v2.model import Attrs, InputConfig, LayerConfig
+from paddle_node.contract.classes import dataclass, replace
 
 __all__ = ["StaticInput", "memory", "recurrent_group"]
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from paddle.graph import Variable
 from paddle.v2.data_type import whole_number
@@ -15,6 +14,7 @@ from paddle.v2.layer.declared import Made, declares
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.output import LayerOutput, Weight, WeightAttr, require_layer, require_size
 from paddle.v2.model import Attrs, LayerConfig
+from paddle_node.contract.classes import NamedTuple
 
 __all__ = [
     "bilinear_interp", "block_expand", "crop", "cross_channel_norm", "img_cmrnorm", "maxout", "pad", "rotate",

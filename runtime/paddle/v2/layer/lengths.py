@@ -7,8 +7,7 @@ Lengths that are unknown before a batch arrives, such as those within the steps 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from paddle.v2.data_type import SequenceType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.emitter import LAYERS, ONE_LEVEL
 from paddle.v2.model import LayerConfig
+from paddle_node.contract.classes import NamedTuple, replace
 
 _Lengths: TypeAlias = NDArray[np.int64]
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from types import TracebackType
 
 from paddle.graph import Variable
@@ -35,6 +34,7 @@ from paddle.v2.layer.output import (
 )
 from paddle.v2.layer.projection import Projection, project, table_projection
 from paddle.v2.model import LayerConfig
+from paddle_node.contract.classes import replace
 
 __all__ = ["concat", "embedding", "fc", "mixed", "selective_fc"]
 

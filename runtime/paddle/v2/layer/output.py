@@ -8,8 +8,7 @@ by rules of this module that ``slope_intercept``, ``mixed`` and ``scaling`` shar
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from paddle.v2.data_type import DataType, InputType
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.model import ZEROS, Attrs, Extras, InputConfig, LayerConfig
 from paddle.v2.network import NetworkMessage, network_of
+from paddle_node.contract.classes import NamedTuple, replace
 
 __all__ = ["LayerOutput", "parse_network"]
 

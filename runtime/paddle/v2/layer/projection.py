@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from paddle.graph import Variable
@@ -28,6 +27,7 @@ from paddle.v2.layer.output import (
     weight_attr,
 )
 from paddle.v2.model import ZEROS, Attrs, InputConfig
+from paddle_node.contract.classes import dataclass, field
 
 __all__ = [
     "context_projection", "conv_operator", "conv_projection", "dotmul_operator", "dotmul_projection",

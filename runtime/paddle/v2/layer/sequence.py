@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from paddle.graph import Variable
 from paddle.v2 import pooling as kinds
@@ -23,6 +22,7 @@ from paddle.v2.layer.output import (
     require_size,
 )
 from paddle.v2.model import Attrs, LayerConfig
+from paddle_node.contract.classes import dataclass
 
 __all__ = [
     "AggregateLevel", "BeamInput", "ExpandLevel", "SubsequenceInput", "cross_entropy_over_beam", "expand", "first_seq",

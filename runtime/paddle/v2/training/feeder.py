@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from numbers import Number
 from typing import Any, TypeAlias
@@ -18,6 +17,7 @@ from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.emitter import frame_of
 from paddle.v2.model import LayerConfig
 from paddle.v2.training.training_log import check_ids, check_image, no_sequence
+from paddle_node.contract.classes import dataclass
 
 Feed: TypeAlias = dict[str, Any]
 Sample: TypeAlias = Sequence[Any]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from paddle.v2.model import GRADIENT
 from paddle.v2.network import Network
 from paddle.v2.parameters import Parameters
 from paddle.v2.training.feeder import Feed
+from paddle_node.contract.classes import dataclass
 
 Value = NDArray[np.float32]
 Gradient = Value | RowGradient

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from paddle.ops.metric.chunk_eval import chunk_eval
 from paddle.ops.metric.edit_distance import edit_distance
 from paddle.v2.model import Attrs, EvaluatorConfig
 from paddle.v2.training.printers import PRINTERS
+from paddle_node.contract.classes import NamedTuple
 
 Values: TypeAlias = Sequence[NDArray[Any]]
 Part: TypeAlias = NDArray[np.float64]

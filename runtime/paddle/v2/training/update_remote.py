@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +27,7 @@ from paddle.v2.settings import Settings
 from paddle.v2.training.feeder import Feed, ids_in
 from paddle.v2.training.gradient_machine import Gradient, GradientMachine, Value
 from paddle.v2.training.updater import Updater, parameter_spec
+from paddle_node.contract.classes import NamedTuple
 
 _log = logging.getLogger(__name__)
 

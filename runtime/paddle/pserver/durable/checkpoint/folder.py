@@ -11,10 +11,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from paddle.errors import CheckpointError
@@ -22,11 +20,12 @@ from paddle.pserver.durable.checkpoint.format import MANIFEST, MAX_MANIFEST_BYTE
 from paddle.pserver.durable.checkpoint.reader import compare, open_file, open_plain
 from paddle.pserver.durable.checkpoint.writer import UNFINISHED
 from paddle.threads import ServiceThread, left_to_finish
+from paddle_node.contract.classes import dataclass, regex
 
 _log = logging.getLogger(__name__)
 
-_VERSION = re.compile(r"v(\d{12,20})(?:\.([\w.-]+))?\Z")
-_PART = re.compile(r"part-(\d+)-of-(\d+)\Z")
+_VERSION = regex(r"v(\d{12,20})(?:\.([\w.-]+))?\Z")
+_PART = regex(r"part-(\d+)-of-(\d+)\Z")
 _READ = 8 << 20
 _AHEAD = 64 << 20
 

@@ -19,15 +19,15 @@ import math
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import CheckpointError
 from paddle_node.contract import checked_json
+from paddle_node.contract.classes import NamedTuple, asdict, dataclass, field, regex
 from paddle_node.contract.records import Bytes, Whole, read
 
 try:
@@ -45,7 +45,7 @@ WAITING = "waiting"
 DROPPED = "dropped"
 HEAD = struct.Struct("<4sIQ")
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
-_PATH = re.compile(r"v\d{12,20}(?:\.[\w.-]+)?/part-\d+-of-\d+/[\w-]+\.bin\Z", re.ASCII)
+_PATH = regex(r"v\d{12,20}(?:\.[\w.-]+)?/part-\d+-of-\d+/[\w-]+\.bin\Z", re.ASCII)
 _MAGIC = b"PIEC"
 _MAX_DESCRIPTION = 1 << 20
 _ALIGNMENT = 64

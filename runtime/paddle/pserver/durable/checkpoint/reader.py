@@ -14,7 +14,7 @@ import queue
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from paddle.pserver.durable.checkpoint.disk import (
 )
 from paddle.pserver.durable.checkpoint.format import HEAD, DataFile, Piece, crc32, head_of, piece_of
 from paddle.threads import ServiceThread
+from paddle_node.contract.classes import NamedTuple
 
 _BLOCKS, _SPARE = 4, 2
 

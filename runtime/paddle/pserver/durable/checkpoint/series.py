@@ -15,7 +15,6 @@ import logging
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from paddle.pserver.durable.checkpoint.writer import Sink
 from paddle.pserver.store.observer import Elements
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
+from paddle_node.contract.classes import dataclass
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ import secrets
 import shutil
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -41,6 +40,7 @@ from paddle.pserver.durable.checkpoint.format import (
     frames,
 )
 from paddle.threads import ServiceThread
+from paddle_node.contract.classes import replace
 from paddle_node.linux.descriptors import sync
 
 UNFINISHED = ".unfinished-"
