@@ -127,8 +127,6 @@ class Supervisor:
             os.set_blocking(fd, False)
         self._loop.on_readable(self._stdin, self._read)
         self._loop.on_readable(self._guard_alive, self._guard_died)
-        for ignored in (signal.SIGINT, signal.SIGHUP):
-            signal.signal(ignored, signal.SIG_IGN)
         self._loop.on_signal(signal.SIGTERM, lambda: self._give_up("the node agent was stopped by signal 15"))
         self._watch_lease()
         self._take(received)
@@ -324,6 +322,7 @@ class Supervisor:
         """Send everything written so far, and exit after the launcher has compared it and all chores have ended."""
         if self._tailer is not None:
             self._tailer.finish()
+        self._outbox.pump()
         settled = self._outbox.empty and (self._tailer is None or self._tailer.sender.is_verified)
         if settled:
             self._job_requests.settled()

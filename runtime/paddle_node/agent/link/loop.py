@@ -55,6 +55,7 @@ class Loop:
         self._signals: List[int] = []
         self._on_signal: Dict[int, Callback] = {}
         self._stopped = False
+        self._last: Optional[List[Callback]] = None  # a list while `run` handles events
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -85,6 +86,13 @@ class Loop:
         self._count += 1
         heapq.heappush(self._timers, (timer.due, self._count, timer))
         return timer
+
+    def last(self, callback: Callback) -> None:
+        """Call `callback` when the current events have been handled; immediately, if `run` is not handling any."""
+        if self._last is None:
+            callback()
+        else:
+            self._last.append(callback)
 
     def work(self, steps: Iterator[None]) -> None:
         """Run a generator to its end, one slice at a time; generators run in the given order."""
@@ -121,10 +129,15 @@ class Loop:
         """Handle events until `stop`."""
         while not self._stopped:
             wait_s = self._wait_s()
-            for fd, events in self._poll.poll(None if wait_s is None else math.ceil(wait_s * 1000)):
+            ready = self._poll.poll(None if wait_s is None else math.ceil(wait_s * 1000))
+            self._last = []
+            for fd, events in ready:
                 self._handle(fd, events)
             self._fire()
             self._work_a_slice()
+            last, self._last = self._last, None
+            for callback in last:
+                callback()
 
     def _watch(self, fd: int, event: int, callback: Optional[Callback]) -> None:
         if callback is None:

@@ -79,7 +79,8 @@ class Outbox:
         if self._pace is not None:
             self.pump()
         self._control.append(encode(kind, fields, body))
-        self.pump()
+        if len(self._control) == 1:
+            self._loop.last(self.pump)  # a packet costs more than its bytes
 
     def finish(self, kind: str, **fields: Any) -> None:
         """Queue the last frame: the launcher then closes the connection, so anything sent later would be refused."""

@@ -31,6 +31,9 @@ class StillLoop(Loop):
     def after(self, delay_s: float, callback: Callback) -> Timer:
         return Timer(delay_s, callback)
 
+    def last(self, callback: Callback) -> None:
+        callback()
+
     def on_writable(self, fd: int, callback: Callback | None) -> None:
         pass
 

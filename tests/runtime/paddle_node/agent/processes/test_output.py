@@ -158,6 +158,9 @@ class StillLoop(Loop):
 
     on_writable = on_readable
 
+    def last(self, callback: Callable[[], object]) -> None:
+        callback()
+
     def on_exit(self, pid: int, callback: Callable[[int], None]) -> None:
         self.ended[pid] = callback
 
