@@ -202,8 +202,11 @@ def read(path: str, texts: Optional[List[bytes]] = None) -> Optional[JobFile]:
         texts: a file that contains none of these counts as none.
     """
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-            data = file.read(RECORD_LIMIT)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            data = os.read(fd, RECORD_LIMIT)  # without a buffered file: a node keeps many records
+        finally:
+            os.close(fd)
         if texts is not None and not any(text in data for text in texts):
             return None
         found = checked_json.as_object(data)

@@ -311,7 +311,7 @@ class Supervisor:
         sessions = {pid for name in procs or () for pid in self._processes.sessions(name)}
         scope = Scope(self._marks, self._processes.leaders, None if procs is None else sessions, procs)
         settled = [] if self._alone or not grace_s else procs
-        self._processes.settle(settled, scope, lambda: Stop(self._loop, scope, grace_s, done))
+        self._processes.settle(settled, scope, lambda found: Stop(self._loop, scope, grace_s, done, found))
 
     def _on_verified(self, asked: to_agent.Verified, body: bytes) -> None:
         self._need_tailer().sender.verified(asked.last, body)

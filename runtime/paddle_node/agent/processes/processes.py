@@ -26,7 +26,7 @@ from paddle_node.agent.processes.report import Report
 from paddle_node.agent.processes.spawn import START_LIMIT_S, spawn
 from paddle_node.agent.processes.stacks import SIGNAL
 from paddle_node.agent.processes.stall_detector import Limits, StallDetector
-from paddle_node.agent.processes.stopper import Scope
+from paddle_node.agent.processes.stopper import Found, Scope
 from paddle_node.contract.names import PROC, REPORT_FD, REPORT_PIPE, STACKS_SIGNAL
 from paddle_node.contract.records import read_text
 from paddle_node.contract.to_agent import Pieces, Start
@@ -268,10 +268,10 @@ class Processes:
         """Return the pids of all processes of this name, including earlier ones."""
         return self._sessions.get(name, set())
 
-    def settle(self, names: Optional[Sequence[str]], scope: Scope, then: Callable[[], object]) -> None:
+    def settle(self, names: Optional[Sequence[str]], scope: Scope, then: Callable[[Found], object]) -> None:
         """Report processes that scripts left running when they exited with code 0, unless they end; then call `then`.
 
-        The stop covers `names`, or all processes if that is None; later exits of these processes do not count.
+        The stop covers `names`, or all if that is None; their later exits do not count. `then` receives what was found.
         """
         stopping = {*self._running, *self._succeeded} if names is None else {*names}
         for name in stopping & self._running.keys():
@@ -281,8 +281,8 @@ class Processes:
         deadline = max(ended.values(), default=0.0)
 
         def check() -> None:
-            found = scope.find() if marks else []
-            left = [one.pid for one in found if not marks.isdisjoint(proc.environ(one.pid))]
+            found = scope.find() if marks else None
+            left = [one.pid for one in found or () if not marks.isdisjoint(proc.environ(one.pid))]
             if left and time.monotonic() < deadline:
                 self._loop.after(SETTLE_S / 20, check)
                 return
@@ -292,7 +292,7 @@ class Processes:
                     "them. A script that starts processes in the background must wait for them"
                     % (len(left), "es"[: 2 * (len(left) > 1)], left[0], proc.command(left[0])[:SHOWN])
                 )
-            then()
+            then(found)
 
         check()
 

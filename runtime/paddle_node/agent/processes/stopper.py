@@ -21,6 +21,8 @@ KILL_S = 5.0  # a killed process can hang in the kernel, for example on a dead f
 FIRST_LOOK_S = 0.01
 LONGEST_LOOK_S = 0.2
 
+Found = Optional[List[FoundProcess]]  # None: they were not searched
+
 
 class Scope:
     """The processes that a stop covers: the whole job, or some of its processes.
@@ -83,10 +85,16 @@ class Stop:
 
     Args:
         done: called once with the processes that remain and the number of those killed.
+        found: the processes in the scope if a search has just ended: on a busy machine, each search takes milliseconds.
     """
 
     def __init__(
-        self, loop: Loop, scope: Scope, grace_s: float, done: Callable[[List[FoundProcess], int], None]
+        self,
+        loop: Loop,
+        scope: Scope,
+        grace_s: float,
+        done: Callable[[List[FoundProcess], int], None],
+        found: Found = None,
     ) -> None:
         self._loop = loop
         self._scope = scope
@@ -94,7 +102,7 @@ class Stop:
         self._kill_at = time.monotonic() + grace_s
         self._look_s = FIRST_LOOK_S
         self._killed: Set[int] = set()
-        found = scope.find()
+        found = scope.find() if found is None else found
         self._ask(found)
         self._go_on(found)
 
