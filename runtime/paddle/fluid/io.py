@@ -88,7 +88,7 @@ def get_inference_program(
 
     Fluid 1.2 replaced this with `clone(for_test=True)`.
     """
-    return (main_program or default_main_program()).clone(for_test=True)._prune(target_vars)
+    return (main_program or default_main_program())._inference_optimize()._prune(target_vars)
 
 
 @explained
@@ -129,7 +129,7 @@ def save_inference_model(
             f"{getattr(wrong[0], 'name', wrong[0])!r}"
         )
     targets = [target_vars] if isinstance(target_vars, (Variable, str)) else list(target_vars)
-    program = (main_program or default_main_program()).clone(for_test=True)
+    program = (main_program or default_main_program())._inference_optimize()
     block = program.global_block()
     # Targets computed after an update must not depend on the gradients of that update.
     block.ops = [op for op in block.ops if not (isinstance(op, Operator) and op.role & OpRole.OPTIMIZE)]

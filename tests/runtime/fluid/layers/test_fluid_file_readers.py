@@ -279,3 +279,18 @@ def test_a_model_for_inference_that_opens_files_is_refused(tmp_path: Path) -> No
     (tmp_path / "model/__model__").write_bytes(program.serialize_to_string())
     with pytest.raises(core.EnforceNotMet, match="'create_recordio_file_reader' has side effects"):
         fluid.io.load_inference_model(str(tmp_path / "model"), started())
+
+
+@pytest.mark.parametrize("for_test", [False, True])
+def test_a_model_of_a_network_with_a_reader_is_fed(tmp_path: Path, for_test: bool) -> None:
+    reader: Any = fluid.layers.py_reader(4, [[-1, 2], [-1, 1]], ["float32", "int64"])
+    x, label = fluid.layers.read_file(reader)
+    out = x * 2.0
+    cost = fluid.layers.square_error_cost(out, fluid.layers.cast(label, "float32"))
+    program = fluid.default_main_program().clone(for_test)
+    fluid.io.save_inference_model(str(tmp_path / "model"), [x.name], [out], started(), program)
+    loaded, feeds, targets = fluid.io.load_inference_model(str(tmp_path / "model"), started())
+    (doubled,) = started().run(loaded, {feeds[0]: np.ones((3, 2), "float32")}, targets)
+    assert (feeds, doubled.tolist()) == ([x.name], [[2.0] * 2] * 3)
+    with pytest.raises(core.EnforceNotMet, match=f"the targets depend on '{label.name}', which is not one"):
+        fluid.io.save_inference_model(str(tmp_path / "cost"), [x.name], [cost], started(), program)
