@@ -82,7 +82,7 @@ class Engine:
             EngineInterface(options, self._sessions.left, self._answer_trainer, self._send_to_trainer, keeper)
         )
         self.long = self._service.long
-        self._readers = Readers(self._service, stamp, clock)
+        self._readers = Readers(self._service, stamp, clock, place=lambda: self._sessions.place)
         self._tasks = TaskQueues(options.num_trainers, clock) if tasks is None else tasks
         self._waiting_since: float | None = None
         self._reported_at = 0.0

@@ -161,7 +161,12 @@ class Readers:
     """The readers of one server and their requests; see the module's docstring. Not thread-safe."""
 
     def __init__(
-        self, showing: Service, stamp: int, clock: Callable[[], float], most: int = MAX_READERS
+        self,
+        showing: Service,
+        stamp: int,
+        clock: Callable[[], float],
+        most: int = MAX_READERS,
+        place: Callable[[], tuple[int, int] | None] = lambda: None,
     ) -> None:
         """Start without readers.
 
@@ -170,8 +175,9 @@ class Readers:
             stamp: stamp of the server, as trainers know it.
             clock: monotonic seconds.
             most: maximum number of simultaneous readers.
+            place: returns the server's number in the trainers' list and the list's length, if they are known.
         """
-        self._showing, self._clock, self._most = showing, clock, most
+        self._showing, self._clock, self._most, self._place = showing, clock, most, place
         self._stamp = reader_stamp(stamp)
         self._last_seen: dict[bytes, float] = {}  # by address, the one that was silent longest first
         self._waiting: dict[bytes, Message] = {}
@@ -216,6 +222,7 @@ class Readers:
                 raise PserverError(
                     "the tensors have no values yet: send DESCRIBE, which waits for the values"
                 )
+            self._check_first()
             self._waiting[address] = message
             return None
         if shown.store.failure and message.verb is not Verb.DESCRIBE:
@@ -255,8 +262,17 @@ class Readers:
         """Answer a reader that has no reply yet, because it waits for the model or its request was lost."""
         if address not in self._waiting:
             return Message(Repeat())
-        text = "waiting until trainers create tensors here; if they have, use the order of the trainers' list"
-        return Message(Waits(), sections=(Section.text("", text),))
+        self._check_first()
+        return Message(Waits(), sections=(Section.text("", "waiting until trainers create the tensors"),))
+
+    def _check_first(self) -> None:
+        """Check that this may be the first server in the trainers' list, which a reader asks for the model."""
+        number, listed = self._place() or (0, 0)
+        if number:
+            raise PserverError(
+                f"this pserver is number {number} of {listed} in its job, but is listed as number 0: use the endpoints "
+                "and sparse_endpoints of the job's trainers"
+            )
 
     def _signed(self, to: Message, reply: Message) -> Message:
         return reply._replace(trainer=READER, session=to.session, request=to.request, stamp=self._stamp)

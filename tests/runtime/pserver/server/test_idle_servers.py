@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddle.errors import PserverError, WaitTimeout
+from paddle.errors import PserverError
 from paddle.optim.spec import ParameterSpec, RowGradient
 from paddle.pserver import Reader
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.service import EngineOptions, of_all
 from paddle.pserver.wire.configuration import Configuration
+from paddle.pserver.wire.message import READER, Message
 from paddle.pserver.wire.placement import SERVER_BYTES
+from paddle.pserver.wire.verbs import Describe, Hello, Record, Status
 from paddle_node.contract.facts import Queue
 from tests.runtime.pserver.in_process_job import DEADLINE_S, LOOKED_AT, SGD, SMALL, InProcessJob, Model
 
@@ -154,8 +156,26 @@ def test_readers_ask_only_the_servers_that_hold_the_model() -> None:
         assert all(np.array_equal(out[name], expected[name]) for name in out)
         with pytest.raises(PserverError, match="is number 0 of 3 in its job, but is listed as number 0 of 1"):
             Reader(job.servers.connect(job.endpoints[:1]))
-        with pytest.raises(WaitTimeout, match="use the order of the trainers' list"):
-            Reader(job.servers.connect(job.endpoints[::-1]), wait_s=0.5)
+        with pytest.raises(PserverError, match="is number 2 of 3 in its job, but is listed as number 0: use"):
+            Reader(job.servers.connect(job.endpoints[::-1]))
+
+
+def test_a_reader_that_waits_at_an_idle_server_is_refused_when_trainers_come() -> None:
+    job = InProcessJob(1, 2, host=HOST)
+    idle = job.servers.engines[job.endpoints[1]]
+
+    def ask(record: Record, stamp: int = 0) -> Message | None:
+        replies = idle.handle(b"reader", Message(record, READER, session=1, stamp=stamp))
+        return replies[0].message if replies else None
+
+    hello = ask(Hello())
+    assert hello is not None
+    assert ask(Describe(), hello.stamp) is None
+    with job.client(0) as client:
+        client.configure(SMALL.parameters, SGD, SMALL.values())
+        answer = ask(Status(), hello.stamp)
+    assert answer is not None
+    assert "is number 1 of 2 in its job, but is listed as number 0" in answer.section("").as_text()
 
 
 def test_an_idle_server_hears_of_a_connection_that_was_made_anew() -> None:
