@@ -22,7 +22,7 @@ from paddle.fluid import (
 from paddle.fluid.backward import gradients
 from paddle.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
 from paddle.fluid.data_feeder import DataFeeder
-from paddle.fluid.errors import answering
+from paddle.fluid.errors import ABSENT, answering
 from paddle.fluid.executor import Executor
 from paddle.fluid.framework import in_dygraph_mode
 from paddle.fluid.layers.io import sized_data as data
@@ -103,7 +103,13 @@ second_names.install(
         f"{__name__}.trainer": f"{__name__}.contrib.trainer",
     }
 )
-second_names.refuse(__name__, {"dygraph": "static programs of fluid.layers, run by fluid.Executor"})
+second_names.refuse(
+    __name__,
+    {
+        "distributed": ABSENT["distributed"].removeprefix("use "),
+        "dygraph": "static programs of fluid.layers, run by fluid.Executor",
+    },
+)
 __getattr__, __dir__ = later.attributes(
     __name__,
     {

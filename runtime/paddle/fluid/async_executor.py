@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import to_host
-from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.errors import FluidError, FluidTypeError, no_attribute
 from paddle.fluid.executor import Executor
 from paddle.fluid.multislot.description import parse_description
 from paddle.fluid.multislot.passes import Printing, Source, Step, load, printing, run_pass, text
@@ -98,6 +98,9 @@ class AsyncExecutor:
             raise FluidTypeError(f"AsyncExecutor: expected a CPUPlace, got {place!r}")
         self._executor = Executor(place or CPUPlace())
 
+    def __getattr__(self, name: str) -> Any:
+        raise no_attribute(self, name, _OF_PSLIB)
+
     def run_startup_program(self, program: Program | None = None) -> None:
         """Run a startup program, by default the default startup program, to initialize the variables."""
         self._executor.run(default_startup_program() if program is None else program)
@@ -165,3 +168,11 @@ class AsyncExecutor:
             )
             sys.stdout.write(f"mean of {steps} batches: {means}\n")
             sys.stdout.flush()
+
+
+_OF_PSLIB = dict.fromkeys(
+    ("config_distributed_nodes", "download_data", "get_instance", "init_model", "init_server", "init_worker",
+     "save_model", "stop"),
+    "use DistributeTranspiler, and run its trainer program with this executor",
+)  # fmt: skip
+"""Method for jobs with table servers, which the original's run_mode="mpi" had -> what to use instead."""

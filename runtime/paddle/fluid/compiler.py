@@ -55,8 +55,9 @@ class CompiledProgram:
             exec_strategy: ignored.
             share_vars_from: ignored: values are those of the scope.
             places: the devices; None: CPU_NUM places, or all selected GPUs, depending on the executor's place.
-            num_trainers: number of trainer processes; None means the value in the build strategy.
-            trainer_id: rank of this trainer; None means the value in the build strategy.
+            num_trainers: number of trainer processes; None means the value in the build strategy or, if it has none,
+                the number for which the program was transpiled.
+            trainer_id: rank of this trainer; None means the value from the same place.
 
         Raises:
             FluidError: the method was called before, or the program has no variable loss_name.
@@ -66,7 +67,10 @@ class CompiledProgram:
                 "with_data_parallel was called twice: call it once, or create another CompiledProgram"
             )
         check_loss(self._program, loss_name)
-        strategy = build_strategy or BuildStrategy()
+        strategy, program = build_strategy or BuildStrategy(), self._program
+        if program._trainers_endpoints and strategy.num_trainers == 1:
+            count, rank = len(program._trainers_endpoints), program._trainer_id
+            strategy = replace(strategy, num_trainers=count, trainer_id=rank)
         if num_trainers is not None:
             strategy = replace(strategy, num_trainers=num_trainers)
         if trainer_id is not None:

@@ -44,6 +44,12 @@ ABSENT: Mapping[str, str] = MappingProxyType(
         "dygraph": "only static programs are supported: use fluid.layers",
         "get_grad_op_desc": "append_backward appends gradient operators to the program",
         "graphviz": "fluid.net_drawer.draw_graph and fluid.debugger.draw_block_graphviz write graphs for dot",
+        "mode": "use fluid.communicator.Communicator(program), and sync_mode of transpile",
+        **dict.fromkeys(
+            ("DownpourSGD", "distributed", "pslib"),
+            "use fluid.DistributeTranspiler or fleet.parameter_server.distribute_transpiler, with "
+            "is_distributed=True embeddings",
+        ),
         "with_inference_optimize": "run the program that load_inference_model returns",
     }
 )
@@ -51,6 +57,9 @@ ABSENT: Mapping[str, str] = MappingProxyType(
 
 NEWER: Mapping[str, str] = MappingProxyType(
     {
+        **dict.fromkeys(
+            ("GeoSgdTranspiler", "geo_sgd_transpiler"), "DistributeTranspiler with sync_mode=False"
+        ),
         **dict.fromkeys(("case", "cond", "switch_case"), "layers.IfElse for rows, or layers.Switch"),
         **dict.fromkeys(("gather_nd", "index_select"), "layers.gather, after layers.reshape"),
         **dict.fromkeys(("scatter_nd", "scatter_nd_add"), "layers.scatter, after layers.reshape"),

@@ -7,20 +7,24 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import paddle.fluid as fluid
 from paddle.fluid.errors import FluidError
 from paddle.fluid.incubate import role_maker
+from paddle.fluid.incubate.collective import CollectiveOptimizer, DistributedStrategy
 from paddle.fluid.incubate.collective import fleet as collective_fleet
-from paddle.fluid.incubate.distribute_transpiler import fleet
+from paddle.fluid.incubate.distribute_transpiler import StrategyFactory, fleet
 from paddle.fluid.transpiler import DistributeTranspilerConfig
 from tests.ports import free_endpoints
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 120
+SERVERS = "paddle.fluid.incubate.fleet.parameter_server"
 SCRIPT = """
 import sys
 import numpy as np
@@ -165,10 +169,90 @@ def test_roles_that_a_script_gives() -> None:
         ),
         (
             lambda: collective_fleet.distributed_optimizer(None, DistributeTranspilerConfig()),
-            "does not take a strategy",
+            "expected a DistributedStrategy of fleet.collective, got a DistributeTranspilerConfig",
         ),
+        (lambda: CollectiveOptimizer(None, DistributedStrategy(collective_mode="local_sgd")), "k_steps"),
+        (lambda: setattr(DistributedStrategy(), "use_local_sgd", True), "k_steps"),
+        (lambda: StrategyFactory.create_geo_strategy(100), "create_async_strategy"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(make: object, text: str) -> None:
     with pytest.raises(FluidError, match=text):
         make()  # type: ignore[operator]
+
+
+COLLECTIVE = """
+import os, sys
+import numpy as np
+import paddle.fluid as fluid
+from paddle.fluid.incubate.fleet.base import role_maker
+from paddle.fluid.incubate.fleet.collective import CollectiveOptimizer, DistributedStrategy, fleet
+
+fleet.init(role_maker.PaddleCloudRoleMaker(is_collective=True))
+x, y = fluid.layers.data("x", [4]), fluid.layers.data("y", [1])
+attr = fluid.ParamAttr(name="w", initializer=fluid.initializer.Constant(0.1))
+loss = fluid.layers.mean(fluid.layers.square_error_cost(fluid.layers.fc(x, 1, param_attr=attr), y))
+strategy = DistributedStrategy()
+strategy.exec_strategy = fluid.ExecutionStrategy()
+strategy.fuse_all_reduce_ops = True
+adam = fluid.optimizer.Adam(0.05)
+if sys.argv[1] == "strategy":
+    fleet.distributed_optimizer(adam, strategy=strategy).minimize(loss)
+    program = fleet.main_program
+else:
+    CollectiveOptimizer(adam).minimize(loss)
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(loss.name)
+exe = fluid.Executor(fluid.CPUPlace())
+exe.run(fleet.startup_program)
+rng, mine = np.random.default_rng(5), slice(fleet.worker_index(), None, fleet.worker_num())
+for _ in range(6):
+    xs = rng.standard_normal((8, 4)).astype("float32")
+    exe.run(program, {"x": xs[mine], "y": xs[mine].sum(axis=1, keepdims=True)}, [loss])
+if fleet.is_first_worker():
+    fleet.save_persistables(exe, "saved")
+"""
+
+
+@pytest.mark.parametrize("form", ["strategy", "by hand"])
+def test_collective_workers_with_a_strategy_train_as_one_process_does(tmp_path: Path, form: str) -> None:
+    values = []
+    for count in (1, 2):
+        (place := tmp_path / str(count)).mkdir()
+        (place / "train.py").write_text(COLLECTIVE)
+        job = {"PADDLE_TRAINER_ENDPOINTS": ",".join(free_endpoints(count)), "PADDLE_TRAINERS_NUM": str(count)}
+        workers = [start(place, form, PADDLE_TRAINER_ID=str(rank), **job) for rank in range(count)]
+        try:
+            for process in workers:
+                ended(process)
+        finally:
+            for process in workers:
+                process.kill()
+                process.wait()
+        values.append(np.frombuffer((place / "saved" / "w").read_bytes()[-16:], "f4"))
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("statement", "text"),
+    [
+        (f"from {SERVERS} import pslib", "use fluid.DistributeTranspiler"),
+        (f"import {SERVERS}.pslib", "use fluid.DistributeTranspiler"),
+        (f"from {SERVERS}.mode import DistributedMode", "sync_mode of transpile"),
+        ("import paddle.fluid.distributed", "use fluid.DistributeTranspiler"),
+        ("from paddle.fluid.transpiler.geo_sgd_transpiler import GeoSgdTranspiler", "sync_mode=False"),
+    ],
+)
+def test_modules_of_other_table_servers_are_answered_with_what_to_use(statement: str, text: str) -> None:
+    with pytest.raises(ImportError, match=text):
+        exec(statement)
+
+
+def test_strategies_of_fluid_1_6_configure_both_modes() -> None:
+    factory = import_module(f"{SERVERS}.distribute_transpiler.distributed_strategy").StrategyFactory
+    assert factory.create_sync_strategy().sync_mode
+    assert not factory.create_async_strategy().sync_mode
+
+
+def test_methods_for_table_servers_are_answered_with_what_to_use() -> None:
+    with pytest.raises(AttributeError, match=r"config_distributed_nodes.*: use DistributeTranspiler"):
+        fluid.AsyncExecutor(fluid.CPUPlace(), "mpi").config_distributed_nodes()

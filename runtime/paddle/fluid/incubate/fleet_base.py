@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """fleet: one script for both workers and servers, based on `DistributeTranspiler`.
 
-    fleet.init(role_maker.PaddleCloudRoleMaker())
-    fleet.distributed_optimizer(optimizer, DistributeTranspilerConfig()).minimize(loss)
-    if fleet.is_server():
-        fleet.init_server()
-        fleet.run_server()
-    else:
-        fleet.init_worker()
-        exe.run(fleet.startup_program)
-        ...  # train fleet.main_program
-        fleet.stop_worker()
-
-`pslib`, the fleet for Paddle's own table server, is not available.
+fleet.init(role_maker.PaddleCloudRoleMaker())
+fleet.distributed_optimizer(optimizer, DistributeTranspilerConfig()).minimize(loss)
+if fleet.is_server():
+    fleet.init_server()
+    fleet.run_server()
+else:
+    fleet.init_worker()
+    exe.run(fleet.startup_program)
+    ...  # train fleet.main_program
+    fleet.stop_worker()
 """
 
 from __future__ import annotations
@@ -21,13 +19,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from paddle.fluid import io
+from paddle.fluid.compiler import CompiledProgram
 from paddle.fluid.errors import FluidError
 from paddle.fluid.executor import Executor
-from paddle.fluid.incubate.role_maker import RoleMakerBase
+from paddle.fluid.incubate.role_maker import PaddleCloudRoleMaker, RoleMakerBase
 from paddle.fluid.program.program import Program, default_startup_program
 from paddle.fluid.remote.connection import Connection
-from paddle.fluid.run.places import CPUPlace
-from paddle.fluid.run.scope import Scope
 from paddle.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 
 
@@ -42,7 +39,7 @@ class Fleet:
 
     def __init__(self) -> None:
         """Create a fleet without a role; `init` sets it."""
-        self.main_program: Program | None = None
+        self.main_program: Program | CompiledProgram | None = None
         self.startup_program: Program | None = None
         self._origin_program: Program | None = None
         self._role_maker: RoleMakerBase | None = None
@@ -65,7 +62,8 @@ class Fleet:
                 if role_maker.is_collective
                 else "parameter_server.distribute_transpiler.fleet"
             )
-            raise FluidError(f"role_maker: {type(role_maker).__name__} only works with fleet.{kind}")
+            also = ", or pass is_collective=True" if isinstance(role_maker, PaddleCloudRoleMaker) else ""
+            raise FluidError(f"role_maker: {type(role_maker).__name__} only works with fleet.{kind}{also}")
         role_maker.generate_role()
         self._role_maker = role_maker
 
@@ -137,7 +135,7 @@ class Fleet:
     def init_server(self, model_dir: str | None = None) -> None:
         """Set the server's variables to initial values, or to values saved by `save_persistables` in `model_dir`."""
         program, startup = self._made("init_server")
-        self._executor = Executor(CPUPlace())
+        self._executor = Executor()
         self._executor.run(startup)
         if model_dir is not None:
             io.load_persistables(self._executor, model_dir, program)
@@ -183,10 +181,11 @@ class Fleet:
         self, executor: Executor, dirname: str, main_program: Program | None = None
     ) -> None:
         """Save the values of all persistable variables in a folder, including those on servers."""
-        io.save_persistables(executor, dirname, main_program or self.main_program)
+        own = self.main_program if isinstance(self.main_program, Program) else self._origin_program
+        io.save_persistables(executor, dirname, main_program or own)
 
     def _made(self, method: str) -> tuple[Program, Program]:
-        if self.main_program is None or self.startup_program is None:
+        if not isinstance(self.main_program, Program) or self.startup_program is None:
             raise FluidError(f"fleet.{method}: call fleet.distributed_optimizer(...).minimize(...) first")
         return self.main_program, self.startup_program
 
@@ -242,7 +241,7 @@ class DistributedOptimizer:
     def minimize(
         self,
         loss: Any,
-        scope: Scope | None = None,
+        scope: object = None,
         startup_program: Program | None = None,
         parameter_list: Sequence[str] | None = None,
         no_grad_set: Any = None,

@@ -144,10 +144,17 @@ class Options:
         super().__setattr__(name, value)
 
 
-_INSTEAD = dict.fromkeys(
-    ("geo_sgd_mode", "geo_sgd_need_push_nums", "completely_not_async"),
-    ": use asynchronous training, transpile(..., sync_mode=False)",
-)
+_INSTEAD = {
+    **dict.fromkeys(
+        ("geo_sgd_mode", "geo_sgd_need_push_nums", "completely_not_async", "half_async"),
+        ": use asynchronous training, transpile(..., sync_mode=False)",
+    ),
+    **dict.fromkeys(
+        ("use_local_sgd", "local_sgd_config"),
+        ": use DistributeTranspiler, and a DistributeTranspilerConfig with mode='nccl2' and k_steps",
+    ),
+    "use_amp": ": wrap the optimizer with contrib.mixed_precision.decorate",
+}
 """An option of Fluid 1.6 -> what to use instead."""
 
 

@@ -4,7 +4,7 @@
 import sys
 
 from paddle import second_names
-from paddle.fluid.errors import answering
+from paddle.fluid.errors import NEWER, answering
 from paddle.fluid.program.memory import memory_optimize, release_memory
 from paddle.fluid.transpiler.configuration import (
     DistributeTranspilerConfig,
@@ -29,5 +29,6 @@ _MODULES = (
     "ps_dispatcher",
 )
 second_names.nest(__name__, dict.fromkeys(_MODULES, sys.modules[__name__]))
+second_names.refuse(__name__, {"geo_sgd_transpiler": NEWER["geo_sgd_transpiler"]})
 
 __getattr__ = answering(__name__)

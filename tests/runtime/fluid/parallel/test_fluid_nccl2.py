@@ -166,8 +166,10 @@ def test_the_number_of_trainers_must_be_that_of_the_transpiled_program() -> None
     fluid.DistributeTranspiler(config).transpile(0, trainers="a:1,b:2", current_endpoint="a:1")
     with pytest.raises(ValueError, match="num_trainers is 1, but the program was transpiled for 2 trainers"):
         fluid.ParallelExecutor(False, loss.name)
-    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(loss.name)
-    with pytest.raises(ValueError, match="num_trainers is 1"):
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+        loss.name, num_trainers=3
+    )
+    with pytest.raises(ValueError, match="num_trainers is 3"):
         fluid.Executor().run(program, {"x": np.ones((2, 4), "f4")}, [loss])
 
 
