@@ -19,6 +19,7 @@ from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, FluidTypeError, ModelFileError, answering
 from paddle.fluid.executor import Executor
 from paddle.fluid.files import variable_files
+from paddle.fluid.files.table_states import is_on_servers
 from paddle.fluid.files.variable_files import (
     is_parameter,
     is_persistable,
@@ -120,7 +121,7 @@ def save_inference_model(
         The names of the targets in the saved program.
 
     Raises:
-        FluidError: a target depends on a variable that is not fed.
+        FluidError: a target depends on a variable that is not fed, or on a distributed embedding.
     """
     feeds = [feeded_var_names] if isinstance(feeded_var_names, str) else list(feeded_var_names)
     if wrong := [each for each in feeds if not isinstance(each, str)]:
@@ -145,6 +146,7 @@ def save_inference_model(
     use_own_tables(program)
     pruned = program.prune([*names, *feeds])
     _check_feeds(pruned, feeds)
+    _check_tables(pruned)
     _mark_feeds(pruned, feeds, names)
     folder = Path(dirname)
     variable_files.make_folder(folder)
@@ -238,6 +240,19 @@ def _check_feeds(program: Program, feeds: Sequence[str]) -> None:
                     "to feeded_var_names or, if it is a label, give the prediction as target instead of the cost"
                 )
         known.update(op.writes)
+
+
+def _check_tables(program: Program) -> None:
+    """Refuse a model whose embedding has its rows on parameter servers, because nobody could load it."""
+    block = program.global_block()
+    tables = [name for op in block.ops for name in op.inputs.get("W", ()) if is_on_servers(block.var(name))]
+    if any(op.type == "prefetch" for op in block.ops):
+        tables = [*program._distributed_lookup_tables]
+    if tables:
+        raise FluidError(
+            f"the rows of the distributed embedding {tables[0]!r} are on the parameter servers, and the model would "
+            "lack them: call save_persistables, and see contrib.utils.lookup_table_utils for a process that infers"
+        )
 
 
 def _mark_feeds(program: Program, feeds: Sequence[str], fetches: Sequence[str]) -> None:

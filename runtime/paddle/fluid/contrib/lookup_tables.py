@@ -30,16 +30,19 @@ _FETCHING = ("split_ids", "prefetch", "merge_ids")
 
 
 def convert_dist_to_sparse_program(program: Program) -> Program | None:
-    """Change a trainer's program in place to read its distributed embeddings from the current scope; return it.
+    """Change a program in place to read its distributed embeddings from the current scope; return it.
 
     A table becomes selected rows, which `load_persistables_for_inference` fills; ids without a row give zeros.
-    Afterwards, prune the program or clone it for inference, because it still sends gradients. A program without a
-    distributed embedding is left unchanged: a warning is logged, and the result is None.
+    A trainer's program still sends gradients: prune it or clone it for inference. A program that was not transpiled
+    must not train. A program without a distributed embedding is left unchanged: a warning is logged, and the result
+    is None.
 
     Raises:
         FluidError: the program fetches no rows from servers.
     """
     names = tuple(program._distributed_lookup_tables)
+    if not names and _convert_lookups(program):
+        return program
     if not names:
         _log.warning("convert_dist_to_sparse_program: the program has no distributed embedding")
         return None
@@ -62,6 +65,20 @@ def convert_dist_to_sparse_program(program: Program) -> Program | None:
                 at, "lookup_sparse_table", {"W": name, "Ids": ids}, {"Out": out}, {"is_test": True}
             )
     return program
+
+
+def _convert_lookups(program: Program) -> bool:
+    """Convert the lookups of a program that was not transpiled; return whether there are any."""
+    block = program.global_block()
+    found = [at for at, op in enumerate(block.ops) if op.attrs.get("is_distributed")]
+    for at in found:
+        op = block.ops[at]
+        block.var(op.inputs["W"][0]).type = VarType.SELECTED_ROWS
+        block._remove_op(at)
+        slots = {slot: list(members) for slot, members in op.inputs.items()}
+        outputs = {slot: list(members) for slot, members in op.outputs.items()}
+        block._insert_op(at, "lookup_sparse_table", slots, outputs, {"is_test": True})
+    return bool(found)
 
 
 def load_persistables_for_inference(

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.fluid.errors import FluidTypeError, ModelFileError
+from paddle.fluid.files.table_states import without_served_rows
 from paddle.fluid.files.tensor_file import (
     read_selected_rows,
     read_tensor,
@@ -290,9 +291,8 @@ def _chosen(
     if variables is not None:
         block = program.global_block()
         return [block.var(each) if isinstance(each, str) else each for each in variables]
-    wanted = predicate or is_persistable
-    found: Iterable[Any] = program.list_vars()
-    return [each for each in found if isinstance(each, Variable) and wanted(each) and each.type not in _NEVER]
+    found = [each for each in program.list_vars() if isinstance(each, Variable) and each.type not in _NEVER]
+    return without_served_rows(filter(predicate or is_persistable, found))
 
 
 def _write(stream: BinaryIO, value: Any) -> None:

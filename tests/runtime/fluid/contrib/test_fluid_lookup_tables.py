@@ -11,6 +11,8 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.fluid import contrib
+from paddle.fluid.errors import FluidError
+from paddle.ops.base.selected_rows import SelectedRows
 from tests.runtime.fluid.remote.test_fluid_growing_table import click_batches, clicks, entered, spread
 from tests.runtime.fluid.transpiled_job import TranspiledJob, built
 
@@ -35,9 +37,12 @@ def transpiled(endpoints: str) -> tuple[fluid.DistributeTranspiler, fluid.Progra
     return t, main, loss
 
 
-def test_rows_of_all_servers_are_looked_up_where_a_program_infers(saved: Path) -> None:
+@pytest.mark.parametrize("is_transpiled", [True, False])
+def test_rows_of_all_servers_are_looked_up_where_a_program_infers(saved: Path, is_transpiled: bool) -> None:
     t, _, loss = transpiled("127.0.0.1:6174")
     program = t.get_trainer_program(wait_port=False).clone(for_test=True)
+    if not is_transpiled:
+        program = built(NET)[0]._prune([loss])
     assert contrib.convert_dist_to_sparse_program(program) is program
     types = [op.type for op in program.global_block().ops]
     assert types.count("lookup_sparse_table") == 2
@@ -87,3 +92,33 @@ def test_a_server_goes_on_with_its_rows_of_a_file(saved: Path) -> None:
 def test_a_program_without_such_a_table_stays(caplog: pytest.LogCaptureFixture) -> None:
     assert contrib.convert_dist_to_sparse_program(fluid.Program()) is None
     assert "no distributed embedding" in caplog.text
+
+
+@pytest.mark.parametrize("is_transpiled", [True, False])
+def test_a_model_without_the_rows_of_servers_is_not_saved(tmp_path: Path, is_transpiled: bool) -> None:
+    program, _, loss = built(NET)
+    feeds = ["site", "user", "numbers", "click"]
+    if is_transpiled:
+        program = transpiled("127.0.0.1:6174")[0].get_trainer_program(wait_port=False)
+    else:
+        fluid.global_scope().set("features", SelectedRows(np.zeros(0, np.int64), np.zeros((0, 8), "f4"), 9))
+    target, exe = program.global_block().var(loss), fluid.Executor()
+    with pytest.raises(FluidError, match=r"'features' are on the parameter servers.*save_persistables"):
+        fluid.io.save_inference_model(str(tmp_path / "model"), feeds, [target], exe, program)
+    assert not (tmp_path / "model").exists()
+
+
+def test_parameters_are_saved_and_loaded_without_the_rows_of_servers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = transpiled("127.0.0.1:6174")[1]
+    scope, exe = fluid.global_scope(), fluid.Executor()
+    for each in program.list_vars():
+        if isinstance(each, fluid.framework.Parameter):
+            scope.set(each.name, np.ones(each.shape if each.name != "features" else (1,), "f4"))
+    scope.set("features", SelectedRows(np.zeros(0, np.int64), np.zeros((0, 8), "f4"), 9))
+    fluid.io.save_params(exe, str(tmp_path), program)
+    assert "fc_0.b_0" in (names := [each.name for each in tmp_path.iterdir()])
+    assert "features" not in names
+    assert "features: left out, because its rows are on the parameter servers" in caplog.text
+    fluid.io.load_params(exe, str(tmp_path), program)
