@@ -158,6 +158,18 @@ def output_of(
     return output, errors
 
 
+def run(
+    program: str, argv: Sequence[str], env: Mapping[str, str], cwd: Path, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a process to its end, as `subprocess.run` does."""
+    child = Forked(program, argv, env, cwd, apart=True)
+    try:
+        output, errors = child.communicate(timeout)
+    finally:
+        child.kill()
+    return subprocess.CompletedProcess(child.args, child.wait(), output, errors)
+
+
 @functools.cache
 def _keeper(program: str) -> subprocess.Popen[str]:
     env = {

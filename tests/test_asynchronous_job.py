@@ -14,7 +14,7 @@ import pytest
 from tests.cluster.deadline import wait_for
 from tests.launcher.control_jobs import LIMIT_S, Bench
 
-PASSES, BATCHES, SLOW_BATCHES = 3, 20, 4
+PASSES, BATCHES, SLOW_BATCHES = 2, 8, 2
 NODES = 3  # the port of each for sparse parameters is idle
 WIDTH = 1500  # of a layer that is large enough for all three dense ports of one machine
 TRAIN = f"""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import nursery
 from tests.launcher.control_jobs import Terminal
 from tests.launcher.login_server import free_port
 from tests.local_nodes import warm_nodes
@@ -81,15 +82,10 @@ def make_workspace(directory: Path) -> Path:
 
 
 def run_job(workspace: Path, conf: Path, *options: str) -> str:
-    return command(
-        sys.executable,
-        ROOT / "paddle.py",
-        f"--job_dispatch_package={workspace}",
-        f"--conf={conf}",
-        f"--num_passes={PASSES}",
-        *options,
-        cwd=workspace.parent,
-    )
+    argv = [f"--job_dispatch_package={workspace}", f"--conf={conf}", f"--num_passes={PASSES}", *options]
+    done = nursery.run("launcher", argv, os.environ, workspace.parent, 110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="module")

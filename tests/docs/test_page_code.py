@@ -10,8 +10,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import subprocess
-import sys
 import textwrap
 from functools import cache
 from pathlib import Path
@@ -20,7 +18,8 @@ from typing import NamedTuple
 import pytest
 
 from paddle_cluster.config.conf_file import read_conf
-from tests.local_nodes import warm_nodes
+from tests import nursery
+from tests.local_nodes import warm_nodes, warm_state
 from tests.other_python import python_with
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -221,15 +220,9 @@ def test_the_blocks_of_a_page_run_as_a_job(program: Program, tmp_path: Path) -> 
     (tmp_path / "conf.py").write_text(
         f"HOSTS = ['local']\nROOT_DIR = {str(warm_nodes(tmp_path / 'nodes', 1))!r}\nPYTHON = {python!r}\n"
     )
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "paddle.py"), "-p", "ws", "--conf=conf.py", *program.options],
-        cwd=tmp_path,
-        env={**os.environ, "PADDLE_STATE_DIR": str(tmp_path / "state"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    argv = ["-p", "ws", "--conf=conf.py", *program.options]
+    env = {**os.environ, "PADDLE_STATE_DIR": str(warm_state(tmp_path / "state")), "OMP_NUM_THREADS": "1"}
+    done = nursery.run("launcher", argv, env, tmp_path, 300)
     assert done.returncode == 0, f"{whole(program)}\n{done.stdout[-6000:]}\n{done.stderr}"
 
 

@@ -19,6 +19,7 @@ from paddle_cluster.control import store
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.system import process_id
 from paddle_cluster.system.state_dir import StatePlaces
+from tests import nursery
 from tests.cluster.deadline import wait_for
 from tests.local_nodes import warm_nodes, warm_state
 from tests.nursery import Forked
@@ -166,12 +167,7 @@ class Bench:
     def run(self, *args: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         if self.forked:
-            child = Forked("launcher", args, self.env, self.place, apart=True)
-            try:
-                output, errors = child.communicate(LIMIT_S)
-            finally:
-                child.kill()
-            return subprocess.CompletedProcess(child.args, child.wait(LIMIT_S), output, errors)
+            return nursery.run("launcher", args, self.env, self.place, LIMIT_S)
         return subprocess.run(
             self.argv(*args),
             cwd=self.place,

@@ -18,6 +18,7 @@ from paddle_cluster.config.options import LONG
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.system.installation import argv
 from tests.cluster.deadline import wait_for
+from tests.local_nodes import warm_nodes, warm_state
 
 LIMIT_S = 60
 
@@ -25,7 +26,9 @@ LIMIT_S = 60
 @pytest.fixture
 def job(tmp_path: Path) -> list[str]:
     """The options of a job on two embedded nodes."""
-    (tmp_path / "conf.py").write_text(f"HOSTS = ['local'] * 2\nROOT_DIR = {str(tmp_path / 'nodes')!r}\n")
+    (tmp_path / "conf.py").write_text(
+        f"HOSTS = ['local'] * 2\nROOT_DIR = {str(warm_nodes(tmp_path / 'nodes', 2))!r}\n"
+    )
     (tmp_path / "ws").mkdir()
     (tmp_path / "ws" / "train.py").write_text(
         "import sys, time\n"
@@ -59,7 +62,7 @@ def running(run: api.Run) -> int:
 def test_a_job_is_asked_for_its_state_and_its_lines(
     job: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PADDLE_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("PADDLE_STATE_DIR", str(warm_state(tmp_path / "state")))
     with api.run(*job, name="resnet", script=["--hold"]) as run:
         assert any(isinstance(event, api.Printed) for event in run)
         wait_for("processes that run", lambda: running(run) == 2, LIMIT_S)
@@ -109,7 +112,7 @@ def test_a_job_that_never_began_says_why(job: list[str], tmp_path: Path) -> None
 def test_a_launcher_that_is_killed_is_an_end_too(
     job: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PADDLE_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("PADDLE_STATE_DIR", str(warm_state(tmp_path / "state")))
     with api.run(*job, "--", "--hold") as run:
         assert any(isinstance(event, api.Printed) for event in run)
         job_id = run.status().job_id
