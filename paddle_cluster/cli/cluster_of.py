@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 
@@ -17,6 +16,7 @@ from paddle_cluster.control.job_record import NodeEntry
 from paddle_cluster.errors import UsageError
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import StatePlaces
+from paddle_node.contract.classes import replace
 from paddle_node.contract.flags import INIT_FLAGS, PSERVER_FLAGS
 
 _FLAGS = (INIT_FLAGS.keys() | PSERVER_FLAGS.keys()) - {"config"}  # of a trainer; here, --config means --conf
@@ -50,7 +50,7 @@ def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
         hint = f"give hosts as --hosts={first}, or " * (not first.startswith("-"))
         raise UsageError(f"{command} does not take {first!r}; {hint}see `{PROGRAM} {command} --help`")
     kept = {name: value for name, value in given.given.items() if has_job or name != "job_workspace"}
-    return dataclasses.replace(given, given=kept)
+    return replace(given, given=kept)
 
 
 def nodes_to_ask(

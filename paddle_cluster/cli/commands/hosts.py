@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 from paddle_cluster.cli import cluster_of
 from paddle_cluster.config.resolve import resolve
@@ -18,7 +17,7 @@ from paddle_cluster.screen.writer import answer, columns
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import counted, spans
 from paddle_cluster.text.wrapping import fitted_table, wrapped
-from paddle_node.contract.classes import dataclass, replace
+from paddle_node.contract.classes import asdict, dataclass, replace
 
 USAGE = f"""\
 {PROGRAM} hosts [--conf=FILE] [--hosts=HOST[,HOST]] [--hostfile=FILE]

@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from paddle_cluster.cli import cluster_of, command_arguments
@@ -19,6 +18,7 @@ from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.screen.writer import answer, show
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import StatePlaces, places
+from paddle_node.contract.classes import asdict
 
 USAGE = f"""\
 {PROGRAM} status [JOB] [--all] [--json]
