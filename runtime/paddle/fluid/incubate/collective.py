@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +10,7 @@ from paddle.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrat
 from paddle.fluid.errors import FluidError
 from paddle.fluid.incubate.fleet_base import DistributedOptimizer, Fleet
 from paddle.fluid.transpiler import DistributeTranspilerConfig
+from paddle_node.contract.classes import dataclass, field
 
 __all__ = ["Collective", "CollectiveOptimizer", "DistributedStrategy", "fleet"]
 
