@@ -128,10 +128,45 @@ def test_hosts_and_ports_of_servers_are_joined(
 ) -> None:
     monkeypatch.setenv("PADDLE_PSERVERS", hosts)
     monkeypatch.setenv("PADDLE_PORT", ports)
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "1")
+    monkeypatch.setenv("PADDLE_TRAINING_ROLE", "TRAINER")
     role = role_maker.PaddleCloudRoleMaker()
     role.generate_role()
     assert role.get_pserver_endpoints() == servers
     assert not role.is_server()
+
+
+JOB = {
+    "PADDLE_PSERVERS_IP_PORT_LIST": "10.0.0.1:6174",
+    "PADDLE_TRAINERS_NUM": "2",
+    "PADDLE_TRAINER_ID": "1",
+    "TRAINING_ROLE": "TRAINER",
+}
+
+
+@pytest.mark.parametrize("missing", JOB)
+def test_a_variable_that_is_missing_is_named_because_a_default_would_change_the_job(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in JOB.keys() - {missing}:
+        monkeypatch.setenv(name, JOB[name])
+    with pytest.raises(FluidError, match=f"environment variable {missing} is missing"):
+        role_maker.PaddleCloudRoleMaker().generate_role()
+
+
+def test_a_server_that_only_the_newer_variable_names_is_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = {**JOB, "PADDLE_TRAINING_ROLE": "PSERVER", "PADDLE_CURRENT_ENDPOINT": "10.0.0.1:6174"}
+    for name in job.keys() - {"TRAINING_ROLE"}:
+        monkeypatch.setenv(name, job[name])
+    role = role_maker.PaddleCloudRoleMaker()
+    role.generate_role()
+    assert role.is_server()
+
+
+def test_ranks_without_a_number_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", "10.0.0.1:6174,10.0.0.2:6174")
+    with pytest.raises(FluidError, match="environment variable PADDLE_TRAINER_ID is missing"):
+        role_maker.PaddleCloudRoleMaker(is_collective=True).generate_role()
 
 
 def test_ports_that_fit_no_host_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

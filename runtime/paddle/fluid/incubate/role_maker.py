@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from paddle.env import JobEnvironment
 from paddle.fluid.errors import FluidError
 
+_T = TypeVar("_T")
+_ID = "PADDLE_TRAINER_ID"
 _PORTS = ("6174",)  # when PADDLE_PORT is not set
 
 
@@ -144,11 +147,11 @@ class PaddleCloudRoleMaker(RoleMakerBase):
         if self.is_collective:
             self._worker_endpoints = _listed("PADDLE_TRAINER_ENDPOINTS", said.trainer_endpoints)
             self._worker_num = len(self._worker_endpoints)
-            self._current_id = _checked(said.trainer_id or 0, self._worker_num)
+            self._current_id = _own_number(said, self._worker_num)
             return
         self._server_endpoints = _listed("PADDLE_PSERVERS_IP_PORT_LIST", said.endpoints or _joined(said))
-        self._worker_num = said.num_trainers or 1
-        if said.role == "PSERVER":
+        self._worker_num = _present("PADDLE_TRAINERS_NUM", said.num_trainers)
+        if _present("TRAINING_ROLE", said.role or said.training_role) == "PSERVER":
             self._role = Role.SERVER
             mine = said.current_endpoint or f"{said.pod_ip}:{(said.server_ports or _PORTS)[0]}"
             if mine not in self._server_endpoints:
@@ -158,7 +161,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
                 )
             self._current_id = self._server_endpoints.index(mine)
         else:
-            self._current_id = _checked(said.trainer_id or 0, self._worker_num)
+            self._current_id = _own_number(said, self._worker_num)
 
 
 class MPISymetricRoleMaker(RoleMakerBase):
@@ -176,9 +179,16 @@ class MPISymetricRoleMaker(RoleMakerBase):
         )
 
 
-def _checked(number: int, count: int) -> int:
+def _own_number(said: JobEnvironment, count: int) -> int:
+    number = said.trainer_id if count == 1 and said.trainer_id is None else _present(_ID, said.trainer_id)
+    return _checked(number or 0, count, f"environment variable {_ID}")
+
+
+def _checked(number: int, count: int, name: str = "current_id") -> int:
     if not 0 <= number < count:
-        raise FluidError(f"current_id: expected 0 to {count - 1}, got {number!r}")
+        raise FluidError(
+            f"{name}: expected 0 to {count - 1} for {count} processes of this role, got {number!r}"
+        )
     return number
 
 
@@ -196,10 +206,14 @@ def _joined(said: JobEnvironment) -> list[str]:
 
 
 def _listed(name: str, found: Sequence[str]) -> list[str]:
-    if not found:
+    return list(_present(name, found or None))
+
+
+def _present(name: str, found: _T | None) -> _T:
+    if found is None or found == "":
         raise FluidError(
             f"environment variable {name} is missing: start the script with `paddle.py "
             "--mode=fluid` or `python -m paddle.distributed.launch`, or pass a "
             "UserDefinedRoleMaker to fleet.init"
         )
-    return list(found)
+    return found
