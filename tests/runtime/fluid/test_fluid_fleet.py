@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from paddle.fluid.incubate.collective import CollectiveOptimizer, DistributedStr
 from paddle.fluid.incubate.collective import fleet as collective_fleet
 from paddle.fluid.incubate.distribute_transpiler import StrategyFactory, fleet
 from paddle.fluid.transpiler import DistributeTranspilerConfig
+from tests.nursery import Forked
 from tests.ports import free_endpoints
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -71,21 +70,14 @@ def costs(output: str) -> list[float]:
     return [float(text) for text in re.findall(r"^cost (\S+)$", output, re.MULTILINE)]
 
 
-def start(place: Path, *argv: str, **variables: str) -> subprocess.Popen[str]:
+def start(place: Path, *argv: str, **variables: str) -> Forked:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "runtime"), "PADDLE_WIRE": "plain", **variables}
-    return subprocess.Popen(
-        [sys.executable, "-P", "train.py", *argv],
-        cwd=place,
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return Forked("fluid", ["train.py", *argv], env, place)
 
 
-def ended(process: subprocess.Popen[str]) -> str:
+def ended(process: Forked) -> str:
     try:
-        output, _ = process.communicate(timeout=LIMIT_S)
+        output, _ = process.communicate(LIMIT_S)
     finally:
         process.kill()
     assert process.returncode == 0, output
@@ -107,7 +99,7 @@ def test_one_script_is_servers_and_workers(tmp_path: Path) -> None:
     finally:
         for process in (*trainers, *running):
             process.kill()
-            process.wait()
+            process.wait(LIMIT_S)
     assert [costs(output) for output in outputs[2:]] == [[], []]
     together = np.mean([costs(output) for output in outputs[:2]], axis=0)
     assert len(together) == 6

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError, FlagError
 from paddle.v2.settings import resolve
+from tests.nursery import Forked, output_of
 from tests.runtime.pserver.pserver_process import ROOT, PserverProcess
 
 LAUNCHED = {
@@ -196,15 +195,13 @@ def test_a_flag_without_effect_on_which_results_depend_gets_a_warning(
 
 def trained(*numbers: int) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of the script."""
-    ended = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *map(str, numbers)],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "runtime"), "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
-    return ended.returncode, ended.stdout, ended.stderr
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "runtime"), "OPENBLAS_NUM_THREADS": "1"}
+    script = Forked("v2", ["-c", SCRIPT, *map(str, numbers)], env, None, apart=True)
+    try:
+        said, complained = script.communicate(LIMIT_S)
+    finally:
+        script.kill()
+    return script.wait(), said, complained
 
 
 @pytest.mark.timeout(300)
@@ -234,14 +231,6 @@ def test_init_after_the_defaults_were_used_is_warned_of() -> None:
         ("", "", False),
         ("p.init()\n", "seed=3", False),
     ):
-        made = subprocess.run(
-            [sys.executable, "-c", code.format(before, arguments)],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=100,
-            env={"PYTHONPATH": str(ROOT / "runtime")},
-        )
-        assert ("<string>:4: UserWarning: paddle.init was called after" in made.stderr) == is_late, (
-            made.stderr
-        )
+        env = {"PYTHONPATH": str(ROOT / "runtime")}
+        _, said = output_of("v2", ["-c", code.format(before, arguments)], env, None, LIMIT_S)
+        assert ("<string>:4: UserWarning: paddle.init was called after" in said) == is_late, said
