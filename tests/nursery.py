@@ -27,6 +27,7 @@ import termios
 import threading
 import time
 import types
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -214,7 +215,9 @@ def _launcher() -> Callable[[list[str]], int]:
 def _script(module: str) -> Callable[[list[str]], int]:
     import numpy as np
 
-    importlib.import_module(module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        importlib.import_module(module)
 
     def run(argv: list[str]) -> int:
         np.random.seed()

@@ -12,6 +12,7 @@ import hashlib
 import io
 import logging
 import sys
+import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,7 @@ RULES: dict[str, Callable[[Any], Any]] = {
 
 
 def main() -> None:
+    warnings.simplefilter("error")
     rule, folder = sys.argv[1], Path(sys.argv[2])
     logging.basicConfig(level=logging.INFO, stream=sys.stdout)
     paddle.init()

@@ -7,8 +7,6 @@ import contextlib
 import io
 import itertools
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,9 +18,11 @@ import paddle.v2 as paddle
 from paddle.env import JobEnvironment
 from paddle.pserver.command import Server, ServerOptions
 from paddle.v2.parameters import Parameters
+from tests.nursery import Forked
 from tests.runtime.v2.training.word2vec import network, samples
 
 ROOT = Path(__file__).resolve().parents[4]
+SCRIPT = Path(__file__).with_name("trainer_script.py")
 KEY = "5a" * 32
 DEADLINE_S = 60
 Costs = list[np.ndarray]
@@ -73,29 +73,13 @@ def train(
                 "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST": ",".join(server.sparse_endpoints),
             }
             words = [trainers, size, passes, folder / str(rank), mode, table, drop_rate, missing]
-            command = [
-                sys.executable,
-                "-W",
-                "error",
-                str(Path(__file__).with_name("trainer_script.py")),
-                *map(str, words),
-            ]
-            running.append(
-                subprocess.Popen(
-                    command,
-                    env=environment,
-                    cwd=folder,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                )
-            )
+            running.append(Forked("v2", [str(SCRIPT), *map(str, words)], environment, folder))
         try:
             texts = [process.communicate(timeout=DEADLINE_S)[0] for process in running]
         finally:
             for process in running:
                 process.kill()
-                process.wait()
+                process.wait(DEADLINE_S)
     assert [process.returncode for process in running] == [0] * trainers, "\n".join(texts)
     saved, costs, tested = [], [], []
     for rank in range(trainers):

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.nursery import Forked
 from tests.runtime.pserver.pserver_process import KEY, ROOT, PserverProcess
 from tests.runtime.v2.training.near_trainer import BATCHES
 
@@ -22,7 +21,7 @@ KILLED_AT = {"plain": "batch 1 0", "adam": "batch 0 2"}
 Seen = dict[str, np.ndarray]
 
 
-def start(rank: int, server: PserverProcess, rule: str, *more: str) -> subprocess.Popen[str]:
+def start(rank: int, server: PserverProcess, rule: str, *more: str) -> Forked:
     env = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": f"{ROOT / 'runtime'}:{ROOT}",
@@ -34,13 +33,7 @@ def start(rank: int, server: PserverProcess, rule: str, *more: str) -> subproces
         "PADDLE_PSERVER_PATIENCE_S": "30",
     }
     script = str(Path(__file__).with_name("near_trainer.py"))
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-P", script, rule, *more],
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return Forked("v2", [script, rule, *more], env, None)
 
 
 def train(
@@ -65,7 +58,7 @@ def train(
         finally:
             for process in running:
                 process.kill()
-                process.wait()
+                process.wait(DEADLINE_S)
     assert [process.returncode for process in running] == [0] * TRAINERS, "\n".join(texts)
     seen: list[Seen] = []
     for rank in range(TRAINERS):

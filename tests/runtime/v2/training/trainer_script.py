@@ -9,6 +9,7 @@ rate, number of samples this trainer leaves out at the end.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,6 +20,7 @@ from tests.runtime.v2.training.word2vec import network, samples
 
 
 def main() -> None:
+    warnings.simplefilter("error")
     trainers, size, passes, file, mode, table, drop_rate, missing = sys.argv[1:]
     paddle.init()
     _, cost = network(float(drop_rate), sparse=table in ("sparse", "ahead"))
