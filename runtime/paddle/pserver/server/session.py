@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from paddle.errors import PserverError
+from paddle.errors import PserverError, WireError
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import ANY_NUMBER, LAYOUTS, NO_SLAB, Hello, Ok, Verb
 from paddle_node.contract.classes import dataclass
@@ -92,6 +92,10 @@ class Sessions:
         place = (hello.number, hello.listed)
         if not hello.listed:
             return
+        if hello.number >= hello.listed:
+            raise WireError(
+                f"number in the list of servers: expected 0 to {hello.listed - 1}, got {hello.number}"
+            )
         if self.place is not None and self.place != place:
             raise PserverError(
                 f"servers: trainer {trainer} lists this pserver as number {place[0]} of {place[1]}, but it is already "

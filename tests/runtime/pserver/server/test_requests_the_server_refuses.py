@@ -105,6 +105,15 @@ HOSTILE: dict[str, tuple[tuple[Section, ...], str]] = {
 }
 
 
+def test_a_server_that_is_behind_the_end_of_a_list_is_refused() -> None:
+    server = Server()
+    before = server.values()
+    refused = server.ask(Hello(1, number=2, listed=2)).section("").as_text()
+    assert refused == "number in the list of servers: expected 0 to 1, got 2"
+    assert server.ask(Hello(1, number=1, listed=2)).verb is Verb.OK
+    assert server.values() == before
+
+
 @pytest.mark.parametrize("what", HOSTILE)
 def test_the_server_itself_refuses_what_a_client_would_not_send(what: str) -> None:
     sections, why = HOSTILE[what]
