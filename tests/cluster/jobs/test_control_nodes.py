@@ -51,7 +51,7 @@ class Desk:
         shutil.rmtree(home / ".paddle", ignore_errors=True)
         self.where = StatePlaces(home / ".paddle" / "jobs", Path("/tmp/paddle-0"))
         self.conf = cluster.write_conf(
-            jobs.workspace.with_name("conf.py"), STOP_GRACE_S=1, LEASE_S=30, CONNECT_TIMEOUT_S=4
+            jobs.workspace.with_name("conf.py"), STOP_GRACE_S=1, LEASE_S=120, CONNECT_TIMEOUT_S=4
         )
         self.jobs = jobs
         self._cluster, self._count = cluster, 0
