@@ -146,6 +146,7 @@ def beside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def three_hosts() -> Iterator[Cluster]:
     """Three hosts for the whole session, as the last test left them; most tests want `cluster`."""
     with Cluster(3) as cluster:
+        cluster.has_launched()
         yield cluster
 
 

@@ -10,12 +10,15 @@ import atexit
 import functools
 import shutil
 import tempfile
+import threading
 from pathlib import Path
 
 from paddle_cluster.connection.bootstrap import packed_agent
 from paddle_cluster.files.payload import bundle
 from paddle_cluster.system.digests import MEMORIES
 from paddle_cluster.system.installation import RUNTIME_DIR
+
+_packing = threading.Lock()
 
 
 def warm_nodes(root: Path, count: int) -> Path:
@@ -30,7 +33,9 @@ def warm_nodes(root: Path, count: int) -> Path:
 def warm_state(jobs: Path) -> Path:
     """A new PADDLE_STATE_DIR, in which launchers find the runtime and the agent as an earlier one packed them."""
     jobs.mkdir(mode=0o700, parents=True)
-    shutil.copytree(_packed(), jobs / MEMORIES)
+    with _packing:  # one of several that begin simultaneously
+        packed = _packed()
+    shutil.copytree(packed, jobs / MEMORIES)
     return jobs
 
 

@@ -26,6 +26,7 @@ from tests.cluster.host import HOME, PATH, Host, interpreter
 from tests.cluster.launch import Launch
 from tests.cluster.namespaces import Namespaces
 from tests.cluster.processes import HostProcess
+from tests.local_nodes import warm_state
 
 ROOT = Path(__file__).resolve().parents[2]
 GATE_INIT = Path(__file__).with_name("gate_init.sh")
@@ -216,6 +217,10 @@ class Cluster:
             "USER": "root",
             "OPENBLAS_NUM_THREADS": "1",
         }
+
+    def has_launched(self) -> None:
+        """Gives launchers what an earlier one packed, on a new cluster."""
+        warm_state(Path(self.launcher_env()["HOME"], ".paddle", "jobs"))
 
     def write_conf(self, path: Path, **overrides: object) -> Path:
         """Writes a conf.py for these hosts.

@@ -44,6 +44,8 @@ def _take(free: queue.SimpleQueue[Cluster], made: contextlib.ExitStack) -> Clust
     try:
         cluster = free.get_nowait()
     except queue.Empty:
-        return made.enter_context(Cluster(HOSTS))
+        cluster = made.enter_context(Cluster(HOSTS))
+        cluster.has_launched()
+        return cluster
     cluster.reset(keep_runtime=True)
     return cluster
