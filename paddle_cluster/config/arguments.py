@@ -27,6 +27,7 @@ LAUNCHER_FLAGS = frozenset({"trainer_id", "pservers", "num_gradient_servers"})
 """Flags whose values follow from the plan; users must not set them."""
 OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 ESCAPE = " (To pass it to your script, put it after --.)"
+_OF_SCRIPTS = ("name", "mode")  # options that many scripts have, too
 _DASHES = tuple("\u2010\u2011\u2012\u2013\u2014\u2212")  # typographic ones, from a document or a chat
 ASSIGNMENT = regex(r"[A-Z][A-Z0-9_]*=")
 _SEVERAL = regex(r"\w+=(?!\w+=)[^, ]*(?:[, ]+[A-Z][A-Z0-9_]*=[^, ]*)+")
@@ -119,8 +120,12 @@ def _read(option: Option, texts: Sequence[str]) -> Any:
     try:
         found = [(option.split or option.read)(one) for one in texts] if option.metavar else [True]
     except ValueError as error:
-        raise UsageError(f"--{option.name}: {error}{_advice(option, texts[-1])}") from error
+        raise UsageError(f"--{option.name}: {error}{_advice(option, texts[-1])}{_escape(option)}") from error
     return tuple(found) if option.repeats else found[-1]
+
+
+def _escape(option: Option) -> str:
+    return ESCAPE * (option.name in _OF_SCRIPTS)
 
 
 def _advice(option: Option, text: str) -> str:
@@ -246,7 +251,7 @@ def _check_value(option: Option, value: str | None) -> str:
         suggestion = word if word in option.choices else next(named, nearest(value, option.choices))
         advice = f"; did you mean --{option.name}={suggestion}?" if suggestion else _advice(option, value)
         raise UsageError(
-            f"--{option.name}: expected one of {', '.join(option.choices)}, got {value!r}{advice}"
+            f"--{option.name}: expected one of {', '.join(option.choices)}, got {value!r}{advice}{_escape(option)}"
         )
     return value
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
 from paddle_cluster.config import entry as entries
 from paddle_cluster.config.entry import Entry
-from paddle_cluster.config.workspace import LIMIT
+from paddle_cluster.config.workspace import LIMIT, sources
 from paddle_cluster.system.state_dir import read_bounded
 from paddle_node.contract.classes import regex
 
@@ -149,6 +149,15 @@ def _is_inert(part: ast.stmt) -> bool:
     if isinstance(part, _INERT):
         return not getattr(part, "decorator_list", ())
     return isinstance(part, ast.Expr | ast.Assign) and isinstance(part.value, ast.Constant | ast.Name)
+
+
+def reading(entry: Entry, package: Path, option: str, given: Iterable[str]) -> str:
+    """Return the name of a file of the script that defines an option which is not among the given arguments, or ""."""
+    if option in {one.partition("=")[0] for one in given}:
+        return ""
+    defines = regex(rf"(?:argument|option)\([^()]*[\"']{option}[\"']".encode())
+    _, files = sources(entry, package)
+    return next((file.name for file, source in files.items() if defines.search(source)), "")
 
 
 def fixed_world_sizes(entry: Entry, package: Path) -> Iterator[tuple[str, int]]:

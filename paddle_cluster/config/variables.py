@@ -193,7 +193,11 @@ def _given(arguments: Arguments, environ: Mapping[str, str]) -> Iterator[tuple[s
 def _of_option(text: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
     name, equals, value = text.partition("=")
     if VARIABLE.fullmatch(name) is None:
-        hint = "" if equals else " (is it a value without its NAME=?)"
+        hint = (
+            ""
+            if equals
+            else " (is it a value without its NAME=? To pass it to your script, put it after --.)"
+        )
         got = f"got {name[:80]!r}" if equals else f"got {len(text)} other characters"
         raise ConfError(
             "--env", f"expected NAME or NAME=VALUE with a name of letters, digits and _, {got}{hint}"

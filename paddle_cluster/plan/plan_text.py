@@ -17,6 +17,7 @@ from paddle_cluster.config.script_habits import (
     fixed_world_sizes,
     harmful,
     hidden_errors,
+    reading,
     trains_alone,
     unset_ranks,
     unused_main,
@@ -93,6 +94,10 @@ def _warnings(plan: Plan) -> Iterator[str]:
         )
     if package is None:
         return
+    if job.name and (reader := reading(job.entry, package, "--name", job.passthrough)):
+        yield (
+            f"WARNING: --name={job.name} names the job. To pass it to {reader}, which also has --name, put it after --"
+        )
     for file in hiding_files(package):
         yield f"WARNING: {file} hides the package {file.stem} from every process of the job: rename the file"
     for place, command, definition in unprepared_commands(job.entry, package):

@@ -286,6 +286,11 @@ def test_no_flag_of_paddle_is_taken_for_a_misspelt_option(name: str) -> None:
         assert parse([PACKAGE, f"--{name}=1"]).flags == (Flag(name, "1"),)
 
 
+def test_a_value_that_may_be_the_scripts_is_refused_with_both_ways() -> None:
+    for argument in ("--name=a b", "--mode=train"):
+        assert refused(PACKAGE, argument).endswith("(To pass it to your script, put it after --.)")
+
+
 def test_help_wins_over_everything_but_the_lone_dashes() -> None:
     assert parse(["--dryrun", "--help"])["help"]
     assert parse(["-h"])["help"]

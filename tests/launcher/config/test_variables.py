@@ -102,7 +102,10 @@ def test_a_value_keeps_everything_after_the_first_sign(configured: Resolve) -> N
             "--env: expected NAME or NAME=VALUE with a name of letters, digits and _, got '1A'",
         ),
         ([f"--env=={SECRET}"], "--env: expected NAME or NAME=VALUE"),
-        (["--env", f"{SECRET}!"], "is it a value without its NAME=?"),
+        (
+            ["--env", f"{SECRET}!"],
+            "is it a value without its NAME=? To pass it to your script, put it after --.",
+        ),
         (["--env", f"RANK={SECRET}"], "RANK cannot be set: it is derived from PSERVERS, TRAINERS and"),
         (
             ["--env", "PADDLE_JOB_KEY=x"],
@@ -159,7 +162,7 @@ def test_whatever_is_added_to_a_process_later_is_refused_and_in_the_dry_run() ->
     named |= {text for text in vars(names).values() if str(text).startswith("PADDLE_")}
     assert len(named) > 4
     assert {name for name in named if not refusal(name)} == set()
-    assert named - {names.JOB_ID, names.NODE_ID, names.WIRE} <= set(ADDED_ON_NODE)
+    assert named - {names.JOB_ID, names.NODE_ID, names.WIRE, "PADDLE_PYTHON"} <= set(ADDED_ON_NODE)
 
 
 def test_a_python_path_of_the_user_comes_after_the_runtime(configured: Resolve) -> None:

@@ -150,3 +150,27 @@ def test_a_shell_script_that_starts_another_launcher_is_reported(
     lines = opening(planned(LOCAL, "--entry=run.sh", "--mode=collective")).splitlines()[2:]
     assert [told in line for line in lines] == [True] * bool(told)
     assert "starts" not in opening(planned(LOCAL, "--entry=run.sh", "--mode=collective", "--nnodes=1"))
+
+
+@pytest.mark.parametrize(
+    ("definition", "arguments", "is_reported"),
+    [
+        ('parser.add_argument("-n", "--name")', ["--name=run7"], True),
+        ("@click.option('--name')\ndef main(name): ...", ["--name", "run7", "--lr=1"], True),
+        ('parser.add_argument("--name")', ["--name=run7", "--", "--name=resnet"], False),
+        ('parser.add_argument("--named")', ["--name=run7"], False),
+        ('parser.add_argument("--name")', [], False),
+    ],
+)
+def test_a_name_that_the_script_may_expect_is_reported(
+    planned: Planned,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    definition: str,
+    arguments: list[str],
+    is_reported: bool,
+) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/train.py").write_text(f"{definition}\n")
+    monkeypatch.chdir(tmp_path)
+    assert ("--name=run7 names the job" in opening(planned(LOCAL, *arguments))) == is_reported
