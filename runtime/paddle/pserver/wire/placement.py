@@ -143,6 +143,7 @@ def idle_servers(
     """Return the indices of the servers that hold no part of a model; server 0 is never idle.
 
     Servers on one machine share its network, so a small model would only exchange more messages with more of them.
+    If all servers are on one machine, a model that needs only one of them is on server 0, including its sparse rows.
     Growing tables use all servers that can hold rows: their size is unknown, and their limits are those of one server.
 
     Args:
@@ -156,6 +157,12 @@ def idle_servers(
             rows += 4 * parameter.size
         elif not parameter.static:
             dense += 4 * parameter.size
+    if (
+        not growing
+        and dense + rows <= SERVER_BYTES
+        and len(_by_machine(range(len(endpoints)), endpoints)) == 1
+    ):
+        return tuple(range(1, len(endpoints)))
     used = _worth_using(range(num_dense), endpoints, max(dense, 1))
     used |= _worth_using(range(num_dense, len(endpoints)), endpoints, rows)
     if growing:
@@ -168,6 +175,14 @@ def _worth_using(servers: range, endpoints: Sequence[str], nbytes: int) -> set[i
 
     Each of several machines uses at least one: a machine's own checkpoints then fit those of earlier releases.
     """
+    machines = _by_machine(servers, endpoints)
+    needed = -(-nbytes // (SERVER_BYTES * max(len(machines), 1)))
+    count = max(needed, len(machines) > 1)
+    return {index for theirs in machines.values() for _, index in sorted(theirs)[:count]}
+
+
+def _by_machine(servers: range, endpoints: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+    """Return the servers on each machine, each with the number of its port among those of its address."""
     ports = Counter[str]()  # of each address; the ports of one process share the interpreter's lock
     machines: dict[str, list[tuple[int, int]]] = {}
     for index in servers:
@@ -175,9 +190,7 @@ def _worth_using(servers: range, endpoints: Sequence[str], nbytes: int) -> set[i
         machine = "localhost" if is_loopback(host) else host
         machines.setdefault(machine, []).append((ports[host], index))
         ports[host] += 1
-    needed = -(-nbytes // (SERVER_BYTES * max(len(machines), 1)))
-    count = max(needed, len(machines) > 1)
-    return {index for theirs in machines.values() for _, index in sorted(theirs)[:count]}
+    return machines
 
 
 def place(

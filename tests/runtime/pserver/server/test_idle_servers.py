@@ -60,9 +60,8 @@ def test_idle_servers_get_four_messages_of_each_trainer_and_the_bits_are_those_o
     for mine, theirs in zip(found, expected, strict=True):
         assert all(np.array_equal(mine[name].view(np.uint32), theirs[name].view(np.uint32)) for name in mine)
     handled = [engine.handled for engine in one.servers.engines.values()]
-    used = {0, 3} if num_sparse else {0}
-    assert {index for index, count in enumerate(handled) if count > 8} == used
-    assert all(count == 8 for index, count in enumerate(handled) if index not in used)
+    assert handled[0] > 20
+    assert all(count == 8 for count in handled[1:])
     assert all(engine.handled > 20 for engine in many.servers.engines.values())
     assert all(engine.is_over for engine in one.servers.engines.values())
 

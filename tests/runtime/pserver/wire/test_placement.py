@@ -147,8 +147,18 @@ def test_rows_of_known_number_count_for_the_servers_that_hold_them_and_growing_t
     assert idle_servers(names, 0, [dense, rows]) == (2, 3)
     assert idle_servers(names, 2, [dense, rows]) == (1, 3)
     assert idle_servers(names, 2, [dense]) == (1, 2, 3)
-    assert idle_servers(names, 2, [rows]) == (1, 3)
+    assert idle_servers(names, 2, [rows]) == (1, 2, 3)
     assert idle_servers(names, 2, [dense], [GROWING]) == (1,)
     assert idle_servers(names, 0, [dense], [GROWING]) == ()
     assert idle_servers(names, 2, []) == (1, 2, 3)
     assert idle_servers(["a:1", "b:1", "a:2", "b:2"], 2, [dense]) == ()
+
+
+def test_rows_of_a_small_model_lie_with_its_dense_parameters_if_all_servers_are_on_one_machine() -> None:
+    dense, rows = ParameterSpec("w", (WORTH // 2,)), ParameterSpec("emb", (WORTH // 2, 1), sparse=True)
+    more = ParameterSpec("b", (1,))
+    assert idle_servers(["a:1", "a:2"], 1, [dense, rows]) == (1,)
+    assert idle_servers(["a:1", "a:2"], 1, [dense, more, rows]) == ()
+    assert idle_servers(["a:1", "a:2"], 1, [dense, rows], [GROWING]) == ()
+    assert idle_servers(["a:1", "b:1", "a:2", "b:2"], 2, [dense, rows]) == ()
+    assert idle_servers(["127.0.0.1:1", "127.0.0.2:1", "127.0.0.1:2", "127.0.0.2:2"], 2, [rows]) == (1, 2, 3)
