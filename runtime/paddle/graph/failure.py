@@ -43,8 +43,11 @@ def failed(
             found = "" if value is None else f" {getattr(value, 'shape', '')} {getattr(value, 'dtype', '')}"
             parts.append(f"{slot}={name}{found}".rstrip())
     where = ""
-    if isinstance(error, RowError) and len(names := op.inputs.get(error.slot, ())) == 1:
-        where = _sample(value_of(names[0]), error.row)
+    if isinstance(error, RowError):
+        names = (error.variable,) if error.variable else op.inputs.get(error.slot, ())
+        if len(names) == 1:
+            where = f"{error.variable!r}, " if error.variable else ""
+            where += _sample(value_of(names[0]), error.row)
     message = f"operator {position} {op.describe()} failed: {where}{error} [{'; '.join(parts)}]"
     if op.origin:
         message += f"; created {op.origin}"

@@ -25,7 +25,7 @@ from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
 from paddle.graph.variable import Parameter
 from paddle.signatures import advice
-from paddle_node.contract.classes import NamedTuple, dataclass
+from paddle_node.contract.classes import NamedTuple, dataclass, replace
 
 Placed = tuple[int, Operator]
 
@@ -36,7 +36,8 @@ def fused(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
     Args:
         kept: variables that are fetched or persistable; the operators that compute them are not removed.
     """
-    return _with_scaled_terms(_with_joined_tables(_with_joined_losses(ops, kept), kept), kept)
+    joined = _with_joined_tables(_with_joined_losses(ops, kept), kept)
+    return _with_joined_lookups(_with_scaled_terms(joined, kept), kept)
 
 
 def _with_joined_losses(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
@@ -83,6 +84,55 @@ def _with_joined_tables(ops: Sequence[Placed], kept: Collection[str]) -> list[Pl
         else:
             result.append((position, op))
     return [(position, op) for position, op in result if dropped.isdisjoint(op.writes)]
+
+
+def _with_joined_lookups(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
+    """Fuse each concatenation with the lookups in one table that are its first inputs: rows are gathered once."""
+    readers: dict[str, list[str]] = {}
+    for _, op in ops:
+        for name in op.reads:
+            readers.setdefault(name, []).append(op.type)
+    parts: dict[str, Operator] = {}  # result -> lookup of which no input has changed
+    result: list[Placed] = []
+    dropped: set[str] = set()
+    for position, op in ops:
+        names = op.inputs["X"] if op.type == "concat" else ()
+        found: list[Operator] = []
+        for part in map(parts.get, names):
+            if part is None or (found and not _is_alike(part, found[0])):
+                break
+            found.append(part)
+        if len({*names[: len(found)]}) > 1:
+            dropped.update(names[: len(found)])
+            op = _joined_lookups(found, op)
+        for name in op.writes if op.type != "lookup_tables_concat" else ():
+            parts = {out: part for out, part in parts.items() if name not in (out, *part.reads)}
+        if op.type == "lookup_table":
+            (out,) = op.writes
+            reads = readers.get(out, [])
+            if out not in kept and reads.count("concat") == 1 and {*reads} <= {"concat", "concat_grad"}:
+                parts[out] = op
+        result.append((position, op))
+    return [each for each in result if each[1].type != "lookup_table" or dropped.isdisjoint(each[1].writes)]
+
+
+def _is_alike(part: Operator, first: Operator) -> bool:
+    """Return whether two lookups differ only in their ids."""
+    return part.inputs["W"] == first.inputs["W"] and part.attrs["padding_idx"] == first.attrs["padding_idx"]
+
+
+def _joined_lookups(parts: Sequence[Operator], whole: Operator) -> Operator:
+    names, count = whole.inputs["X"], len(parts)
+    inputs = {
+        "W": parts[0].inputs["W"],
+        "Ids": [part.inputs["Ids"][0] for part in parts],
+        "X": names[count:],
+    }
+    outputs = {"Rows": names[:count], "Out": whole.outputs["Out"]}
+    attrs = {"padding_idx": parts[0].attrs["padding_idx"], "axis": whole.attrs["axis"]}
+    origins = {part.origin for part in parts}
+    origin = origins.pop() if len(origins) == 1 else ""
+    return replace(Operator.make("lookup_tables_concat", inputs, outputs, attrs), origin=origin)
 
 
 def _with_scaled_terms(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:

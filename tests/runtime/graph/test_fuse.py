@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from paddle.graph import Executor, append_backward
+from paddle.graph.errors import ExecutionError
 from paddle.ops.base.selected_rows import SelectedRows
 from tests.runtime.graph.sample_programs import (
     Builder,
@@ -101,3 +102,64 @@ def test_a_scaled_value_that_changes_meanwhile_is_added_as_it_was() -> None:
     feed = {"grad": np.ones(2), "rate": np.ones(1)}
     (found,) = Executor().run(build.program, feed, [total], scope)
     np.testing.assert_allclose(found, expected)
+
+
+def _lookups(
+    axis: int = 1, shape: tuple[int, ...] = (-1, 1), padding_idx: int = -1, between: Any = None
+) -> Any:
+    """Return a builder, the rows of three lookups in two tables, and their concatenation with dense numbers."""
+    build = Builder()
+    table, other = build.parameter("table", (7, 2)), build.parameter("other", (5, 3))
+    rows = []
+    for name, source in (("a", table), ("b", table), ("c", other)):
+        inputs = {"W": source, "Ids": build.data(name, shape, "int64")}
+        rows.append(build.op("lookup_table", inputs, {"is_sparse": True, "padding_idx": padding_idx}))
+    if between is not None:
+        between(build, table)
+    numbers = build.data("numbers", (*shape[:-1], 2))
+    return build, rows, build.op("concat", {"X": [*rows, numbers]}, {"axis": axis})
+
+
+@pytest.mark.parametrize("batch", [0, 1, 6])
+@pytest.mark.parametrize("padding_idx", [-1, 2])
+@pytest.mark.parametrize(("axis", "shape"), [(1, (-1, 1)), (-1, (-1, 1)), (2, (-1, 3, 1))])
+def test_lookups_are_concatenated_alike(
+    batch: int, padding_idx: int, axis: int, shape: tuple[int, ...]
+) -> None:
+    build, rows, joined = _lookups(axis, shape, padding_idx)
+    append_backward(build.op("reduce_sum", {"X": build.op("square", {"X": joined})}, {"reduce_all": True}))
+    rng, scope = np.random.default_rng(7), filled_scope(build.program)
+    full = (batch, *shape[1:])
+    feed: dict[str, Any] = {name: rng.integers(0, 5, full) for name in ("a", "b", "c")}
+    feed["numbers"] = rng.standard_normal((*full[:-1], 2))
+    wanted = [joined, "table@GRAD", "other@GRAD"]
+    # Fetching the rows of one lookup prevents the fused form.
+    fused, plain = (Executor().run(build.program, feed, each, scope) for each in (wanted, [*wanted, rows[1]]))
+    np.testing.assert_array_equal(fused[0], plain[0])
+    for found, expected in zip(fused[1:], plain[1:3], strict=True):
+        np.testing.assert_array_equal(found.rows, expected.rows)
+        np.testing.assert_array_equal(found.values, expected.values)
+
+
+def test_lookups_of_a_table_that_changes_meanwhile_are_not_fused() -> None:
+    def change(build: Builder, table: Any) -> None:
+        build.block.append_op("increment", {"X": build.block.var("c")}, {"Out": build.block.var("c")})
+        build.block.append_op("scale", {"X": table}, {"Out": table}, {"scale": 2.0})
+
+    build, _, joined = _lookups(between=change)
+    scope, ids = filled_scope(build.program), np.array([[1], [3]])
+    before = scope.get("table").copy()
+    feed = {"a": ids, "b": ids, "c": ids, "numbers": np.zeros((2, 2))}
+    (found,) = Executor().run(build.program, feed, [joined], scope)
+    np.testing.assert_array_equal(found[:, :2], before[[1, 3]])
+    np.testing.assert_array_equal(found[:, 2:4], before[[1, 3]])
+    np.testing.assert_array_equal(scope.get("table"), 2 * before)
+
+
+def test_an_id_outside_the_table_names_its_variable() -> None:
+    build, _, joined = _lookups()
+    feed = {name: np.array([[1], [9 if name == "b" else 0]]) for name in ("a", "b", "c")}
+    with pytest.raises(ExecutionError, match=r"'b', row 1 of Ids: id 9 is not in \[0, 7\)"):
+        Executor().run(
+            build.program, {**feed, "numbers": np.zeros((2, 2))}, [joined], filled_scope(build.program)
+        )

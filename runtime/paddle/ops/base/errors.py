@@ -36,7 +36,10 @@ class RowError(InputError):
     Attributes:
         slot: the input.
         row: the number of the row; `graph` adds the number of its sequence.
+        variable: the name of the variable, if the slot has several.
     """
+
+    variable = ""
 
     def __init__(self, slot: str, row: int, message: str) -> None:
         super().__init__(f"row {row} of {slot}: {message}")

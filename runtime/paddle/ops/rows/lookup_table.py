@@ -6,6 +6,8 @@ distributed_lookup_table: rows of a table divided among parameter servers, fetch
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -13,9 +15,9 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.body import Remote
-from paddle.ops.base.errors import InputError, ShapeError
+from paddle.ops.base.errors import InputError, RowError, ShapeError
 from paddle.ops.base.lod import lod_of, plain, with_lod
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import Spec, gradient, lookup, operator
 from paddle.ops.base.segments import require_within
 from paddle.ops.base.selected_rows import SelectedRows, merge_rows
 from paddle.ops.rows.send_recv import connected
@@ -89,6 +91,52 @@ def lookup_tables_grad(w: Any, ids: list[Array], douts: list[Array]) -> Selected
     flat = xp.concatenate([each.reshape(-1) for each in ids])
     values = xp.concatenate([each.reshape(-1, *w.shape[1:]) for each in douts])
     return SelectedRows(*merge_rows(flat, values), w.shape[0], is_merged=True)
+
+
+def _infer_concat(w: Spec, ids: list[Spec], x: list[Spec], *, axis: int) -> tuple[list[Spec], Spec]:
+    rows, rule = [_infer(w, each) for each in ids], lookup("concat").infer
+    assert rule is not None
+    return rows, rule([*rows, *x], axis=axis)
+
+
+@operator(
+    "lookup_tables_concat",
+    "W Ids* X*? -> Rows* Out",
+    attrs={"padding_idx": -1, "axis": 0},
+    infer=_infer_concat,
+)
+def lookup_tables_concat(
+    w: Any,
+    ids: list[Array],
+    x: list[Array],
+    *,
+    padding_idx: int,
+    axis: int,
+    names: Mapping[str, Sequence[str]],
+    needs: frozenset[str],
+) -> tuple[list[Array | None], Array]:
+    """Return the rows of several ids, and their concatenation with X; occurs only in compiled plans.
+
+    Along the last axis, rows are looked up once for all ids, and are views of the concatenation.
+    """
+    shapes, xp = {each.shape for each in ids}, array_module(ids[0])
+    (shape, *others) = shapes
+    if padding_idx == -1 and not others and shape[-1:] == (1,) and axis in (-1, len(shape) - 1):
+        with contextlib.suppress(InputError):  # the lookups below name the ids
+            width, flat = w.shape[1], xp.concatenate(ids, -1).reshape(-1)
+            out = _rows(w, flat).reshape(*shape[:-1], len(ids) * width)
+            if x:
+                out = xp.concatenate([out, *x], axis)
+            starts = range(0, len(ids) * width, width)
+            return [out[..., at : at + width] if "Rows" in needs else None for at in starts], out
+    rows = []
+    for name, each in zip(names["Ids"], ids, strict=True):
+        try:
+            rows.append(lookup_table(w, each, padding_idx=padding_idx))
+        except RowError as error:
+            error.variable = name
+            raise
+    return rows, xp.concatenate([*rows, *x], axis)
 
 
 _ROWS = "the rows of the table, whose number must exceed the largest id"
