@@ -199,6 +199,19 @@ def test_the_default_of_a_field_without_a_place_is_set_again_for_each_record() -
         classes.replace(made[0], kind="other")
 
 
+def test_a_standard_record_can_have_one_as_its_base() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class More(Slotted):
+        """A record of a user."""
+
+        z: float = 0.5
+
+    assert More(1, (2,), 3.0, unit="s") == More(x=1, y=(2,), z=3.0, unit="s")
+    assert repr(More(1)).endswith("More(x=1, y=(), unit='m', z=0.5)")
+    with pytest.raises(TypeError, match="cannot inherit non-frozen"):
+        dataclasses.dataclass(type("Free", (Slotted,), {}))
+
+
 def test_only_the_standard_functions_import_their_library() -> None:
     code = """
 from __future__ import annotations

@@ -9,7 +9,7 @@ class. Here, all classes share their methods, and only the constructor of a clas
 from __future__ import annotations
 
 from operator import attrgetter
-from types import MethodType
+from types import MethodType, SimpleNamespace
 from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Tuple
 
 
@@ -115,14 +115,12 @@ class _Standard:
         import dataclasses
 
         def standard(member: Field) -> Any:
-            names = ("default", "default_factory", "init", "repr", "compare", "metadata")
+            names = ("default", "default_factory", "init", "repr", "compare", "kw_only", "metadata")
             given = {name: getattr(member, name) for name in names if getattr(member, name) is not _MISSING}
             return dataclasses.field(**given)
 
         members = [(name, object, standard(member)) for name, member in cls.__fields__.items()]
-        made: Any = dataclasses.make_dataclass(
-            cls.__name__, members, init=False, repr=False, eq=False, kw_only=True
-        )
+        made: Any = dataclasses.make_dataclass(cls.__name__, members, init=False, repr=False, eq=False)
         standard_fields: Dict[str, Any] = made.__dataclass_fields__
         cls.__dataclass_fields__ = standard_fields
         return standard_fields
@@ -157,6 +155,9 @@ def _made(cls: Any, frozen: bool, kw_only: bool, init: bool, repr: bool, eq: boo
     if slots:
         cls = _with_slots(cls, own)
     cls.__fields__, cls.__dataclass_fields__, cls.__signature__ = members, _Standard(), _Signature()
+    cls.__dataclass_params__ = SimpleNamespace(
+        frozen=frozen
+    )  # which the standard decorator asks a base class
     if not kw_only:
         names += tuple(
             one for one in own if members[one].init and not members[one].kw_only and one not in names
