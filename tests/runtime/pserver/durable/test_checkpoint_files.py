@@ -24,10 +24,8 @@ from paddle.pserver.durable.checkpoint.writer import ROOM, DiskOutput
 RNG = np.random.default_rng(5)
 # Within a block, over the edge of one, larger than one, and small again.
 SIZES = [BLOCK // 2, BLOCK // 2, 3 * BLOCK // 2, 7, 0, 4095, BLOCK]
-PIECES = [
-    Piece(f"w{i}", {"at": 0}, {VALUE: np.frombuffer(RNG.bytes(size), np.uint8)})
-    for i, size in enumerate(SIZES)
-]
+DRAWN = RNG.integers(0, 256, max(SIZES) + len(SIZES), np.uint8)
+PIECES = [Piece(f"w{i}", {"at": 0}, {VALUE: DRAWN[i:][:size]}) for i, size in enumerate(SIZES)]
 MB = 1 << 20
 BYTES = np.random.default_rng(3).bytes(MB + 200)
 READ_PIECES = [
