@@ -18,9 +18,9 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from paddle.kernels import library
-from paddle_node.contract.classes import dataclass
 
 TARGETS = {
     "linux-x86_64-gnu": "x86_64-linux-gnu.2.17",
@@ -47,8 +47,7 @@ class NoCompiler(BuildError):
     """Raised when this machine has no C compiler."""
 
 
-@dataclass(frozen=True)
-class Compiler:
+class Compiler(NamedTuple):
     """A C compiler that works on this machine.
 
     Attributes:
