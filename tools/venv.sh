@@ -77,8 +77,12 @@ make_kernels &
 kernels=$!
 for lock in "$@"; do
     echo "setup: installing $lock" >&2
-    # Python compiles modules when they are imported first, and most of them never are.
-    "$venv/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r "$root/$lock" || {
+    # Most modules of the tools for developers are never imported, and Python compiles the others at the first import.
+    case "$lock:${PYTHONDONTWRITEBYTECODE:-}" in
+        *-dev.lock:) compile=--no-compile ;;
+        *) compile=--compile ;;
+    esac
+    "$venv/bin/python" -m pip install --quiet "$compile" --disable-pip-version-check --require-hashes -r "$root/$lock" || {
         wait
         die "setup: installing $lock failed. Is a package index reachable (pip's usual settings apply)?"
     }
