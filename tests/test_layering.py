@@ -29,9 +29,8 @@ from tests.floors import (
 
 # module prefix -> the only files that may import it
 SOLE_IMPORTERS = {
-    "dataclasses": {
-        f"runtime/paddle_node/contract/{name}.py" for name in ("classes", "light_dataclasses")
-    },  # slow
+    # it is slow
+    "dataclasses": {f"runtime/paddle_node/contract/{name}.py" for name in ("classes", "light_dataclasses")},
     "fabric": {"paddle_cluster/api.py", "paddle_cluster/ssh/login.py"},
     "invoke": set(),
     "paramiko": {

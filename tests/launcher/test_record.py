@@ -184,7 +184,7 @@ def test_the_first_records_are_made_as_the_later_ones(cls: Any) -> None:
 def test_the_default_of_a_field_without_a_place_is_set_again_for_each_record() -> None:
     @ours
     class Held:
-        """A record whose list is no argument."""
+        """A record whose constructor does not accept its list."""
 
         n: int
         found: list[int] = classes.field(init=False, default_factory=list)

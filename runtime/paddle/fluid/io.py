@@ -243,7 +243,7 @@ def _check_feeds(program: Program, feeds: Sequence[str]) -> None:
 
 
 def _check_tables(program: Program) -> None:
-    """Refuse a model whose embedding has its rows on parameter servers, because nobody could load it."""
+    """Refuse a model whose embedding has its rows on parameter servers, because it could not be loaded."""
     block = program.global_block()
     tables = [name for op in block.ops for name in op.inputs.get("W", ()) if is_on_servers(block.var(name))]
     if any(op.type == "prefetch" for op in block.ops):

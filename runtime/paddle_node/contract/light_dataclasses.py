@@ -155,9 +155,8 @@ def _made(cls: Any, frozen: bool, kw_only: bool, init: bool, repr: bool, eq: boo
     if slots:
         cls = _with_slots(cls, own)
     cls.__fields__, cls.__dataclass_fields__, cls.__signature__ = members, _Standard(), _Signature()
-    cls.__dataclass_params__ = SimpleNamespace(
-        frozen=frozen
-    )  # which the standard decorator asks a base class
+    # The standard decorator reads this from the base classes of a user's dataclass.
+    cls.__dataclass_params__ = SimpleNamespace(frozen=frozen)
     if not kw_only:
         names += tuple(
             one for one in own if members[one].init and not members[one].kw_only and one not in names

@@ -47,9 +47,8 @@ class Sessions:
     def __init__(self, num_trainers: int) -> None:
         self.num_trainers = num_trainers
         self.left: set[int] = set()
-        self.place: tuple[int, int] | None = (
-            None  # this server's number in the trainers' list, and the list's length
-        )
+        # This server's number in the trainers' list, and the list's length.
+        self.place: tuple[int, int] | None = None
         self._by_trainer: dict[int, Session] = {}
 
     def join(self, message: Message, address: bytes) -> tuple[Session, bool]:

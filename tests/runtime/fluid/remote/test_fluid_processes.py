@@ -136,7 +136,7 @@ def test_who_waits_for_a_trainer_that_was_killed_is_told_which_and_servers_give_
     assert trainers[0].returncode == 1
     assert "PserverError" in error
     assert "missing: trainer 1 (connection lost)" in error
-    # Both could be started again, but nobody does it: without an agent, the server would wait without end.
+    # Both could be started again, but without an agent, they are not, and the server would wait forever.
     _, error = server.communicate(timeout=DEADLINE_S)
     assert server.returncode == 1
     assert (
